@@ -1,0 +1,34 @@
+# make demo   an example project of real text, built            make test   the whole test suite
+# make dev    the Dagster UI on the demo                         make lint   ruff
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo
+PORT ?= 3000
+BIN := $(VENV)/bin
+
+.PHONY: demo dev test lint install clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/nanoset demo $(DEMO)
+
+dev: demo
+	DAGSTER_HOME=$(abspath $(DEMO))/.dagster NANOSET_CONFIG=$(abspath $(DEMO))/nanoset.yaml $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) $(DEMO) build *.egg-info

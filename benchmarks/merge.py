@@ -1,0 +1,58 @@
+"""Merging indexed datasets, against `cat` of the same .bin files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from harness import interleaved, show
+
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+
+MERGE = """
+import sys
+from pathlib import Path
+from nanoset_core.indexed import merge_indexed_datasets
+parts = sorted(path.with_suffix("") for path in Path(sys.argv[1]).glob("*.bin"))
+merge_indexed_datasets(parts, sys.argv[2])
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", type=int, default=64)
+    parser.add_argument("--megabytes", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        parts, merged, joined = Path(folder, "parts"), Path(folder, "merged"), Path(folder, "joined.bin")
+        parts.mkdir()
+        write_parts(parts, arguments.parts, arguments.megabytes * 1_000_000 // arguments.parts)
+
+        def reset(_: str) -> None:
+            for path in (merged.with_suffix(".bin"), merged.with_suffix(".idx"), joined):
+                path.unlink(missing_ok=True)
+
+        commands = {
+            "cat + sync": ["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"],
+            "merge": [sys.executable, "-c", MERGE, str(parts), str(merged)],
+        }
+        show(interleaved(commands, arguments.rounds, reset), arguments.megabytes)
+
+
+def write_parts(folder: Path, parts: int, part_bytes: int) -> None:
+    """Datasets of documents of about 1,000 tokens."""
+    rng = np.random.default_rng(0)
+    for number in range(parts):
+        tokens = rng.integers(0, 50_000, part_bytes // 2, dtype=np.uint16)
+        lengths = np.full(len(tokens) // 1000, 1000)
+        lengths[-1] += len(tokens) - lengths.sum()
+        with MMapIndexedDatasetBuilder(folder / f"part-{number:05d}", np.uint16) as builder:
+            builder.add_documents(tokens, lengths, np.ones(len(lengths), np.int64))
+
+
+if __name__ == "__main__":
+    main()

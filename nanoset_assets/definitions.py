@@ -1,0 +1,54 @@
+"""Everything that Dagster loads: assets, jobs and the project resource, from one nanoset.yaml."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+
+from nanoset_assets.assets.indexed import indexed_dataset
+from nanoset_assets.assets.mapping import nanoset_assets
+from nanoset_assets.assets.raw import raw_jsonl
+from nanoset_assets.assets.shuffling import webdataset_assets
+from nanoset_assets.assets.tokenization import tokenized_shards
+from nanoset_assets.resources import ProjectResource
+from nanoset_assets.sensors import new_corpora
+from nanoset_core.config import CONFIG_FILE, ProjectConfig, load_config
+
+CONFIG_VARIABLE = "NANOSET_CONFIG"
+CORPUS_JOB = "corpus"
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """The definitions of the project named by NANOSET_CONFIG (default: nanoset.yaml in the current folder)."""
+    return build_definitions(load_config(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE)))
+
+
+def build_definitions(config: ProjectConfig) -> dg.Definitions:
+    """The definitions of one project: three assets a corpus, two a nanoset, three a webdataset, a job for each."""
+    corpus_assets = [raw_jsonl, tokenized_shards, indexed_dataset]
+    by_name: dict[str, list[dg.AssetsDefinition]] = {
+        **{name: nanoset_assets(name, spec) for name, spec in config.nanosets.items()},
+        **{name: webdataset_assets(name, spec) for name, spec in config.webdatasets.items()},
+    }
+    return dg.Definitions(
+        assets=[*corpus_assets, *(asset for assets in by_name.values() for asset in assets)],
+        jobs=[
+            dg.define_asset_job(CORPUS_JOB, corpus_assets, description="One corpus, from files to .bin/.idx."),
+            *_jobs(by_name),
+        ],
+        sensors=[new_corpora],
+        resources={"project": ProjectResource(config_file=str(Path(config.file)))},
+        # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
+        executor=dg.in_process_executor,
+    )
+
+
+def _jobs(by_name: Mapping[str, list[dg.AssetsDefinition]]) -> list[object]:
+    return [
+        dg.define_asset_job(name.replace("-", "_"), assets, description=f"All of {name}.")
+        for name, assets in by_name.items()
+    ]

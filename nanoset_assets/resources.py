@@ -1,0 +1,75 @@
+"""The project as a Dagster resource."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import dagster as dg
+
+from nanoset_core.pipeline.project import Project
+from nanoset_core.progress import Listener, Progress
+
+REBUILD_TAG = "nanoset/rebuild"
+LOG_SECONDS = 15.0
+
+_terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
+
+
+class ProjectResource(dg.ConfigurableResource):
+    """Opens the project that a nanoset.yaml describes."""
+
+    config_file: str
+
+    def open(self, context: dg.AssetExecutionContext) -> Project:
+        """The project as it is configured now; progress goes to the terminal that listens, or else to the run's log.
+
+        A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
+        """
+        listener = _terminal.get() or LogListener(context)
+        rebuild = context.run.tags.get(REBUILD_TAG) == "true"
+        return Project.open(self.config_file, listener, rebuild=rebuild)
+
+
+@contextmanager
+def terminal(listener: Listener) -> Iterator[None]:
+    """Within this block, runs in this process tell their progress to `listener`."""
+    token = _terminal.set(listener)
+    try:
+        yield
+    finally:
+        _terminal.reset(token)
+
+
+class LogListener:
+    """Writes progress into the run's log: the first news, then every few seconds, then the last."""
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._context = context
+        self._started = time.monotonic()
+        self._said = self._started - LOG_SECONDS
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._said < LOG_SECONDS and progress.done < progress.total:
+            return
+        self._said = now
+        self._context.log.info(describe(progress, now - self._started))
+
+
+def describe(progress: Progress, seconds: float) -> str:
+    """One line: how far, how fast, how long still."""
+    share = progress.done / progress.total if progress.total else 1.0
+    parts = [f"{progress.stage} {progress.name}: {share:.0%}"]
+    if progress.unit == "bytes":
+        parts.append(f"{progress.done / 1e6:,.1f} of {progress.total / 1e6:,.1f} MB")
+        parts.append(f"{progress.done / 1e6 / max(seconds, 1e-3):,.1f} MB/s")
+    else:
+        parts.append(f"{progress.done:,} of {progress.total:,} {progress.unit}")
+    if progress.tokens:
+        parts.append(f"{progress.documents:,} documents, {progress.tokens:,} tokens")
+    if 0 < share < 1:
+        parts.append(f"{seconds * (1 - share) / share:,.0f} s left")
+    return ", ".join(parts)

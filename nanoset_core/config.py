@@ -1,0 +1,224 @@
+"""nanoset.yaml → frozen dataclasses, validated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.frozen import FrozenDict
+from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.storage import local_path
+from nanoset_core.strict import parse
+from nanoset_core.validation import check_project
+from nanoset_core.workers import available_processors
+
+__all__ = [
+    "CONFIG_FILE",
+    "SPLITS",
+    "DocumentsSpec",
+    "NanosetSpec",
+    "ProjectConfig",
+    "TokenizationSpec",
+    "TokenizerSpec",
+    "WebdatasetSpec",
+    "config_from",
+    "load_config",
+]
+
+CONFIG_FILE = "nanoset.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """Which tokenizer makes the tokens."""
+
+    path: str
+    """a tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder"""
+    eod: str | None = None
+    """text of the end-of-document token; needed by append_eod"""
+    pad: str | None = None
+    """text of the padding token; needed by `tail: pad`"""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsSpec:
+    """How lines become documents."""
+
+    text_key: str = "text"
+    """key of the text in each JSON object"""
+    id_key: str = "id"
+    """key of the document's own id, kept beside it"""
+    on_reject: Literal["quarantine", "fail"] = "quarantine"
+    """what a line that is no document does: it is kept aside, or it ends the build"""
+    max_rejected_fraction: float = 0.01
+    """share of lines, 0 to 1, above which a corpus is refused"""
+    max_line_mib: float = 1024.0
+    """a longer line is rejected"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizationSpec:
+    """How documents become tokens."""
+
+    engine: Literal["auto", "numpy", "tokenizers"] = "auto"
+    """all give the same tokens"""
+    preset: Literal["megatron"] = "megatron"
+    """whose preprocess_data is matched byte for byte"""
+    append_eod: bool = True
+    """end every document that has tokens with the EOD token"""
+    workers: int | None = None
+    """processes; absent = the number of processors"""
+    range_mib: float = 64.0
+    """about how much stored text one task reads; does not change the merged dataset"""
+
+
+@dataclass(frozen=True, slots=True)
+class NanosetSpec:
+    """One training set: a blend of corpora, cut into samples, in a fixed order."""
+
+    blend: str | tuple[str, ...] | Mapping[str, float]
+    """a corpus, a list of corpora (each in full), or corpora with weights"""
+    sequence_length: int
+    """tokens in a sample (one more is read, for the labels)"""
+    split: str = "969,30,1"
+    """shares of train, valid, test"""
+    seed: int = 1234
+    """of every shuffle"""
+    samples: Mapping[str, int] = field(default_factory=FrozenDict)
+    """split → samples; absent = one epoch (of the scarcest corpus, when there are weights)"""
+    preset: Literal["megatron"] = "megatron"
+    """whose index mappings are matched bit for bit"""
+    trainer_path: str | None = None
+    """how the trainer spells the output root; goes into its cache names. Absent = the root's absolute path"""
+    tokenizer_identifiers: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """the trainer's tokenizer.unique_identifiers; goes into its cache names"""
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """Its member corpora, in the order given."""
+        return (self.blend,) if isinstance(self.blend, str) else tuple(self.blend)
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether there is a blend to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
+        return isinstance(self.blend, Mapping) or len(self.corpora) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class WebdatasetSpec:
+    """One set of shuffled tar shards."""
+
+    corpora: tuple[str, ...]
+    """member corpora, each in full"""
+    sequence_length: int = 2049
+    """tokens in a context; trainers that predict the next token want one more than their sequence length"""
+    samples_per_shard: int = 8192
+    """contexts in a tar"""
+    seed: int = 1234
+    """of the global order"""
+    member: Literal["json.gz", "npy"] = "json.gz"
+    """form of a context in the tar: json.gz for OpenLM, npy for speed"""
+    tail: Literal["drop", "pad"] = "drop"
+    """what becomes of the tokens after a corpus's last full context"""
+    groups: int = 4
+    """into how many partitions the shards are dealt; does not change them"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """All of nanoset.yaml."""
+
+    raw: str
+    """folder of raw text: one folder a corpus"""
+    root: str
+    """folder of outputs"""
+    tokenizer: TokenizerSpec
+    documents: DocumentsSpec = field(default_factory=DocumentsSpec)
+    tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
+    nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
+    webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    file: Path = field(default=Path(CONFIG_FILE), init=False)
+    """where it was read from; set by load_config"""
+
+    @property
+    def raw_folder(self) -> Path:
+        return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
+
+    @property
+    def root_folder(self) -> Path:
+        return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
+
+    @property
+    def tokenizer_file(self) -> Path:
+        return local_path(self.tokenizer.path, base=self.file.parent, where=f"{self.file}: tokenizer.path")
+
+    @property
+    def workers(self) -> int:
+        """Worker processes: as many as configured, or as there are processors for this process."""
+        return self.tokenization.workers or available_processors()
+
+
+def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
+    """Read and validate a nanoset.yaml. The result cannot be changed, nor can any mapping or list in it.
+
+    Raises:
+        MissingError: no such file.
+        ConfigError: not YAML, a duplicate, unknown or missing key, a wrong type, or a value that cannot be.
+    """
+    import yaml
+
+    file = Path(path).expanduser().resolve()
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MissingError(
+            "no such configuration", where=file, remedy="run `nanoset init` to write one, or `make demo` for an example"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(
+            "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
+        ) from error
+    try:
+        value = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that also refuses duplicate keys
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            "not YAML", where=file, found=str(error), remedy="mend the line; `nanoset init` writes an example"
+        ) from error
+    return config_from(value, file)
+
+
+def config_from(value: object, file: Path) -> ProjectConfig:
+    """Validate the parsed content of a nanoset.yaml that lies, or would lie, at `file`."""
+    try:
+        config = parse(ProjectConfig, value, "", file)
+    except RecursionError as error:
+        raise ConfigError(
+            "a value holds itself", where=file, remedy="remove the YAML alias that makes it so"
+        ) from error
+    object.__setattr__(config, "file", file)
+    check_project(config)
+    return config
+
+
+def _loader() -> type:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                key = str(key_node.value)
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} stands twice", key_node.start_mark
+                    )
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    return Loader

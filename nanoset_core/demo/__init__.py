@@ -1,0 +1,1 @@
+"""A small project made of real text that every Python installation holds."""

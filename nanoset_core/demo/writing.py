@@ -1,0 +1,148 @@
+"""Writes the demo project: corpora in three compressions, a tokenizer trained on them, nanoset.yaml."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from nanoset_core.config import CONFIG_FILE
+from nanoset_core.demo import texts
+from nanoset_core.demo.texts import Document
+from nanoset_core.errors import ConfigError
+from nanoset_core.storage import write_atomic
+
+EOD = "<|endoftext|>"
+TOKENIZER_FILE = "tokenizer.json"
+VOCABULARY = 16_384
+TRAINING_BYTES = 6_000_000
+MARKER = ".nanoset-demo"
+BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
+
+CONFIG = """\
+# Written by `nanoset demo`. Every key is explained in README.md.
+raw: raw
+root: data
+tokenizer:
+  path: tokenizer.json
+  eod: "<|endoftext|>"
+documents:
+  on_reject: quarantine          # rejected lines are kept in rejects.jsonl, with file, line and reason
+  max_rejected_fraction: 0.01
+tokenization:
+  append_eod: true
+  range_mib: 4                   # small, so that a small demo keeps every processor busy
+nanosets:
+  pretrain:
+    blend: {stdlib: 0.4, libraries: 0.4, documentation: 0.1, descriptions: 0.1}
+    sequence_length: 512
+    split: "90,5,5"
+    seed: 1234
+    samples: {train: 12000, valid: 200, test: 200}
+webdatasets:
+  shuffled:
+    corpora: [stdlib, libraries, documentation, descriptions]
+    sequence_length: 513
+    samples_per_shard: 2048
+    seed: 1234
+    member: json.gz
+"""
+
+
+def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None) -> bool:
+    """Write the demo project into `folder`; → False when it is there already and was left alone.
+
+    nanoset.yaml is written last: without it, text that an earlier attempt left unfinished is made anew.
+
+    Raises:
+        ConfigError: the folder holds raw text, or a tokenizer, that is not the demo's.
+    """
+    if (folder / CONFIG_FILE).exists():
+        return False
+    raw = folder / "raw"
+    _clear(raw, folder / TOKENIZER_FILE)
+    half = int(megabytes * 500_000)
+    say("writing corpora from this Python's own text")
+    _write_corpus(raw / "stdlib", texts.standard_library(half), 6, _gzip)
+    _write_corpus(raw / "libraries", texts.libraries(half), 4, _plain)
+    _write_corpus(raw / "documentation", texts.documentation(), 2, _zstd)
+    _write_corpus(raw / "descriptions", texts.descriptions(), 1, _plain)
+    with min((raw / "libraries").rglob("*.jsonl")).open("ab") as file:
+        file.write(BROKEN_LINE)
+    say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
+    _train_tokenizer(folder / TOKENIZER_FILE, half)
+    write_atomic(folder / CONFIG_FILE, CONFIG.encode())
+    return True
+
+
+def _clear(raw: Path, tokenizer: Path) -> None:
+    """Make `raw` a new folder that is marked as the demo's; nothing without that mark is removed."""
+    if not (raw / MARKER).exists():
+        for path in (raw, tokenizer):
+            if path.is_file() or (path.is_dir() and any(path.iterdir())):
+                raise ConfigError(
+                    "this is not a demo's, and would be overwritten",
+                    where=path,
+                    expected="an empty folder, or one that `nanoset demo` made",
+                    remedy="name another folder: `nanoset demo FOLDER`",
+                )
+    shutil.rmtree(raw, ignore_errors=True)
+    raw.mkdir(parents=True)
+    (raw / MARKER).touch()
+
+
+def _write_corpus(
+    folder: Path, documents: Iterable[Document], files: int, write: Callable[[Path, bytes], None]
+) -> None:
+    """Deal documents to files in runs, in folders of two."""
+    rows = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
+    each = -(-len(rows) // files)
+    for number in range(files):
+        part = folder / f"part-{number // 2}" if files > 2 else folder
+        part.mkdir(parents=True, exist_ok=True)
+        write(part / f"{folder.name}-{number}.jsonl", b"".join(rows[number * each : (number + 1) * each]))
+
+
+def _plain(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _gzip(path: Path, data: bytes) -> None:
+    # Two members in each file, as concatenated downloads have.
+    middle = data.find(b"\n", len(data) // 2) + 1
+    members = (gzip.compress(part, 6, mtime=0) for part in (data[:middle], data[middle:]))
+    path.with_suffix(".jsonl.gz").write_bytes(b"".join(members))
+
+
+def _zstd(path: Path, data: bytes) -> None:
+    import zstandard
+
+    path.with_suffix(".jsonl.zst").write_bytes(zstandard.compress(data))
+
+
+def _train_tokenizer(path: Path, limit_bytes: int) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[EOD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_training_texts(limit_bytes), trainer)
+    write_atomic(path, tokenizer.to_str(pretty=True).encode())
+
+
+def _training_texts(limit_bytes: int) -> Iterator[str]:
+    """A sample of every corpus: each k-th source, and all of the small corpora."""
+    step = max(1, 2 * limit_bytes // TRAINING_BYTES)
+    for documents in (texts.standard_library(limit_bytes), texts.libraries(limit_bytes)):
+        yield from (document["text"] for document in islice(documents, 0, None, step))
+    yield from (document["text"] for document in texts.documentation())
+    yield from (document["text"] for document in texts.descriptions())

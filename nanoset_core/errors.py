@@ -1,0 +1,70 @@
+"""The error family of nanoset: every error says what, where, what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+
+class NanosetError(Exception):
+    """Base of every error that nanoset raises on purpose."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.found = None if found is None else str(found)
+        self.expected = None if expected is None else str(expected)
+        self.remedy = remedy
+        parts = [f"{self.where}: {what}" if self.where else what]
+        if self.found is not None:
+            parts.append(f"found: {self.found}")
+        if self.expected is not None:
+            parts.append(f"expected: {self.expected}")
+        if remedy is not None:
+            parts.append(f"remedy: {remedy}")
+        super().__init__("\n  ".join(parts))
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword arguments must survive the trip back from a worker process.
+        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        return _rebuild, (type(self), self.what, details)
+
+
+def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:
+    return kind(what, **details)  # type: ignore[arg-type]
+
+
+class ConfigError(NanosetError, ValueError):
+    """nanoset.yaml, or an argument, asks for something that cannot be."""
+
+
+class FormatError(NanosetError, ValueError):
+    """A file is not in the format that its name or place promises."""
+
+
+class InputError(NanosetError, ValueError):
+    """Raw text that cannot be read, or too much of it rejected."""
+
+
+class SourceChangedError(InputError):
+    """A source file changed between the inventory and the read."""
+
+
+class MissingError(NanosetError, FileNotFoundError):
+    """An input that should be there is not."""
+
+
+class StaleError(NanosetError, RuntimeError):
+    """An output no longer belongs to the inputs that it names."""
+
+
+class SampleIndexError(NanosetError, IndexError):
+    """A sample, sequence or document index past the end."""

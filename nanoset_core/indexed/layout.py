@@ -1,0 +1,150 @@
+"""The bytes of an indexed dataset: `<prefix>.bin` and `<prefix>.idx`.
+
+`<prefix>.bin`: the tokens of all sequences, back to back, little endian, no header.
+
+`<prefix>.idx`, little endian, n sequences, D documents, m = D + 1:
+
+```
+offset          size   content
+0               9      magic b"MMIDIDX\\x00\\x00"
+9               8      uint64  version, 1
+17              1      uint8   dtype code of the tokens in the .bin, see DTYPE_CODES
+18              8      uint64  n
+26              8      uint64  m
+34              4n     int32[n]  sequence_lengths, in tokens
+34 + 4n         8n     int64[n]  sequence_pointers, byte offsets into the .bin
+34 + 12n        8m     int64[m]  document_indices; document d is sequences (document_indices[d : d + 2], end excl)
+34 + 12n + 8m   n      int8[n]   modes, multimodal datasets only; only the file's size tells that they are there
+```
+
+The int64 arrays are not aligned. Source of the layout: Megatron-LM, `megatron/core/datasets/indexed_dataset.py`,
+`_IndexWriter` and `_IndexReader`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.indexed.publish import atomic_file
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+DTYPE_CODES: dict[int, np.dtype] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<i1"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<i4"),
+    5: np.dtype("<i8"),
+    6: np.dtype("<f8"),
+    7: np.dtype("<f4"),
+    8: np.dtype("<u2"),
+}
+HEADER = struct.Struct("<9sQBQQ")
+CHUNK_SEQUENCES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The arrays of an `.idx` file, as read-only views of its memory map."""
+
+    dtype: np.dtype
+    """Type of one token in the .bin."""
+    sequence_lengths: NDArray[np.int32]
+    """[n], tokens per sequence."""
+    sequence_pointers: NDArray[np.int64]
+    """[n], byte offset of each sequence in the .bin."""
+    document_indices: NDArray[np.int64]
+    """[documents + 1], sequence number at which each document begins; the last entry is n."""
+    modes: NDArray[np.int8] | None
+    """[n], mode of each sequence, or None where the file has none."""
+
+    @property
+    def end_bytes(self) -> int:
+        """How many bytes the .bin must have at least."""
+        if not len(self.sequence_lengths):
+            return 0
+        return int(self.sequence_pointers[-1]) + int(self.sequence_lengths[-1]) * self.dtype.itemsize
+
+
+def bin_path(prefix: str | os.PathLike[str]) -> Path:
+    """Path of the token file of a dataset."""
+    return Path(f"{os.fspath(prefix)}.bin")
+
+
+def idx_path(prefix: str | os.PathLike[str]) -> Path:
+    """Path of the index file of a dataset."""
+    return Path(f"{os.fspath(prefix)}.idx")
+
+
+def optimal_dtype(vocab_size: int | None) -> np.dtype:
+    """Token type for a vocabulary: uint16 if known and below 65500, else int32 (Megatron-LM `DType.optimal_dtype`)."""
+    return DTYPE_CODES[8 if vocab_size is not None and vocab_size < 65500 else 4]
+
+
+def dtype_code(dtype: DTypeLike) -> int:
+    """The code that stands for `dtype` in an .idx; ConfigError for a type without one."""
+    wanted = np.dtype(dtype).newbyteorder("<")
+    for code, known in DTYPE_CODES.items():
+        if known == wanted:
+            return code
+    names = ", ".join(known.name for known in DTYPE_CODES.values())
+    raise ConfigError("token dtype cannot be stored", found=np.dtype(dtype).name, expected=f"one of {names}")
+
+
+def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield (first sequence, byte pointers int64[chunk]) of sequences that lie back to back."""
+    base = 0
+    for begin in range(0, len(lengths), CHUNK_SEQUENCES):
+        ends = np.cumsum(lengths[begin : begin + CHUNK_SEQUENCES], dtype=np.int64)
+        ends *= itemsize
+        ends += base
+        pointers = np.empty_like(ends)
+        pointers[0] = base
+        pointers[1:] = ends[:-1]
+        yield begin, pointers
+        base = int(ends[-1])
+
+
+def write_idx_to(
+    file: IO[bytes],
+    dtype: DTypeLike,
+    sequence_lengths: NDArray[np.int32],
+    document_indices: NDArray[np.int64],
+    modes: NDArray[np.int8] | None = None,
+) -> None:
+    """Write the bytes of an .idx to an open file; arguments as for `write_idx`."""
+    code = dtype_code(dtype)
+    lengths = np.ascontiguousarray(sequence_lengths, dtype="<i4")
+    documents = np.ascontiguousarray(document_indices, dtype="<i8")
+    file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(documents)))
+    file.write(memoryview(lengths).cast("B") if len(lengths) else b"")
+    for _, pointers in pointer_chunks(lengths, DTYPE_CODES[code].itemsize):
+        file.write(memoryview(pointers.astype("<i8", copy=False)).cast("B"))
+    file.write(memoryview(documents).cast("B"))
+    if modes is not None:
+        file.write(np.ascontiguousarray(modes, dtype=np.int8).tobytes())
+
+
+def write_idx(
+    path: str | os.PathLike[str],
+    dtype: DTypeLike,
+    sequence_lengths: NDArray[np.int32],
+    document_indices: NDArray[np.int64],
+    modes: NDArray[np.int8] | None = None,
+) -> None:
+    """Write an .idx file for sequences that lie back to back in the .bin; all or nothing.
+
+    sequence_lengths int32[n] in tokens, document_indices int64[documents + 1] from 0 to n, modes int8[n] or None.
+    Same bytes as Megatron-LM's `_IndexWriter`. ConfigError for a dtype that has no code.
+    """
+    with atomic_file(Path(path)) as file:
+        write_idx_to(file, dtype, sequence_lengths, document_indices, modes)

@@ -1,0 +1,164 @@
+"""Opening an `.idx` file, and finding what is wrong with it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
+
+_MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
+
+
+def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
+    """Open an .idx file as memory-mapped arrays.
+
+    The header, the file's size and the two ends of document_indices are always checked; with `validate` also every
+    length, pointer and document boundary (one pass over the file). FormatError names the byte offset of what is wrong;
+    MissingError if there is no such file.
+    """
+    path = Path(path)
+    buffer = map_file(path)
+    code, n, m = _read_header(path, buffer)
+    lengths_at, pointers_at, documents_at = HEADER.size, HEADER.size + 4 * n, HEADER.size + 12 * n
+    modes_at = documents_at + 8 * m
+    if len(buffer) not in (modes_at, modes_at + n):
+        cut = len(buffer) < modes_at
+        raise FormatError(
+            "the file ends too early" if cut else "bytes after the end of the index",
+            where=f"{path}, byte {len(buffer) if cut else modes_at}",
+            found=f"{len(buffer)} bytes",
+            expected=f"{modes_at} bytes for {n} sequences and {m} document indices ({modes_at + n} with modes)",
+            remedy="write the dataset again: the file was truncated or is damaged",
+        )
+    index = Index(
+        dtype=DTYPE_CODES[code],
+        sequence_lengths=np.frombuffer(buffer, "<i4", n, lengths_at),
+        sequence_pointers=np.frombuffer(buffer, "<i8", n, pointers_at),
+        document_indices=np.frombuffer(buffer, "<i8", m, documents_at),
+        modes=np.frombuffer(buffer, np.int8, n, modes_at) if n and len(buffer) == modes_at + n else None,
+    )
+    _check_document_ends(path, index, documents_at)
+    if validate:
+        _check_sequences(path, index)
+        _check_documents(path, index, documents_at)
+    return index
+
+
+def map_file(path: Path) -> mmap.mmap | bytes:
+    """Memory-map a whole file for reading; an empty file gives b"". MissingError if it is not there."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError(
+            "no such file",
+            where=path,
+            expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
+            remedy="check the data path: it is a prefix, without .bin or .idx",
+        ) from error
+
+
+def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
+    """(dtype code, n, m) of an .idx."""
+    head = bytes(buffer[: HEADER.size])
+    if head[: len(MAGIC)] != MAGIC:
+        raise FormatError(
+            "not an index of an indexed dataset",
+            where=f"{path}, byte 0",
+            found=repr(head[: len(MAGIC)]),
+            expected=repr(MAGIC),
+            remedy="give the prefix of a .bin/.idx pair written by Megatron-LM, NeMo, nanotron or nanoset",
+        )
+    if len(head) < HEADER.size:
+        raise FormatError(
+            "the header is cut off",
+            where=f"{path}, byte {len(head)}",
+            found=f"{len(head)} bytes",
+            expected=f"at least {HEADER.size} bytes",
+            remedy="write the dataset again: the file was truncated",
+        )
+    _, version, code, n, m = HEADER.unpack(head)
+    if version != VERSION:
+        raise FormatError("unknown version", where=f"{path}, byte 9", found=version, expected=VERSION)
+    if code not in DTYPE_CODES:
+        known = ", ".join(f"{code} {dtype.name}" for code, dtype in DTYPE_CODES.items())
+        raise FormatError("unknown dtype code", where=f"{path}, byte 17", found=code, expected=known)
+    return code, n, m
+
+
+def _check_document_ends(path: Path, index: Index, documents_at: int) -> None:
+    documents, n = index.document_indices, len(index.sequence_lengths)
+    last_at = documents_at + 8 * (len(documents) - 1)
+    if not len(documents):
+        raise FormatError("no document indices", where=f"{path}, byte 26", found=0, expected="documents + 1")
+    if documents[0] != 0:
+        raise FormatError(
+            "the first document does not begin at sequence 0",
+            where=f"{path}, byte {documents_at}",
+            found=int(documents[0]),
+            expected=0,
+        )
+    if documents[-1] != n:
+        raise FormatError(
+            "the documents do not end at the last sequence",
+            where=f"{path}, byte {last_at}",
+            found=int(documents[-1]),
+            expected=f"{n}, the number of sequences",
+        )
+
+
+def _check_sequences(path: Path, index: Index) -> None:
+    """Lengths not negative; pointers not negative, on token boundaries, each at or after the end of the one before."""
+    lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
+    floor = 0
+    for begin in range(0, len(lengths), CHUNK_SEQUENCES):
+        part = lengths[begin : begin + CHUNK_SEQUENCES]
+        if part.min() < 0:
+            bad = begin + int(np.argmax(part < 0))
+            raise FormatError(
+                f"sequence {bad} has a negative length",
+                where=f"{path}, byte {HEADER.size + 4 * bad}",
+                found=int(lengths[bad]),
+                expected="0 or more tokens",
+            )
+        starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
+        least = np.empty_like(starts)
+        least[0] = floor
+        ends = starts + part.astype(np.int64) * itemsize
+        least[1:] = ends[:-1]
+        wrong = (starts < least) | (starts > _MAX_POINTER)
+        if itemsize > 1:
+            wrong |= (starts & (itemsize - 1)) != 0
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise FormatError(
+                f"sequence {begin + at} has an impossible pointer",
+                where=f"{path}, byte {HEADER.size + 4 * len(lengths) + 8 * (begin + at)}",
+                found=f"byte {int(starts[at])} of the .bin",
+                expected=f"a multiple of {itemsize}, at or after {int(least[at])}, the end of the sequence before it",
+                remedy="write the dataset again",
+            )
+        floor = int(ends[-1])
+
+
+def _check_documents(path: Path, index: Index, documents_at: int) -> None:
+    documents = index.document_indices
+    for begin in range(0, len(documents) - 1, CHUNK_SEQUENCES):
+        part = documents[begin : begin + CHUNK_SEQUENCES + 1]
+        backwards = part[1:] < part[:-1]
+        if backwards.any():
+            bad = begin + 1 + int(np.argmax(backwards))
+            raise FormatError(
+                f"document {bad} begins before the one in front of it",
+                where=f"{path}, byte {documents_at + 8 * bad}",
+                found=int(documents[bad]),
+                expected=f"{int(documents[bad - 1])} or more",
+                remedy="write the dataset again",
+            )

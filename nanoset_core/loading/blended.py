@@ -1,0 +1,113 @@
+"""Samples of a blend of datasets."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset, outside
+from nanoset_core.mapping.cache import open_blend
+from nanoset_core.mapping.indices import BlendIndices
+from nanoset_core.mapping.planned import SplitPlan
+
+
+class BlendedNanoset:
+    """Samples of several datasets in the order of their blend; read like a `Nanoset`."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Nanoset],
+        plan: SplitPlan,
+        config: NanosetConfig,
+        indices: BlendIndices,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """datasets: one per member of the plan. indices: the blend's arrays. cache_dir: the folder that holds them."""
+        self.datasets, self.plan, self.config = tuple(datasets), plan, config
+        self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._names_dataset = config.rules.names_dataset
+        self._wraps = config.rules.wraps == "read"
+
+    @classmethod
+    def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
+        """A blend on the index files of a cache folder, as they are there.
+
+        MissingError and FormatError for a dataset, StaleError for index files of another shape.
+        """
+        datasets = [open_nanoset(member, config, cache_dir) for member in plan.members]
+        return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
+
+    @property
+    def unique_description(self) -> str:
+        """The text that the trainer hashes."""
+        return self.plan.blend.description if self.plan.blend else ""
+
+    @property
+    def unique_description_hash(self) -> str:
+        """Its md5."""
+        return self.plan.blend.hash if self.plan.blend else ""
+
+    @property
+    def cache_files(self) -> tuple[str, ...]:
+        """The trainer's names of the blend's index files; those of the datasets are theirs."""
+        return self.plan.blend.cache_files if self.plan.blend else ()
+
+    def __len__(self) -> int:
+        return len(self.dataset_index)
+
+    def __getitem__(self, index: int | None) -> dict[str, Any]:
+        """Sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
+        number, sample = self._locate(0 if index is None else index)
+        values = self.datasets[number].sample_of(sample, index)
+        return (
+            {"dataset_id": self.dataset_index[self._position(index or 0)], **values} if self._names_dataset else values
+        )
+
+    def tokens(self, index: int) -> NDArray[np.int64]:
+        """Tokens of sample k, int64[sequence_length + 1] (without the extra one where there is none)."""
+        number, sample = self._locate(index)
+        return self.datasets[number].tokens(sample)
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Tokens of many samples at once, int64[len(indices), sequence_length + 1]."""
+        where = f"blend of {len(self.datasets)}"
+        wanted = check_positions(indices, len(self), where, self.plan.split)
+        numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
+        out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            dataset = self.datasets[number]
+            out[rows] = dataset.batch(samples[rows] % len(dataset) if self._wraps else samples[rows])
+        return out
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """(dataset, sample within it) of sample k."""
+        position = self._position(index)
+        number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
+        return number, sample % len(self.datasets[number]) if self._wraps else sample
+
+    def _position(self, index: int) -> int:
+        position, count = operator.index(index), len(self.dataset_index)
+        if not -count <= position < count:
+            raise outside(f"blend of {len(self.datasets)}", self.plan.split, position, count)
+        return position
+
+    def __repr__(self) -> str:
+        return f"BlendedNanoset({len(self.datasets)} datasets, {self.plan.split}, {len(self)} samples)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.cache_dir is not None:
+            return BlendedNanoset.open, (self.plan, self.config, self.cache_dir)
+        return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
+
+
+def _rebuild(datasets: Sequence[Nanoset], plan: SplitPlan, config: NanosetConfig, *arrays: NDArray) -> BlendedNanoset:
+    return BlendedNanoset(datasets, plan, config, BlendIndices(*arrays))

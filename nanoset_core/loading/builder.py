@@ -1,0 +1,132 @@
+"""Building the splits of a nanoset, or opening what was built before."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.loading.nanoset import Nanoset, open_nanoset
+from nanoset_core.mapping.cache import (
+    blend_is_cached,
+    default_cache_dir,
+    member_is_cached,
+    open_blend,
+    write_blend,
+    write_member,
+)
+from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
+from nanoset_core.mapping.plan import plan_split
+from nanoset_core.mapping.planned import MemberPlan, SplitPlan
+from nanoset_core.mapping.splits import SPLITS
+
+Split = Nanoset | BlendedNanoset
+
+
+class NanosetBuilder:
+    """Builds train, valid and test of a configuration.
+
+    Index files come from `path_to_cache`, or from the trainer's own place beside the data; what is missing there, or
+    was made from something else, is built and written. Without a cache folder that can be written, indices stay in
+    memory. Processes that build at the same time write the same bytes, each file whole.
+    """
+
+    def __init__(self, config: NanosetConfig) -> None:
+        """config: what to build."""
+        self.config = config
+
+    def build(self) -> tuple[Split | None, Split | None, Split | None]:
+        """(train, valid, test), None for a split without a share.
+
+        ConfigError, MissingError and FormatError as `plan_split`; SampleIndexError where a blend takes more of a
+        dataset than was built.
+        """
+        # every split is planned before anything is built
+        plans = [plan_split(self.config, split) for split in SPLITS]
+        train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
+        return train, valid, test
+
+    def wait(
+        self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5
+    ) -> tuple[Split | None, Split | None, Split | None]:
+        """(train, valid, test) as another process builds them, without building anything.
+
+        For training jobs: one process calls `build`, the others `wait`; nothing else is needed between them than the
+        cache folder. ConfigError without `path_to_cache`; MissingError when the time is up.
+        """
+        folder = self.config.path_to_cache
+        if folder is None:
+            raise ConfigError("waiting needs a shared cache folder", where="path_to_cache", found=None)
+        plans = [plan_split(self.config, split) for split in SPLITS]
+        deadline = time.monotonic() + timeout_seconds
+        while missing := self._missing(plans, folder):
+            if time.monotonic() > deadline:
+                raise MissingError(
+                    f"index files did not appear within {timeout_seconds:g} s",
+                    where=folder,
+                    expected=missing,
+                    remedy="see why the building process stopped, or wait longer",
+                )
+            time.sleep(poll_seconds)
+        train, valid, test = (None if plan is None else open_split(plan, self.config, folder) for plan in plans)
+        return train, valid, test
+
+    def _missing(self, plans: Sequence[SplitPlan | None], folder: str) -> str | None:
+        """A file of the first set that is not complete yet."""
+        for plan in filter(None, plans):
+            for member in plan.members:
+                if not member_is_cached(member, self.config, folder):
+                    return member.cache_files[-1]
+            if plan.blend is not None and not blend_is_cached(plan, folder):
+                return plan.blend.cache_files[-1]
+        return None
+
+    def _build(self, plan: SplitPlan) -> Split:
+        datasets = [self._member(member) for member in plan.members]
+        if plan.blend is None:
+            return datasets[0]
+        folder = self.config.path_to_cache
+        if folder is None or not _writable(Path(folder)):
+            return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
+        if not blend_is_cached(plan, folder):
+            write_blend(plan, self.config, folder)
+        return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
+
+    def _member(self, member: MemberPlan) -> Nanoset:
+        folder = self._folder(member)
+        if member_is_cached(member, self.config, folder):
+            return open_nanoset(member, self.config, folder)
+        if _writable(folder):
+            write_member(member, self.config, folder)
+            return open_nanoset(member, self.config, folder)
+        dataset = MMapIndexedDataset(member.prefix)
+        return Nanoset(
+            dataset, member, self.config, build_member_indices(member, self.config, dataset.sequence_lengths)
+        )
+
+    def _folder(self, member: MemberPlan) -> Path:
+        if self.config.path_to_cache is not None:
+            return Path(self.config.path_to_cache)
+        return default_cache_dir(member.prefix, self.config.preset)
+
+
+def open_split(plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Split:
+    """A split on the index files of a cache folder, as they are there; nothing is built.
+
+    MissingError and FormatError for a dataset, StaleError for index files of another shape.
+    """
+    if plan.blend is None:
+        return open_nanoset(plan.members[0], config, cache_dir)
+    return BlendedNanoset.open(plan, config, cache_dir)
+
+
+def _writable(folder: Path) -> bool:
+    """Whether the folder is there, or can be made, and can be written."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,192 @@
+"""What a nanoset is to be: the configuration that plans, caches and readers share."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from numbers import Real
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.presets import Preset, get_preset
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+
+Blend = str | Mapping[str, float] | Sequence[str]
+"""One dataset; datasets with weights; or datasets without weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class NanosetConfig:
+    """Data, split, size and seed of a nanoset, as the trainer of `preset` understands them.
+
+    Raises ConfigError where a value cannot be.
+    """
+
+    data_path: Blend | None = None
+    """Prefix of one dataset, or {prefix: weight}, or [prefix, …]; None with `blend_per_split`."""
+    _: KW_ONLY
+    sequence_length: int
+    """Tokens of a sample, without the extra one."""
+    random_seed: int = 1234
+    """Seed of every shuffle, 0 to 2**32 - 1."""
+    blend_per_split: Sequence[Blend | None] | None = None
+    """Data of train, valid and test, each like `data_path` or None; instead of `data_path` and `split`."""
+    split: str = "969,30,1"
+    """Shares of train, valid and test in the sequences of every dataset."""
+    train_split_samples: int | None = None
+    """Samples of train to have at least; None is one epoch."""
+    valid_split_samples: int | None = None
+    """Samples of valid to have at least; None is one epoch."""
+    test_split_samples: int | None = None
+    """Samples of test to have at least; None is one epoch."""
+    path_to_cache: str | None = None
+    """Folder of the index files; None is the trainer's own place beside the data."""
+    preset: str = "megatron"
+    """Whose rules, names and samples."""
+    tokenizer_identifiers: Mapping[str, Any] = field(default_factory=dict)
+    """What the trainer's tokenizer gives as its unique identifiers; goes into descriptions and hashes as it is."""
+    add_extra_token: bool = True
+    """Whether a sample has sequence_length + 1 tokens."""
+    drop_last_partial_validation_sequence: bool = True
+    """Whether valid leaves out its last, short sample."""
+    surplus: float = 0.005
+    """Share of samples that the datasets of a weighted blend get on top of what the blend plans to take."""
+    trainer_paths: Mapping[str, str] = field(default_factory=dict)
+    """Prefix → path as the trainer will be given it, which goes into descriptions and hashes; default the prefix."""
+    shuffle_documents: bool = True
+    """False keeps the order of documents, where the trainer can (preset nemo)."""
+    eod_token: int | None = None
+    """Id of the end-of-document token; needed by the three options that look for it."""
+    pad_token: int | None = None
+    """Id that fills short samples and is masked from the loss; None is -1, which no dataset holds."""
+    reset_position_ids: bool = False
+    """Whether positions begin again after an end of document."""
+    reset_attention_mask: bool = False
+    """Whether attention stops at an end of document."""
+    eod_mask_loss: bool = False
+    """Whether the loss leaves out end-of-document tokens."""
+    create_attention_mask: bool = False
+    """Whether samples carry their attention mask, bool [1, sequence_length, sequence_length]."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_data()
+        rules = get_preset(self.preset)
+        rules.check_options(
+            add_extra_token=self.add_extra_token, shuffle_documents=self.shuffle_documents, surplus=self.surplus
+        )
+        if self.blend_per_split is None:
+            parse_split(self.split, exactly_three=rules.exactly_three_shares)
+        needs_eod = self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+        if needs_eod and self.eod_token is None:
+            raise ConfigError(
+                "the end-of-document token is not known",
+                where="eod_token",
+                found=None,
+                expected="its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set",
+            )
+
+    @property
+    def rules(self) -> Preset:
+        """The preset itself."""
+        return get_preset(self.preset)
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens of a sample, the extra one included."""
+        return self.sequence_length + int(self.add_extra_token)
+
+    def samples(self, split: SplitName) -> int | None:
+        """Samples asked for, or None."""
+        return (self.train_split_samples, self.valid_split_samples, self.test_split_samples)[SPLITS.index(split)]
+
+    def drops_last_partial(self, split: SplitName) -> bool:
+        """Whether the split leaves out its last, short sample."""
+        return split != "valid" or self.drop_last_partial_validation_sequence
+
+    def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
+        """(prefixes, weights or None) of the split's data; None where it has none of its own."""
+        data = self.data_path if self.blend_per_split is None else self.blend_per_split[SPLITS.index(split)]
+        if data is None:
+            return None
+        if isinstance(data, str):
+            return [data], None
+        if isinstance(data, Mapping):
+            return list(data), [float(weight) for weight in data.values()]
+        return list(data), None
+
+    def trainer_path(self, prefix: str) -> str:
+        """The prefix as the trainer spells it."""
+        return self.trainer_paths.get(prefix, prefix)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types, for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
+        """The configuration that `to_json` gave."""
+        return cls(**values)
+
+    def _check_numbers(self) -> None:
+        self._set_integer("sequence_length", 1, 2**31 - 2)
+        self._set_integer("random_seed", 0, 2**32 - 1)
+        for split in SPLITS:
+            if self.samples(split) is not None:
+                self._set_integer(f"{split}_split_samples", 0, 2**62)
+        if not 0 <= self.surplus < math.inf:
+            raise ConfigError("not a share", where="surplus", found=self.surplus, expected="0 or more")
+
+    def _set_integer(self, name: str, low: int, high: int) -> None:
+        """Let a field be a plain integer (numpy's would not go into a description)."""
+        value = getattr(self, name)
+        number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+        if number is None or not low <= number <= high:
+            raise ConfigError("not a possible number", where=name, found=repr(value), expected=f"{low} to {high}")
+        object.__setattr__(self, name, number)
+
+    def _check_data(self) -> None:
+        if (self.data_path is None) == (self.blend_per_split is None):
+            raise ConfigError(
+                "the data must be given once",
+                where="data_path",
+                found="both" if self.data_path is not None else "neither",
+                expected="data_path or blend_per_split",
+            )
+        if self.blend_per_split is None:
+            _check_blend("data_path", self.data_path)
+            return
+        if len(self.blend_per_split) != len(SPLITS) or not any(self.blend_per_split):
+            raise ConfigError(
+                "one blend per split is needed",
+                where="blend_per_split",
+                found=list(self.blend_per_split),
+                expected="three entries, for train, valid and test, None where a split has no data",
+            )
+        for split, blend in zip(SPLITS, self.blend_per_split, strict=True):
+            if blend is not None:
+                _check_blend(f"blend_per_split, {split}", blend)
+
+
+def _check_blend(where: str, blend: object) -> None:
+    prefixes = [blend] if isinstance(blend, str) else list(blend) if isinstance(blend, Mapping | Sequence) else []
+    if not prefixes or not all(isinstance(prefix, str) and prefix for prefix in prefixes):
+        raise ConfigError(
+            "not a blend",
+            where=where,
+            found=repr(blend),
+            expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
+        )
+    if isinstance(blend, Mapping):
+        for prefix, weight in blend.items():
+            number = isinstance(weight, Real) and not isinstance(weight, bool)
+            if not number or not 0 < weight < math.inf:
+                raise ConfigError(
+                    "a weight must be above 0",
+                    where=f"{where}, {prefix}",
+                    found=repr(weight),
+                    expected="a number above 0",
+                    remedy="leave out a dataset that is not to be used",
+                )

@@ -1,0 +1,223 @@
+"""Which samples a data-parallel rank reads next, as the trainers' own samplers say.
+
+Each is a batch sampler for `torch.utils.data.DataLoader`, or any loop; none needs torch. The whole state of the
+sequential one is the number of samples that all ranks have consumed: it resumes anywhere, also under another number of
+ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError
+
+_RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingSampler:
+    """Samples in order: each global micro-batch is cut into one micro-batch per rank.
+
+    Yields lists of sample numbers. Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingSampler`; with
+    `pad_to_global_batch`, NeMo's. Raises ConfigError for sizes that cannot be.
+    """
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples that all ranks together have consumed before."""
+    micro_batch_size: int
+    """Samples of a list."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+    drop_last: bool = True
+    """Whether to leave out what does not fill a micro-batch of every rank; else later ranks may get fewer, or none."""
+    _: KW_ONLY
+    pad_to_global_batch: int | None = None
+    """Fill up with -1, -2, … to a multiple of this (NeMo; such samples are masked); only without drop_last."""
+
+    def __post_init__(self) -> None:
+        _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
+        if not 0 <= self.consumed_samples < self.total_samples:
+            raise ConfigError(
+                "no samples left",
+                where="consumed_samples",
+                found=self.consumed_samples,
+                expected=f"0 to {self.total_samples - 1}",
+            )
+        step = self.micro_batch_size * self.data_parallel_size
+        if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
+            raise ConfigError(
+                "the global batch is not made of whole micro-batches",
+                where="pad_to_global_batch",
+                found=self.pad_to_global_batch,
+                expected=f"a multiple of {step}",
+            )
+
+    def __len__(self) -> int:
+        """Lists that are still to come."""
+        step = self.micro_batch_size * self.data_parallel_size
+        left = self.total_samples - self.consumed_samples + self._padding()
+        return left // step if self.drop_last else -(-left // step)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        step = self.micro_batch_size * self.data_parallel_size
+        mine = self.data_parallel_rank * self.micro_batch_size
+        full = self.consumed_samples + (self.total_samples - self.consumed_samples) // step * step
+        for start in range(self.consumed_samples + mine, full, step):
+            yield list(range(start, start + self.micro_batch_size))
+        if self.drop_last:
+            return
+        tail = [*range(full, self.total_samples), *range(-1, -self._padding() - 1, -1)]
+        for start in range(0, len(tail), step):
+            yield tail[start + mine : start + min(mine + self.micro_batch_size, step)]
+
+    def _padding(self) -> int:
+        if self.pad_to_global_batch is None or self.drop_last:
+            return 0
+        return -(self.total_samples - self.consumed_samples) % self.pad_to_global_batch
+
+
+@dataclass(frozen=True, slots=True)
+class CyclicSampler:
+    """Samples in a new random order every epoch; iterating ends with the epoch of consumed_samples.
+
+    Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic"); NeMo's is the
+    sharded one. The orders are `torch.randperm`'s.
+    """
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples that all ranks together have consumed before, over all epochs."""
+    micro_batch_size: int
+    """Samples of a list."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+    data_sharding: bool = True
+    """Whether every rank shuffles a part of its own, instead of all sharing one order."""
+    seed: int = 0
+    """Added to the epoch's number (NeMo); Megatron-LM's is 0."""
+
+    def __post_init__(self) -> None:
+        _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
+        step = self.micro_batch_size * self.data_parallel_size
+        if self.total_samples < step:
+            raise ConfigError(
+                "too few samples for one micro-batch of every rank",
+                where="total_samples",
+                found=self.total_samples,
+                expected=f"{step} or more",
+            )
+        if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
+            raise ConfigError(
+                "consumed samples are not whole micro-batches of all ranks",
+                where="consumed_samples",
+                found=self.consumed_samples,
+                expected=f"a multiple of {step} in its epoch of {self._active()}",
+            )
+
+    def __len__(self) -> int:
+        """Lists that are still to come in this epoch."""
+        step = self.micro_batch_size * self.data_parallel_size
+        return (self._active() - self.consumed_samples % self._active()) // step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        step = self.micro_batch_size * self.data_parallel_size
+        epoch, consumed = divmod(self.consumed_samples, self._active())
+        if self.data_sharding:
+            bucket = self.total_samples // step * self.micro_batch_size
+            order = randperm(bucket, self.seed + epoch)[consumed // self.data_parallel_size :]
+            order = order + self.data_parallel_rank * bucket
+        else:
+            bucket = self.total_samples // self.micro_batch_size * self.micro_batch_size
+            order = randperm(bucket, self.seed + epoch)[consumed:][self.data_parallel_rank :: self.data_parallel_size]
+        for start in range(0, len(order) - self.micro_batch_size + 1, self.micro_batch_size):
+            yield order[start : start + self.micro_batch_size].tolist()
+
+    def _active(self) -> int:
+        step = self.micro_batch_size * self.data_parallel_size
+        return self.total_samples - self.total_samples % step
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedSampler:
+    """Single sample numbers, dealt to the ranks in turn, after a shuffle.
+
+    What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size samples left out
+    (`SkipBatchSampler`).
+    """
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples that all ranks together have consumed before."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+    seed: int = 42
+    """Seed of the shuffle."""
+    shuffle: bool = True
+    """Whether to shuffle."""
+    drop_last: bool = True
+    """Whether to drop samples that not every rank gets; otherwise the first ones are dealt again."""
+
+    def __post_init__(self) -> None:
+        _check(self.total_samples, 1, self.data_parallel_rank, self.data_parallel_size)
+        if self.consumed_samples < 0:
+            raise ConfigError("not a number of samples", where="consumed_samples", found=self.consumed_samples)
+
+    def __len__(self) -> int:
+        """Samples that are still to come."""
+        each = self.total_samples // self.data_parallel_size if self.drop_last else self._each_padded()
+        return max(each - self.consumed_samples // self.data_parallel_size, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        order = randperm(self.total_samples, self.seed) if self.shuffle else np.arange(self.total_samples)
+        if not self.drop_last:
+            order = np.resize(order, self._each_padded() * self.data_parallel_size)
+        else:
+            order = order[: self.total_samples // self.data_parallel_size * self.data_parallel_size]
+        mine = order[self.data_parallel_rank :: self.data_parallel_size]
+        yield from mine[self.consumed_samples // self.data_parallel_size :].tolist()
+
+    def _each_padded(self) -> int:
+        return -(-self.total_samples // self.data_parallel_size)
+
+
+def randperm(count: int, seed: int) -> NDArray[np.int64]:
+    """`torch.randperm(count)` of a CPU generator seeded with `seed`, int64[count]; without torch too, only slower."""
+    try:
+        import torch
+    except ImportError:
+        return _randperm_of_numpy(count, seed)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+
+
+def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
+    """torch's `randperm_cpu`: entry i changes places with entry i + draw % (count - i); the same Mersenne twister."""
+    if count >= _RANDPERM_LIMIT:
+        raise ConfigError("too many samples to shuffle without torch", found=count, expected=f"below {_RANDPERM_LIMIT}")
+    draws = np.random.RandomState(seed & 0xFFFFFFFF).randint(0, 2**32, size=max(count - 1, 0), dtype=np.uint32)
+    places = (np.arange(count - 1) + draws % np.arange(count, 1, -1)).tolist() if count > 1 else []
+    order = list(range(count))
+    for place, other in enumerate(places):
+        order[place], order[other] = order[other], order[place]
+    return np.array(order, dtype=np.int64)
+
+
+def _check(total: int, micro_batch: int, rank: int, size: int) -> None:
+    for name, value in (("total_samples", total), ("micro_batch_size", micro_batch), ("data_parallel_size", size)):
+        if value < 1:
+            raise ConfigError("must be above 0", where=name, found=value, expected="1 or more")
+    if not 0 <= rank < size:
+        raise ConfigError("no such rank", where="data_parallel_rank", found=rank, expected=f"0 to {size - 1}")

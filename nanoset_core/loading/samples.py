@@ -1,0 +1,80 @@
+"""From the tokens of a sample to what the trainer's own dataset returns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.loading.config import NanosetConfig
+
+_NO_TOKEN = -1
+
+
+class SampleForm:
+    """Makes sample dictionaries for one configuration.
+
+    Sources: Megatron-LM `gpt_dataset.py`, `GPTDataset.__getitem__` and `_get_ltor_masks_and_position_ids`; NeMo
+    `gpt_dataset.py`; nanotron `nanoset.py`. Unlike the first two, a short sample's mask never leaks into later ones.
+    """
+
+    def __init__(self, config: NanosetConfig) -> None:
+        self.form = config.rules.sample_form
+        self.extra, self.length = config.add_extra_token, config.sequence_length
+        # NeMo pads with -1 whatever the tokenizer says
+        takes_pad = config.pad_token is not None and self.form == "megatron"
+        self.pad = config.pad_token if takes_pad and config.pad_token is not None else _NO_TOKEN
+        self.eod = config.eod_token
+        self.reset_positions, self.reset_attention = config.reset_position_ids, config.reset_attention_mask
+        self.masks_eod, self.with_attention = config.eod_mask_loss, config.create_attention_mask
+        self._causal: NDArray[np.bool_] | None = None
+
+    def sample(self, text: NDArray[np.int64], index: int | None) -> dict[str, NDArray]:
+        """The dictionary for a sample's tokens; index as it was asked for (None: a trainer's padding)."""
+        if self.form in ("text", "input_ids"):
+            return {self.form: text}
+        tokens, labels = self._shift(text)
+        ends = np.flatnonzero(tokens == self.eod) if self._looks_for_eod() else None
+        loss_mask = np.ones(self.length, np.float32)
+        if self.masks_eod:
+            loss_mask[ends] = 0.0
+        loss_mask[labels == self.pad] = 0.0
+        if index is None or (self.form == "nemo" and index < 0):
+            loss_mask[:] = 0.0
+        position_ids = self._positions(ends)
+        attention = {"attention_mask": self._attention(ends)} if self.with_attention else {}
+        tokens[tokens == self.pad] = 0
+        labels[labels == self.pad] = 0
+        return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
+
+    def _looks_for_eod(self) -> bool:
+        return self.reset_positions or self.reset_attention or self.masks_eod
+
+    def _shift(self, text: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(tokens, labels), each [sequence_length] and apart from the other."""
+        if self.extra:
+            return text[:-1].copy(), text[1:].copy()
+        labels = np.empty_like(text)
+        labels[:-1] = text[1:]
+        labels[-1] = self.pad
+        return text, labels
+
+    def _positions(self, ends: NDArray[np.intp] | None) -> NDArray[np.int64]:
+        """Positions, int64[sequence_length]; after an end of document they begin again at 0."""
+        positions = np.arange(self.length, dtype=np.int64)
+        if self.reset_positions and ends is not None:
+            begins = np.zeros(self.length + 1, np.int64)
+            begins[ends + 1] = ends + 1
+            positions -= np.maximum.accumulate(begins)[:-1]
+        return positions
+
+    def _attention(self, ends: NDArray[np.intp] | None) -> NDArray[np.bool_]:
+        """bool [1, sequence_length, sequence_length], True where attention is masked; shared where it never differs."""
+        if self._causal is None:
+            self._causal = ~np.tri(self.length, dtype=bool)[None]
+        if not self.reset_attention or ends is None:
+            return self._causal if not self._looks_for_eod() else self._causal.copy()
+        # documents before each position: what lies in an earlier one is masked
+        marks = np.zeros(self.length + 1, np.int64)
+        marks[ends + 1] = 1
+        document = np.cumsum(marks)[:-1]
+        return self._causal | (document[None, :, None] > document[None, None, :])

@@ -1,0 +1,267 @@
+"""What made an output: its recipe, digest, counts and files. The manifest is the only mark of completeness."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.storage import point_to, published_folder, sweep_abandoned, write_atomic
+
+MANIFEST = "manifest.json"
+CURRENT = "current.json"
+DIGEST_HEX_DIGITS = 20
+_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
+
+
+def canonical_json(value: object) -> bytes:
+    """The one spelling of a value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def digest_of(value: object) -> str:
+    """A short content digest of any JSON value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that can change an output's bytes, and nothing else."""
+
+    stage: str
+    """the folder below the root: inventory, shards, datasets, nanosets, webdatasets…"""
+    name: str
+    """what it is made of or for: a corpus, a nanoset's split, a webdataset"""
+    version: int
+    """of the algorithm; raised when the same inputs would give other bytes"""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """name → digest of each output that this one is made from"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """settings that reach the bytes"""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "name": self.name,
+            "version": self.version,
+            "parents": dict(self.parents),
+            "options": dict(self.options),
+        }
+
+    @property
+    def digest(self) -> str:
+        """Twenty hex digits over the recipe."""
+        return digest_of(self.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """One file of an output."""
+
+    size: int
+    """bytes"""
+    sha256: str | None = None
+    """of its bytes; None where hashing would cost a second pass over the data"""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete output: where it lies, what made it, what is in it."""
+
+    folder: Path
+    """absolute; holds manifest.json and the files"""
+    recipe: Mapping[str, Any]
+    """as Recipe.to_json gave it"""
+    digest: str
+    """of the recipe"""
+    facts: Mapping[str, Any]
+    """counts and other findings; never times, hosts or paths"""
+    files: Mapping[str, FileFact]
+    """relative name → size and checksum"""
+
+    @property
+    def stage(self) -> str:
+        return str(self.recipe["stage"])
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe["name"])
+
+    def path(self, name: str) -> Path:
+        """The absolute path of one of its files."""
+        return self.folder / name
+
+    def damage(self) -> str | None:
+        """What is missing or of the wrong size, or None when every listed file is whole."""
+        for name, fact in self.files.items():
+            path = self.folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            size = path.stat().st_size
+            if size != fact.size:
+                return f"{name} has {size:,} bytes instead of {fact.size:,}"
+        return None
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest in `folder`, or None when there is none.
+
+    Raises:
+        FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
+    """
+    path = folder / MANIFEST
+    try:
+        value = json.loads(path.read_bytes())
+        files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
+        manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files)
+        digest = Recipe(**value["recipe"]).digest
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_manifest(path, repr(error)) from error
+    if manifest.digest != digest:
+        raise _no_manifest(path, f"digest {manifest.digest}, but its recipe has {digest}")
+    return manifest
+
+
+def _no_manifest(path: Path, found: str) -> FormatError:
+    return FormatError(
+        "this is not a manifest",
+        where=path,
+        found=found,
+        expected="the JSON that nanoset writes beside each output",
+        remedy="delete the folder; the next build makes it again",
+    )
+
+
+def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:
+    """The text of manifest.json: the same recipe and findings give the same bytes."""
+    value = {
+        "nanoset": 1,
+        "digest": recipe.digest,
+        "recipe": recipe.to_json(),
+        "facts": dict(facts),
+        "files": {
+            name: {"bytes": fact.size} | ({"sha256": fact.sha256} if fact.sha256 else {})
+            for name, fact in sorted(files.items())
+        },
+    }
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRoot:
+    """The folder that holds every output, each at <stage>/<name>/<digest>/."""
+
+    folder: Path
+    """absolute"""
+    rebuild: bool = False
+    """make outputs again even where they are complete"""
+
+    def place(self, recipe: Recipe) -> Path:
+        """Where the output of `recipe` lies, whether or not it is there yet."""
+        return self.folder / recipe.stage / recipe.name / recipe.digest
+
+    def find(self, recipe: Recipe) -> Manifest | None:
+        """The complete output of `recipe`, or None when it is missing or damaged, its manifest included."""
+        try:
+            manifest = read_manifest(self.place(recipe))
+        except FormatError:
+            return None  # to be made again, like any other damage
+        return None if manifest is None or manifest.damage() else manifest
+
+    def publish(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> Manifest:
+        """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
+
+        Args:
+            recipe: what the output is made from.
+            write: fills the folder that it is given; returns the facts and the sha256 of those files that it hashed.
+        """
+        if not self.rebuild and (done := self.find(recipe)) is not None:
+            return done
+        final = self.place(recipe)
+
+        def made_meanwhile() -> bool:
+            return not self.rebuild and self.find(recipe) is not None
+
+        with published_folder(final, keep=made_meanwhile) as scratch:
+            facts, checksums = write(scratch)
+            names = (path for path in sorted(scratch.rglob("*")) if path.is_file())
+            files = {
+                name: FileFact(path.stat().st_size, checksums.get(name))
+                for path in names
+                for name in [path.relative_to(scratch).as_posix()]
+            }
+            (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
+        manifest = read_manifest(final)
+        if manifest is None:
+            raise MissingError("the output vanished while it was published", where=final, remedy="run it again")
+        return manifest
+
+    def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
+        """Complete an output whose files were published one by one into its place: write its manifest, last."""
+        place = self.place(recipe)
+        sweep_abandoned(place)
+        write_atomic(place / MANIFEST, manifest_bytes(recipe, facts, files))
+        return Manifest(place, recipe.to_json(), recipe.digest, dict(facts), dict(files))
+
+    def current(self, stage: str, name: str) -> Manifest | None:
+        """The live version of an output, or None when there is none, or when files of it are missing.
+
+        Raises:
+            FormatError: the pointer to it, or its manifest, cannot be read.
+        """
+        manifest = self._named(stage, name)
+        return None if manifest is None or manifest.damage() else manifest
+
+    def _named(self, stage: str, name: str) -> Manifest | None:
+        """The manifest that current.json names, whole or not."""
+        path = self.folder / stage / name / CURRENT
+        try:
+            digest = json.loads(path.read_bytes())["digest"]
+            if not _DIGEST.fullmatch(digest):
+                raise ValueError(f"{digest!r} is no digest")
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                "this does not name a version",
+                where=path,
+                found=repr(error),
+                expected='{"digest": "…"}',
+                remedy="delete the file; the next build writes it again",
+            ) from error
+        return read_manifest(path.parent / digest)
+
+    def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
+        """The live version of an output that another is made from.
+
+        Raises:
+            MissingError: it was never made, or its files are damaged.
+        """
+        manifest = self._named(stage, name)
+        if manifest is None:
+            raise MissingError(
+                f"the {stage} of {name!r} have not been made", where=self.folder / stage / name, remedy=remedy
+            )
+        if damage := manifest.damage():
+            raise MissingError(
+                f"the {stage} of {name!r} are damaged", where=manifest.folder, found=damage, remedy=remedy
+            )
+        return manifest
+
+    def make_current(self, manifest: Manifest) -> None:
+        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version."""
+        parent = manifest.folder.parent
+        wanted = canonical_json({"digest": manifest.digest}) + b"\n"
+        path = parent / CURRENT
+        if not path.exists() or path.read_bytes() != wanted:
+            write_atomic(path, wanted)
+        link = parent / "current"
+        if not link.is_symlink() or link.readlink() != Path(manifest.digest):
+            point_to(link, manifest.digest)

@@ -1,0 +1,231 @@
+"""The trainers' index files: written under their own names, found again, and checked before they are believed.
+
+A trainer takes a file of the right name for the right file. Beside each set of files we keep one of our own that says
+what the set was made from, as far as the names do not, with the digest of every file; without it, or when it says
+something else, the set is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.indexed.layout import idx_path
+from nanoset_core.indexed.publish import atomic_file, sync_folder
+from nanoset_core.indexed.reading import read_idx
+from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.presets import get_preset
+
+if TYPE_CHECKING:
+    from nanoset_core.loading.config import NanosetConfig
+
+_VERSION = 1
+_PIECE_BYTES = 1 << 24
+
+
+def write_member(
+    member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], *, threads: int = 1
+) -> dict[str, str]:
+    """Write a dataset's index files into `cache_dir` unless they are there; return {file name: sha256}.
+
+    What is there is believed only when its digests are right. Each file appears whole; the description, which completes
+    the set for a trainer, comes last. StaleError where the .idx is no longer the one that was planned with.
+    """
+    files = _member_set(member, config, cache_dir)
+    known = files.complete(deep=True)
+    if known is not None:
+        return known
+    _check_idx(member)
+    lengths = read_idx(idx_path(member.prefix), validate=False).sequence_lengths
+    return files.write(build_member_indices(member, config, lengths, threads=threads))
+
+
+def write_blend(plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> dict[str, str]:
+    """Write a blend's index files into `cache_dir` unless they are there; return {file name: sha256}.
+
+    {} for a split that is a plain dataset. SampleIndexError where a dataset is too short for the blend.
+    """
+    if plan.blend is None:
+        return {}
+    files = _blend_set(plan, plan.blend, cache_dir)
+    known = files.complete(deep=True)
+    return files.write(build_blend_indices(plan)) if known is None else known
+
+
+def member_is_cached(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> bool:
+    """Whether a dataset's index files are complete and made from just this; sizes are checked, not digests."""
+    return _member_set(member, config, cache_dir).complete(deep=False) is not None
+
+
+def blend_is_cached(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> bool:
+    """Whether a blend's index files are complete and made from just this; sizes are checked, not digests."""
+    return plan.blend is not None and _blend_set(plan, plan.blend, cache_dir).complete(deep=False) is not None
+
+
+def open_member(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> MemberIndices:
+    """Memory-map a dataset's index files; MissingError or StaleError where one is not there, or not as planned."""
+    shapes = {
+        "document_index": ((member.rows[1] - member.rows[0]) * member.epochs,),
+        "sample_index": (member.samples_built + 1, 2),
+        "shuffle_index": (member.samples_given,),
+    }
+    return MemberIndices(**{part: _open(Path(cache_dir) / member.files[part], shape) for part, shape in shapes.items()})
+
+
+def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> BlendIndices:
+    """Memory-map a blend's index files; MissingError or StaleError where one is not there, or not as planned."""
+    files = {} if plan.blend is None else plan.blend.files
+    parts = ("dataset_index", "dataset_sample_index")
+    return BlendIndices(**{part: _open(Path(cache_dir) / files[part], (plan.samples,)) for part in parts})
+
+
+def default_cache_dir(prefix: str, preset: str) -> Path:
+    """Where the trainer keeps a dataset's index files when it is given no folder."""
+    rules = get_preset(preset)
+    return Path(rules.folder.format(prefix=prefix, kind=rules.member_kind, folder=os.path.dirname(prefix) or "."))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileSet:
+    """Files that belong together."""
+
+    folder: Path
+    """Where they are."""
+    files: Mapping[str, str]
+    """Part → file name."""
+    sidecar: str
+    """File name of what they were made from."""
+    description: str
+    """Text of the part `description`."""
+    made_from: Mapping[str, Any]
+    """All that decides their bytes."""
+
+    def complete(self, *, deep: bool) -> dict[str, str] | None:
+        """{file name: sha256} if all are there and were made from just this, else None; deep: digests are checked."""
+        try:
+            noted = json.loads((self.folder / self.sidecar).read_bytes())
+            if noted["version"] != _VERSION or noted["made_from"] != self.made_from:
+                return None
+            notes = {name: noted["files"][name] for name in self.files.values()}
+            for name, note in notes.items():
+                path = self.folder / name
+                if path.stat().st_size != note["bytes"] or (deep and _sha256(path) != note["sha256"]):
+                    return None
+            return {name: note["sha256"] for name, note in notes.items()}
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return None  # not there, or not ours
+
+    def write(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
+        """Write all files anew, each whole, the description last; return {file name: sha256}."""
+        self._withdraw()
+        notes = {}
+        text = self.description.encode("utf-8")
+        for part, name in self.files.items():
+            pieces = [memoryview(text)] if part == "description" else _npy_pieces(getattr(arrays, part))
+            digest = hashlib.sha256()
+            for piece in pieces:
+                digest.update(piece)
+            notes[name] = {"bytes": sum(map(len, pieces)), "sha256": digest.hexdigest()}
+            if part != "description":
+                _write(self.folder / name, pieces)
+        sidecar = {"version": _VERSION, "made_from": self.made_from, "files": notes}
+        _write(self.folder / self.sidecar, [memoryview(json.dumps(sidecar, indent=1, sort_keys=True).encode("utf-8"))])
+        if "description" in self.files:
+            _write(self.folder / self.files["description"], [memoryview(text)])
+        sync_folder(self.folder)
+        return {name: str(note["sha256"]) for name, note in notes.items()}
+
+    def _withdraw(self) -> None:
+        """Let a trainer not take what is there for a whole set while it is replaced.
+
+        Index files themselves stay until new ones take their place: another process may be writing the same ones.
+        Without a description they are all that a trainer looks for, so there those of another origin go.
+        """
+        names = [self.files["description"]] if "description" in self.files else []
+        if not names and (self.folder / self.sidecar).exists():
+            names = list(self.files.values())
+        for name in (*names, self.sidecar):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def _member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> _FileSet:
+    made_from = {
+        "preset": config.preset,
+        "idx_sha256": member.idx_sha256,
+        "rows": list(member.rows),
+        "tokens": member.tokens,
+        "samples_requested": member.samples_requested,
+        "sequence_length": config.sequence_length,
+        "random_seed": config.random_seed,
+        "add_extra_token": config.add_extra_token,
+        "drop_last_partial": config.drops_last_partial(member.split),
+        "shuffle_documents": config.shuffle_documents,
+        "description": member.hash,
+    }
+    return _FileSet(Path(cache_dir), member.files, member.sidecar, member.description, made_from)
+
+
+def _blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> _FileSet:
+    lengths = [member.samples_given for member in plan.members]
+    made_from = {"preset": plan.preset, "description": blend.hash, "lengths": lengths}
+    return _FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from)
+
+
+def _npy_pieces(array: NDArray) -> list[memoryview]:
+    """The bytes that numpy.save writes, in pieces."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    body = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+    return [header.getbuffer(), *(body[begin : begin + _PIECE_BYTES] for begin in range(0, len(body), _PIECE_BYTES))]
+
+
+def _write(path: Path, pieces: list[memoryview]) -> None:
+    with atomic_file(path, sync=False) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _open(path: Path, shape: tuple[int, ...]) -> NDArray:
+    try:
+        array = np.load(path, mmap_mode="r" if np.prod(shape) else None, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise MissingError("an index file is not there", where=path, remedy="build the nanoset again") from error
+    except ValueError as error:
+        raise StaleError("not an index file", where=path, found=error, remedy="build the nanoset again") from error
+    if array.shape != shape:
+        raise StaleError(
+            "an index file is not the one that was planned",
+            where=path,
+            found=f"shape {array.shape}",
+            expected=f"shape {shape}",
+            remedy="build the nanoset again",
+        )
+    return np.asarray(array)
+
+
+def _check_idx(member: MemberPlan) -> None:
+    found = _sha256(idx_path(member.prefix))
+    if found != member.idx_sha256:
+        raise StaleError(
+            "the dataset is not the one that was planned with",
+            where=idx_path(member.prefix),
+            found=f"sha256 {found}",
+            expected=f"sha256 {member.idx_sha256}",
+            remedy="plan again",
+        )
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,42 @@
+"""The document index: every sequence of a split, once per epoch, shuffled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WIDE_LIMIT = 1 << 25  # entries; up to 256 MiB of scratch
+
+
+def build_document_index(
+    rows: tuple[int, int],
+    num_epochs: int,
+    state: np.random.RandomState,
+    *,
+    separate_last_epoch: bool,
+    shuffle: bool = True,
+) -> NDArray[np.int32]:
+    """int32[num_epochs * (end - begin)], sequence numbers in the order of reading.
+
+    rows: sequences of the split, (begin, end excl). All epochs are shuffled together, or with `separate_last_epoch` the
+    last one apart from the rest. `state` advances as the peer's does. Source: Megatron-LM `gpt_dataset.py`,
+    `_build_document_index`; without `shuffle`, NeMo's `_build_doc_idx`.
+    """
+    count = rows[1] - rows[0]
+    index = np.tile(np.arange(rows[0], rows[1], dtype=np.int32), num_epochs)
+    if shuffle:
+        joint = (num_epochs - 1) * count if separate_last_epoch and num_epochs > 1 else len(index)
+        shuffle_in_place(index[:joint], state)
+        if joint < len(index):
+            shuffle_in_place(index[joint:], state)
+    return index
+
+
+def shuffle_in_place(values: NDArray, state: np.random.RandomState) -> None:
+    """`state.shuffle(values)`: the same order and draws, faster for 4-byte values (numpy's fast path is for 8)."""
+    if values.itemsize == 8 or len(values) > _WIDE_LIMIT:
+        state.shuffle(values)
+        return
+    wide = values.astype(np.int64)
+    state.shuffle(wide)
+    values[:] = wide

@@ -1,0 +1,109 @@
+"""From a plan to its arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import SampleIndexError
+from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
+from nanoset_core.mapping.document_index import build_document_index
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.presets import get_preset
+from nanoset_core.mapping.sample_index import build_sample_index, sample_count
+from nanoset_core.mapping.shuffle_index import build_shuffle_index
+
+if TYPE_CHECKING:
+    from nanoset_core.loading.config import NanosetConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIndices:
+    """The three index arrays of one dataset's part of a split."""
+
+    document_index: NDArray[np.int32]
+    """[epochs * sequences], sequence numbers in the order of reading."""
+    sample_index: NDArray[np.int32] | NDArray[np.int64]
+    """[samples + 1, 2], (position in document_index, token offset) of every sample's begin."""
+    shuffle_index: NDArray[np.uint32] | NDArray[np.int64]
+    """[length of the dataset], sample numbers in the order of drawing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlendIndices:
+    """The two index arrays of a blend."""
+
+    dataset_index: NDArray
+    """[size], number of the dataset."""
+    dataset_sample_index: NDArray[np.int64]
+    """[size], sample number within the dataset."""
+
+
+def build_member_indices(
+    member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
+) -> MemberIndices:
+    """Build what `member` plans. lengths: tokens of every sequence of the dataset.
+
+    One RandomState(seed) shuffles documents, then samples: the trainers' order of draws.
+    """
+    state = np.random.RandomState(config.random_seed)
+    document_index = build_document_index(
+        member.rows,
+        member.epochs,
+        state,
+        separate_last_epoch=member.separate_last_epoch,
+        shuffle=config.shuffle_documents,
+    )
+    sample_index = build_sample_index(
+        lengths,
+        document_index,
+        config.sequence_length,
+        member.epochs,
+        member.tokens,
+        int(config.add_extra_token),
+        drop_last_partial_sequence=config.drops_last_partial(member.split),
+        threads=threads,
+    )
+    first = samples = len(sample_index) - 1
+    if member.separate_last_epoch:
+        before = (member.epochs - 1) * member.tokens
+        first = sample_count(before, config.sequence_length, int(config.add_extra_token))
+    return MemberIndices(
+        document_index, sample_index, build_shuffle_index(samples, first, state, repeats=member.repeats)
+    )
+
+
+def build_blend_indices(plan: SplitPlan) -> BlendIndices:
+    """Build what `plan.blend` plans; SampleIndexError where a dataset is too short for it."""
+    blend, preset = _blend_of(plan), get_preset(plan.preset)
+    if blend.exhaustive:
+        dataset_index, numbers = build_exhaustive_blending_indices([int(length) for length in blend.weights])
+    else:
+        dataset_index, numbers = build_blending_indices(blend.weights, blend.size)
+    lengths = np.array([member.samples_given for member in plan.members], dtype=np.int64)
+    if preset.wraps == "built":
+        numbers %= lengths[dataset_index]
+    elif preset.wraps == "never":
+        _check_taken(plan, np.bincount(dataset_index, minlength=len(lengths)), lengths)
+    return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
+
+
+def _blend_of(plan: SplitPlan) -> BlendPlan:
+    if plan.blend is None:
+        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=f"split {plan.split}")
+    return plan.blend
+
+
+def _check_taken(plan: SplitPlan, taken: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    short = np.flatnonzero(taken > lengths)
+    if len(short):
+        first = int(short[0])
+        raise SampleIndexError(
+            "the blend takes more samples of a dataset than were built",
+            where=f"split {plan.split}, {plan.members[first].prefix}",
+            found=f"{int(taken[first])} taken, {int(lengths[first])} built",
+            remedy="raise surplus, for example to 0.05",
+        )

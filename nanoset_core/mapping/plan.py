@@ -1,0 +1,285 @@
+"""Planning a split: what will be built for it, known before anything is built.
+
+Only `.idx` files are read, and everything is in closed form: no array as long as the samples is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.indexed.layout import idx_path
+from nanoset_core.indexed.reading import map_file, read_idx
+from nanoset_core.mapping.naming import SIDECAR, blend_files, describe_blend, describe_member, md5, member_files
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.sample_index import sample_count
+from nanoset_core.mapping.splits import (
+    SPLITS,
+    Rows,
+    SplitName,
+    parse_split,
+    rows_by_bookends,
+    rows_by_cuts,
+    split_bookends,
+)
+
+if TYPE_CHECKING:
+    from nanoset_core.loading.config import NanosetConfig
+
+__all__ = ["BlendPlan", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
+
+_LAST_EPOCH_SHARE = 0.80
+
+
+def plan_split(config: NanosetConfig, split: SplitName) -> SplitPlan | None:
+    """Plan one split; None where it has no share of the data.
+
+    ConfigError where the trainer would hang, crash or read nonsense: samples asked of a split without tokens, weights
+    without a size, a dataset of a blend without samples, and what the preset cannot do. MissingError and FormatError
+    from reading the `.idx` files.
+    """
+    return _Planner(config, split).plan()
+
+
+def largest_epoch_size(
+    config: NanosetConfig, weights: Mapping[str, float] | None = None, split: SplitName = "train"
+) -> int:
+    """The largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
+
+    weights: {prefix: weight} instead of the configuration's blend; the configuration's numbers of samples don't matter.
+    """
+    rules = config.rules
+    prefixes, given = (list(weights), list(weights.values())) if weights else config.blend(split) or ([], None)
+    if given is None:
+        raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
+    shares = rules.normalized(given)
+    planner = _Planner(config, split)
+    limits = [planner.epoch_samples(prefix) for prefix in prefixes]
+
+    def fits(size: int) -> bool:
+        sizes = (rules.member_sizes(size, share, config.surplus)[1] for share in shares)
+        return all(size <= limit for size, limit in zip(sizes, limits, strict=True))
+
+    low, high = 0, sum(limits) + len(limits) + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length: int, extra: int) -> bool:
+    """Whether less than 80 % of the last epoch is needed, so that it is shuffled apart from the others.
+
+    Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
+    """
+    if epochs == 1 or requested is None:
+        return False
+    before = ((epochs - 1) * tokens - extra) // length
+    return requested - before < int(_LAST_EPOCH_SHARE * ((tokens - extra) // length))
+
+
+class _Planner:
+    """Plans one split of one configuration."""
+
+    def __init__(self, config: NanosetConfig, split: SplitName) -> None:
+        self.config, self.split, self.rules = config, split, config.rules
+        self.number = SPLITS.index(split)
+        self.asked = config.samples(split)
+        # the three shares; None where every split has data of its own
+        self.shares = None
+        if config.blend_per_split is None:
+            self.shares = parse_split(config.split, exactly_three=self.rules.exactly_three_shares)
+
+    def plan(self) -> SplitPlan | None:
+        data = self.config.blend(self.split)
+        if data is None or (self.shares is not None and self.shares[self.number] <= 0):
+            return None
+        prefixes, weights = data
+        self._check_data(prefixes, weights)
+        lone_is_plain = weights is None or (self.shares is None and self.rules.lone_weight_is_plain)
+        if len(prefixes) == 1 and lone_is_plain:
+            member = self._member(prefixes[0], None, self.asked, self.asked)
+            return None if member is None else SplitPlan(self.split, self.rules.name, (member,), None)
+        members = self._members(prefixes, weights)
+        if not members:
+            return None
+        return SplitPlan(self.split, self.rules.name, members, self._blend(members, weights))
+
+    def epoch_samples(self, prefix: str) -> int:
+        """Samples of one epoch of a dataset."""
+        _, tokens, _ = self._measure(prefix)
+        return sample_count(tokens, self.config.sequence_length, int(self.config.add_extra_token))
+
+    def _check_data(self, prefixes: list[str], weights: list[float] | None) -> None:
+        rules = self.rules
+        if len(prefixes) > rules.most_datasets:
+            raise self._error("too many datasets in the blend", len(prefixes), f"at most {rules.most_datasets}")
+        if self.shares is None and not rules.per_split_blends:
+            raise self._error("splits cannot have blends of their own", f"preset {rules.name}", "data_path and split")
+        if weights is None and len(prefixes) > 1 and not rules.unweighted_blends:
+            raise self._error("the blend needs weights", f"preset {rules.name}, a list of prefixes", "{prefix: weight}")
+        if self.asked is not None and not rules.takes_samples(self.split):
+            raise self._error("the split is always one epoch", f"{self.asked} samples, preset {rules.name}", "None")
+        if weights is not None and self.asked is None and rules.takes_samples(self.split):
+            raise self._error(
+                "a blend with weights needs a number of samples",
+                f"{self.split}_split_samples=None",
+                "a number, or datasets without weights",
+            )
+
+    def _members(self, prefixes: list[str], weights: list[float] | None) -> tuple[MemberPlan, ...]:
+        shares = [None] * len(prefixes) if weights is None else self.rules.normalized(weights)
+        members = []
+        for prefix, share in zip(prefixes, shares, strict=True):
+            sizes: tuple[int | None, int | None] = (None, None)
+            if share is not None and self.asked is not None:
+                sizes = self.rules.member_sizes(self.asked, share, self.config.surplus)
+            members.append(self._member(prefix, share, *sizes))
+        present = tuple(member for member in members if member is not None)
+        if present and len(present) != len(members):
+            empty = prefixes[members.index(None)]
+            raise self._error("a dataset of the blend has no sequences in the split", empty, "at least one sequence")
+        self._check_names(present)
+        return present
+
+    def _member(self, prefix: str, share: float | None, target: int | None, requested: int | None) -> MemberPlan | None:
+        config, rules = self.config, self.rules
+        length, extra = config.sequence_length, int(config.add_extra_token)
+        rows, tokens, digest = self._measure(prefix)
+        if rows[0] == rows[1] and rules.empty_split == "skip":
+            return None
+        if rows[0] == rows[1] and rules.empty_split == "refuse":
+            raise self._error("the split has a share but no sequences", prefix, "more sequences, or a share of 0")
+        if requested is None and rules.samples_asked == "always":
+            requested = target = sample_count(tokens, length, extra)
+        epochs = self._epochs(prefix, tokens, requested)
+        keeps = not config.drops_last_partial(self.split)
+        built = sample_count(epochs * tokens, length, extra, drop_last_partial=not keeps)
+        if rules.one_epoch and requested is not None and built == 0:
+            raise self._error("too few tokens for a sample", f"{prefix}: {tokens}", f"{config.sample_tokens} or more")
+        repeats = rules.repeats(requested, built)
+        description = describe_member(config, self.split, prefix, requested)
+        files = member_files(config, self.split, prefix, requested, md5(description))
+        sidecar = files.pop(SIDECAR)
+        return MemberPlan(
+            prefix=prefix,
+            trainer_path=config.trainer_path(prefix),
+            idx_sha256=digest,
+            split=self.split,
+            weight=share,
+            rows=rows,
+            tokens=tokens,
+            samples_target=target,
+            samples_requested=requested,
+            epochs=epochs,
+            separate_last_epoch=separate_last_epoch(epochs, tokens, requested, length, extra),
+            samples_built=built,
+            repeats=repeats,
+            samples_given=built * repeats,
+            description=description,
+            hash=md5(description),
+            files=files,
+            sidecar=sidecar,
+        )
+
+    def _epochs(self, prefix: str, tokens: int, requested: int | None) -> int:
+        """The least number of epochs with tokens for the samples requested."""
+        if requested is None:
+            return 1
+        needed = requested * self.config.sequence_length + int(self.config.add_extra_token)
+        if needed > 0 and tokens == 0:
+            raise self._error(
+                "samples are asked of a split without tokens (the trainer would never return)",
+                f"{prefix}: 0 tokens in {self.split}, {requested} samples asked for",
+                f"tokens in {self.split}, share 0 for {self.split}, or no number of samples for it",
+            )
+        return 1 if self.rules.one_epoch or not needed else -(-needed // tokens)
+
+    def _blend(self, members: tuple[MemberPlan, ...], weights: list[float] | None) -> BlendPlan:
+        rules = self.rules
+        if weights is None or rules.wraps != "never":
+            self._check_lengths(members)
+        size, shares = self._mix(members, weights)
+        exhaustive = weights is None and self.asked is None
+        description = describe_blend(rules, self.split, members, shares, None if exhaustive else size)
+        files = blend_files(rules, self.split, md5(description))
+        sidecar = files.pop(SIDECAR)
+        return BlendPlan(
+            size=size,
+            weights=shares,
+            exhaustive=exhaustive,
+            description=description,
+            hash=md5(description),
+            files=files,
+            sidecar=sidecar,
+        )
+
+    def _mix(
+        self, members: tuple[MemberPlan, ...], weights: list[float] | None
+    ) -> tuple[int, tuple[float, ...] | tuple[int, ...]]:
+        """(size of the blend, weights that it is built with and described by)."""
+        rules, asked = self.rules, self.asked
+        lengths = tuple(member.samples_given for member in members)
+        if weights is None:
+            if asked is None:
+                return sum(lengths), lengths
+            return min(asked, sum(lengths)), tuple(rules.normalized(lengths))
+        shares = tuple(rules.blend_weights(rules.normalized(weights)))
+        if asked is None:
+            return sum(lengths), shares
+        targets = [member.samples_target or 0 for member in members]
+        buffers = [member.samples_requested or 0 for member in members]
+        return rules.weighted_size(asked, targets, buffers, per_split=self.shares is None), shares
+
+    def _check_lengths(self, members: tuple[MemberPlan, ...]) -> None:
+        for member in members:
+            if member.samples_given == 0:
+                raise self._error(
+                    "a dataset of the blend has no samples in the split",
+                    f"{member.prefix}: {member.tokens} tokens",
+                    f"{self.config.sample_tokens} tokens or more",
+                )
+
+    def _check_names(self, members: tuple[MemberPlan, ...]) -> None:
+        """Two datasets must not share index files in one cache folder."""
+        if self.config.path_to_cache is None:
+            return
+        owners: dict[str, str] = {}
+        for member in members:
+            owner = owners.setdefault(member.cache_files[0], member.prefix)
+            if owner != member.prefix:
+                raise self._error(
+                    "two datasets of the blend would share index files",
+                    f"{owner} and {member.prefix}: {member.cache_files[0]}",
+                    f"datasets with different names, since preset {self.rules.name} keeps no folder",
+                )
+
+    def _measure(self, prefix: str) -> tuple[Rows, int, str]:
+        """(rows of the split, tokens in them, digest of the .idx)."""
+        lengths, digest = _read_lengths(prefix)
+        begin, end = self._rows(len(lengths))
+        if not 0 <= begin <= len(lengths):
+            raise self._error("the split begins outside of the dataset", f"{prefix}: row {begin}", "more sequences")
+        rows = (begin, max(begin, end))
+        return rows, int(lengths[rows[0] : rows[1]].sum(dtype=np.int64)), digest
+
+    def _rows(self, sequences: int) -> Rows:
+        if self.shares is None:
+            return 0, sequences
+        if self.rules.split_rule == "cuts":
+            return rows_by_cuts(self.shares, sequences)[self.number]
+        bookends = split_bookends(self.shares)[self.number]
+        return (0, 0) if bookends is None else rows_by_bookends(bookends, sequences)
+
+    def _error(self, what: str, found: object, expected: object) -> ConfigError:
+        return ConfigError(what, where=f"split {self.split}", found=found, expected=expected)
+
+
+def _read_lengths(prefix: str) -> tuple[NDArray[np.int32], str]:
+    path = idx_path(prefix)
+    return read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()

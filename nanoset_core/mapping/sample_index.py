@@ -1,0 +1,135 @@
+"""The sample index: at which document, and at which token of it, every sample begins.
+
+The tokens of an epoch, read along the document index, form one long line that is cut every `sequence_length` tokens.
+With end = inclusive running sum of the documents' sizes, the border p = j * sequence_length of sample j lies in the
+first document d with end[d] >= p + add_extra_token, at offset p - (end[d] - size[d]). Work goes in blocks of documents,
+so that scratch is bounded and, in most blocks, sums fit 32 bits; the random gather of sizes is what takes the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError
+
+BLOCK_DOCUMENTS = 1 << 16
+_INT32_MAX = np.iinfo(np.int32).max
+
+
+def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
+    """How many samples `tokens` tokens give (0 for too few); without `drop_last_partial` the last may be short.
+
+    Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
+    """
+    usable = max(tokens - add_extra_token, 0)
+    return usable // sequence_length if drop_last_partial else -(-usable // sequence_length)
+
+
+def build_sample_index(
+    sizes: NDArray[np.int32],
+    document_index: NDArray[np.int32],
+    sequence_length: int,
+    num_epochs: int,
+    tokens_per_epoch: int,
+    add_extra_token: int = 1,
+    *,
+    drop_last_partial_sequence: bool = True,
+    threads: int = 1,
+) -> NDArray[np.int32] | NDArray[np.int64]:
+    """[samples + 1, 2]: row j is (position in document_index, token offset) at which sample j begins.
+
+    Row j + 1 is also the inclusive end of sample j: with add_extra_token=1 neighbours share a token. int32, or int64
+    where a position or a size needs it.
+
+    sizes: tokens of every sequence. document_index: sequence numbers in the order of reading, all epochs.
+    tokens_per_epoch: tokens of one epoch; num_epochs of them must be what document_index holds.
+    threads: more than one shortens the wall time; the result is the same.
+
+    ConfigError where the tokens don't add up, or where the last short sample ends in an empty sequence (the peer's own
+    check refuses it too). Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
+    """
+    total = num_epochs * tokens_per_epoch
+    full = sample_count(total, sequence_length, add_extra_token)
+    rows = sample_count(total, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)
+    index = np.empty((rows + 1, 2), dtype=_index_dtype(len(document_index), int(sizes.max()) if len(sizes) else 0))
+    index[0] = 0
+    base = 0
+    for first, ends in _block_ends(sizes, document_index, threads):
+        _fill_rows(index, base, first, ends, sequence_length, add_extra_token, full)
+        base += int(ends[-1])
+    if base != total:
+        raise ConfigError(
+            "the document index does not hold the tokens that it should",
+            found=f"{base} tokens",
+            expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
+        )
+    if rows > full:
+        index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token)
+    return index
+
+
+def _index_dtype(documents: int, longest: int) -> np.dtype:
+    return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
+
+
+def _last_offset(sizes: NDArray, document_index: NDArray, add_extra_token: int) -> int:
+    offset = int(sizes[document_index[-1]]) - add_extra_token
+    if offset < 0:
+        raise ConfigError(
+            "the last, short sample would end in an empty sequence",
+            found=f"sequence {int(document_index[-1])}, 0 tokens, as the last one of the shuffled epoch",
+            expected="a sequence with tokens",
+            remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
+        )
+    return offset
+
+
+def _block_ends(sizes: NDArray, document_index: NDArray, threads: int) -> Iterator[tuple[int, NDArray]]:
+    """Yield (first position, running sums of the sizes of a block with a 0 in front), in order."""
+    narrow = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
+
+    def sums(first: int) -> tuple[int, NDArray]:
+        block = np.take(sizes, document_index[first : first + BLOCK_DOCUMENTS])
+        fits = narrow or int(block.sum(dtype=np.int64)) < _INT32_MAX
+        ends = np.empty(len(block) + 1, np.int32 if fits else np.int64)
+        ends[0] = 0
+        np.cumsum(block, dtype=ends.dtype, out=ends[1:])
+        return first, ends
+
+    firsts = range(0, len(document_index), BLOCK_DOCUMENTS)
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        if pool is None:
+            yield from map(sums, firsts)
+            return
+        window = 4 * threads
+        ahead = pool.map(sums, firsts[:window])
+        for begin in range(window, len(firsts) + window, window):
+            ready, ahead = ahead, pool.map(sums, firsts[begin : begin + window])
+            yield from ready
+
+
+def _fill_rows(
+    index: NDArray, base: int, first: int, ends: NDArray, sequence_length: int, add_extra_token: int, full: int
+) -> None:
+    """Write the rows whose border lies in this block; `base` tokens lie in front of it, `ends` as of `_block_ends`."""
+    begin = max((base - add_extra_token) // sequence_length + 1, 1)
+    stop = min((base + int(ends[-1]) - add_extra_token) // sequence_length, full) + 1
+    if begin >= stop:
+        return
+    # [stop - begin] tokens of this block up to and with the border's (extra) token
+    targets = np.arange(
+        begin * sequence_length + add_extra_token - base,
+        stop * sequence_length + add_extra_token - base - sequence_length + 1,
+        sequence_length,
+        dtype=ends.dtype,
+    )
+    documents = np.searchsorted(ends[1:], targets, side="left")
+    part = index[begin:stop]
+    targets -= add_extra_token
+    np.add(documents, first, out=part[:, 0], casting="unsafe")
+    np.subtract(targets, ends[documents], out=part[:, 1], casting="unsafe")

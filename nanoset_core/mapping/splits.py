@@ -1,0 +1,87 @@
+"""Cutting the sequences of a dataset into train, valid and test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError
+
+SPLITS = ("train", "valid", "test")
+SplitName = Literal["train", "valid", "test"]
+Rows = tuple[int, int]
+"""Sequences of a split, (begin, end excl)."""
+Bookends = tuple[float, float]
+"""Share of a split, (begin, end excl), each from 0 to 1."""
+
+
+def normalize(weights: Sequence[float]) -> list[float]:
+    """Weights divided by their numpy sum (Megatron-LM `datasets/utils.py`, `normalize`)."""
+    values = np.array(weights, dtype=np.float64)
+    return (values / np.sum(values)).tolist()
+
+
+def parse_split(split: str, *, exactly_three: bool = False) -> tuple[float, float, float]:
+    """Shares of train, valid and test, normalised, from text such as "969,30,1".
+
+    By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
+    `parse_and_normalize_split`: so "949/50/1" works and "1e-3" is two numbers). With `exactly_three` the text must be
+    three numbers separated by "," or "/" (NeMo `get_train_valid_test_split_`). ConfigError for anything else.
+    """
+    try:
+        if exactly_three:
+            numbers = [float(part) for part in split.split("," if "," in split else "/")]
+        else:
+            numbers = [float(part) for part in re.findall(r"[.0-9]+", split)]
+    except ValueError as error:
+        raise _bad_split(split) from error
+    valid_count = len(numbers) == 3 if exactly_three else 1 <= len(numbers) <= 3
+    if not valid_count or any(number < 0 for number in numbers) or not 0 < sum(numbers) < float("inf"):
+        raise _bad_split(split)
+    train, valid, test = normalize(numbers + [0.0] * (3 - len(numbers)))
+    return train, valid, test
+
+
+def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
+    """Share borders of each split, None where its share is 0.
+
+    Left-to-right float sums from the *integer* 0, which is how it prints in descriptions (Megatron-LM
+    `convert_split_vector_to_split_matrix`).
+    """
+    edges: list[float] = [0]
+    for share in vector:
+        edges.append(edges[-1] + share)
+    return [None if end <= begin else (begin, end) for begin, end in pairwise(edges)]
+
+
+def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
+    """Sequences of one split: borders rounded half to even (Megatron-LM `_build_megatron_dataset_splits`)."""
+    begin, end = bookends
+    return round(begin * float(sequences)), round(end * float(sequences))
+
+
+def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
+    """Sequences of the three splits: rounded sizes, added up, then shifted so that the last cut is the end.
+
+    NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before core 0.5. On very few sequences
+    a cut can land before an earlier one.
+    """
+    cuts = [0]
+    for share in vector:
+        cuts.append(cuts[-1] + round(share * float(sequences)))
+    surplus = cuts[-1] - sequences
+    cuts[1:] = [cut - surplus for cut in cuts[1:]]
+    return list(pairwise(cuts))
+
+
+def _bad_split(split: str) -> ConfigError:
+    return ConfigError(
+        "the split is not three shares",
+        where="split",
+        found=repr(split),
+        expected='shares of train, valid and test, not negative, not all 0, such as "969,30,1"',
+    )

@@ -1,0 +1,46 @@
+"""Which names users may give: they become folders, partition keys and asset keys."""
+
+from __future__ import annotations
+
+import re
+
+from nanoset_core.errors import ConfigError
+
+_CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset")
+"""Names of jobs, groups and assets that every project has."""
+
+
+def check_corpus_name(name: str, where: object) -> str:
+    """Return `name`, or raise ConfigError when it cannot name a corpus."""
+    if not _CORPUS.fullmatch(name):
+        raise ConfigError(
+            "a folder's name cannot name a corpus",
+            where=where,
+            found=repr(name),
+            expected="letters, digits, '.', '_' and '-', starting with a letter or digit",
+            remedy="rename the folder",
+        )
+    return name
+
+
+def check_asset_name(name: str, where: object) -> str:
+    """Return `name`, or raise ConfigError when it cannot name a nanoset or webdataset."""
+    if not _ASSET.fullmatch(name):
+        raise ConfigError(
+            "this cannot name an asset",
+            where=where,
+            found=repr(name),
+            expected="letters, digits, '_' and '-', starting with a letter",
+            remedy="give it another name",
+        )
+    if name.replace("-", "_") in RESERVED:
+        raise ConfigError(
+            "this name is taken",
+            where=where,
+            found=repr(name),
+            expected=f"none of {', '.join(RESERVED)}",
+            remedy="give it another name",
+        )
+    return name

@@ -1,0 +1,69 @@
+"""indexed: a corpus's shards → one .bin/.idx, as Megatron-LM's preprocess_data.py would have written it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import sha256_file
+from nanoset_core.tokenization.shards import TOKENS
+
+VERSION = 1
+STAGE = "datasets"
+
+
+def dataset_recipe(tokenized: Recipe) -> Recipe:
+    """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
+    return Recipe(STAGE, tokenized.name, VERSION, {"tokenized": tokenized.digest})
+
+
+def dataset_prefix(corpus: str, text_key: str) -> str:
+    """Megatron-LM's name for the pair: {corpus}_{key}_document."""
+    return f"{corpus}_{text_key}_document"
+
+
+def index(project: Project, corpus: str) -> Manifest:
+    """Merge a corpus's current shards, and make the dataset the current one."""
+    tokenized = project.outputs.require(
+        tokenization.STAGE, corpus, remedy=f"materialise tokenized_shards for the corpus {corpus!r} first"
+    )
+    recipe = dataset_recipe(Recipe(**tokenized.recipe))
+    shards = tokenization.current_shards(project, tokenized)
+    prefix = dataset_prefix(corpus, project.config.documents.text_key)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)
+        facts = {
+            "prefix": prefix,
+            "documents": tokenized.facts["documents"],
+            "sequences": tokenized.facts["sequences"],
+            "tokens": tokenized.facts["tokens"],
+            "rejected": tokenized.facts["rejected"],
+            "faults": tokenized.facts["faults"],
+            "dtype": tokenized.recipe["options"]["dtype"],
+            # The .bin is the shards' bytes in this order, so their checksums stand for its own.
+            "bin_segments": [_segment(shard) for shard in shards],
+        }
+        return facts, {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
+
+    manifest = project.outputs.publish(recipe, write)
+    project.outputs.make_current(manifest)
+    return manifest
+
+
+def _segment(shard: Manifest) -> dict[str, Any]:
+    fact = shard.files[f"{TOKENS}.bin"]
+    return {"shard": shard.digest, "bytes": fact.size, "sha256": fact.sha256}
+
+
+def current_dataset(project: Project, corpus: str) -> Manifest:
+    """The corpus's live dataset.
+
+    Raises:
+        MissingError: it was not made yet.
+    """
+    return project.outputs.require(STAGE, corpus, remedy=f"materialise indexed_dataset for the corpus {corpus!r} first")

@@ -1,0 +1,89 @@
+"""raw: the inventory of each corpus, the snapshot that everything downstream is made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import MissingError
+from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.pipeline.project import Project
+from nanoset_core.progress import Progress
+from nanoset_core.raw.corpus import Inventory, discover_corpora, list_files, take_inventory
+
+VERSION = 1
+STAGE = "inventory"
+FILE = "inventory.json"
+
+
+def corpora(project: Project) -> list[str]:
+    """Every corpus that the raw folder holds, sorted."""
+    return discover_corpora(project.config.raw_folder)
+
+
+def corpus_folder(project: Project, corpus: str) -> Path:
+    """The folder of one corpus.
+
+    Raises:
+        MissingError: there is none.
+    """
+    folder = project.config.raw_folder / corpus
+    if not folder.is_dir():
+        raise MissingError(
+            "a corpus has no folder of raw text",
+            where=folder,
+            expected=f"one of {', '.join(corpora(project)) or 'none: the raw folder is empty'}",
+            remedy=f"put its .jsonl files there, or take {corpus!r} out of {project.config.file.name}",
+        )
+    return folder
+
+
+def survey(project: Project, corpus: str) -> Inventory:
+    """List and fingerprint a corpus's files as they are now; nothing is published."""
+    folder = corpus_folder(project, corpus)
+    total = sum(file.size for file in list_files(folder))
+    done = 0
+
+    def hashed(count: int) -> None:
+        nonlocal done
+        done += count
+        project.listener(Progress("raw_jsonl", corpus, done, total))
+
+    memory = project.outputs.folder / STAGE / corpus / ".fingerprints.json"
+    return take_inventory(folder, corpus, remembered=memory, progress=hashed)
+
+
+def make_inventory(project: Project, corpus: str) -> Manifest:
+    """Survey a corpus, publish the inventory and make it the current one."""
+    inventory = survey(project, corpus)
+    recipe = inventory_recipe(inventory)
+
+    def write(place: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n")
+        facts = {
+            "files": len(inventory.files),
+            "stored_bytes": inventory.size,
+            "ignored": list(inventory.ignored[:100]),
+            "ignored_files": len(inventory.ignored),
+        }
+        return facts, {}
+
+    manifest = project.outputs.publish(recipe, write)
+    project.outputs.make_current(manifest)
+    return manifest
+
+
+def inventory_recipe(inventory: Inventory) -> Recipe:
+    """An inventory is made from nothing but its files' names and content."""
+    return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.content_digest})
+
+
+def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
+    """The corpus's live inventory.
+
+    Raises:
+        MissingError: none was taken yet.
+    """
+    manifest = project.outputs.require(STAGE, corpus, remedy=f"materialise raw_jsonl for the corpus {corpus!r} first")
+    return manifest, Inventory.from_json(json.loads(manifest.path(FILE).read_bytes()))

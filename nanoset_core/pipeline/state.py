@@ -1,0 +1,124 @@
+"""What a project should hold, step by step, and which of it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nanoset_core.config import SPLITS
+from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.manifest import Recipe
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.corpus import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One asset, or one partition of it, as the project's inputs ask for it now."""
+
+    asset: tuple[str, ...]
+    """the asset's key"""
+    partition: str | None
+    """corpus, split or group; None for an asset without partitions"""
+    digest: str
+    """of the output that belongs to the inputs as they are"""
+    done: bool
+    """whether that output is complete and current"""
+    needs: tuple[tuple[tuple[str, ...], str | None], ...]
+    """(asset, partition) of each step that comes first"""
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], str | None]:
+        return self.asset, self.partition
+
+    @property
+    def label(self) -> str:
+        return "/".join(self.asset) + (f" [{self.partition}]" if self.partition is not None else "")
+
+
+def check_corpora(project: Project, known: list[str]) -> None:
+    """Raise ConfigError when a nanoset or webdataset names a corpus that the raw folder does not hold."""
+    named = [(f"nanosets.{name}.blend", spec.corpora) for name, spec in project.config.nanosets.items()]
+    named += [(f"webdatasets.{name}.corpora", spec.corpora) for name, spec in project.config.webdatasets.items()]
+    for path, corpora in named:
+        for corpus in corpora:
+            if corpus not in known:
+                raise ConfigError(
+                    "this corpus is not in the raw folder",
+                    where=f"{project.config.file}: {path}.{corpus}",
+                    found=f"{', '.join(known) or 'no corpora'} in {project.config.raw_folder}",
+                    remedy="put its files there, or take it out of the list",
+                )
+
+
+def steps(project: Project, inventories: Mapping[str, Inventory]) -> list[Step]:
+    """Every step of the project in an order in which each comes after what it needs.
+
+    Args:
+        project: the project.
+        inventories: corpus → a survey of its files as they are now.
+    """
+    found: list[Step] = []
+    datasets: dict[str, str] = {}
+    for corpus, inventory in inventories.items():
+        corpus_steps = list(_corpus_steps(project, corpus, inventory))
+        datasets[corpus] = corpus_steps[-1].digest
+        found.extend(corpus_steps)
+    for name in project.config.nanosets:
+        found.extend(_nanoset_steps(project, name, datasets))
+    for name in project.config.webdatasets:
+        found.extend(_webdataset_steps(project, name, datasets))
+    return found
+
+
+def _is_current(project: Project, recipe: Recipe) -> bool:
+    try:
+        current = project.outputs.current(recipe.stage, recipe.name)
+    except NanosetError:
+        return False  # unreadable: to be made again
+    return current is not None and current.digest == recipe.digest
+
+
+def _corpus_steps(project: Project, corpus: str, inventory: Inventory) -> Iterator[Step]:
+    snapshot = raw.inventory_recipe(inventory)
+    yield Step(("raw_jsonl",), corpus, snapshot.digest, _is_current(project, snapshot), ())
+    tokenized = tokenization.tokenized_recipe(project, corpus, snapshot.digest)
+    whole = _is_current(project, tokenized) and tokenization.are_shards_whole(project, tokenized)
+    yield Step(("tokenized_shards",), corpus, tokenized.digest, whole, ((("raw_jsonl",), corpus),))
+    dataset = indexed.dataset_recipe(tokenized)
+    yield Step(
+        ("indexed_dataset",), corpus, dataset.digest, _is_current(project, dataset), ((("tokenized_shards",), corpus),)
+    )
+
+
+def _datasets_of(corpora: tuple[str, ...], datasets: Mapping[str, str]) -> dict[str, str]:
+    return {corpus: datasets[corpus] for corpus in corpora}
+
+
+def _nanoset_steps(project: Project, name: str, datasets: Mapping[str, str]) -> Iterator[Step]:
+    spec = project.nanoset(name)
+    members = _datasets_of(spec.corpora, datasets)
+    needs = tuple((("indexed_dataset",), corpus) for corpus in spec.corpora)
+    for split in SPLITS:
+        mappings = mapping.mappings_recipe(project, name, split, members)
+        done = _is_current(project, mappings) and mapping.is_cache_whole(project, mappings)
+        yield Step((name, "index_mappings"), split, mappings.digest, done, needs)
+        if spec.is_blended:
+            blend = mapping.blend_recipe(mappings)
+            done = _is_current(project, blend) and mapping.is_cache_whole(project, blend)
+            yield Step((name, "blend"), split, blend.digest, done, (((name, "index_mappings"), split),))
+
+
+def _webdataset_steps(project: Project, name: str, datasets: Mapping[str, str]) -> Iterator[Step]:
+    spec = project.webdataset(name)
+    plan = shuffling.plan_recipe(project, name, _datasets_of(spec.corpora, datasets))
+    planned = _is_current(project, plan)
+    needs = tuple((("indexed_dataset",), corpus) for corpus in spec.corpora)
+    yield Step((name, "shuffle_plan"), None, plan.digest, planned, needs)
+    for group in range(spec.groups):
+        written = planned and shuffling.is_group_written(project, name, group)
+        yield Step((name, "tars"), str(group), plan.digest, written, (((name, "shuffle_plan"), None),))
+    webdataset = shuffling.webdataset_recipe(plan)
+    tars = tuple(((name, "tars"), str(group)) for group in range(spec.groups))
+    yield Step((name, "manifest"), None, webdataset.digest, _is_current(project, webdataset), tars)

@@ -1,0 +1,164 @@
+"""tokenization: the corpus's source ranges → content-addressed shards, in worker processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.manifest import Manifest, Recipe, read_manifest
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import corpus_folder, current_inventory
+from nanoset_core.progress import Progress
+from nanoset_core.raw.corpus import SourceRange, cut_ranges
+from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
+from nanoset_core.workers import run_tasks
+
+STAGE = "tokenized"
+SHARDS = "shards"
+
+
+def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
+    """What a corpus's shards, taken together, are made from."""
+    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, _options(project))
+
+
+def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
+    """What one shard is made from."""
+    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, _options(project))
+
+
+def _options(project: Project) -> dict[str, Any]:
+    config = project.config
+    return {
+        "tokenizer": project.tokenizer.fingerprint,
+        "dtype": project.tokenizer.dtype.name,
+        "preset": config.tokenization.preset,
+        "eod": project.eod if config.tokenization.append_eod else None,
+        "text_key": config.documents.text_key,
+        "id_key": config.documents.id_key,
+        "max_line_bytes": _max_line_bytes(project),
+    }
+
+
+def _max_line_bytes(project: Project) -> int:
+    return int(project.config.documents.max_line_mib * (1 << 20))
+
+
+def tokenize(project: Project, corpus: str) -> Manifest:
+    """Tokenize what is not yet tokenized of a corpus's current inventory; make the set of its shards current.
+
+    Raises:
+        InputError: no documents at all, or more rejected than documents.max_rejected_fraction allows, or any where
+            documents.on_reject is `fail`.
+        SourceChangedError: a file is not as the inventory found it.
+    """
+    inventory_manifest, inventory = current_inventory(project, corpus)
+    recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
+    ranges = cut_ranges(inventory, int(project.config.tokenization.range_mib * (1 << 20)))
+    shards = _make_shards(project, corpus, ranges)
+    facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
+    _check_counts(project, corpus, facts, shards)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        return asdict(facts) | {"shards": [shard.digest for shard in shards]}, {}
+
+    manifest = project.outputs.publish(recipe, write)
+    project.outputs.make_current(manifest)
+    return manifest
+
+
+def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
+    """The shards of a tokenized corpus in document order.
+
+    Raises:
+        MissingError: a shard is gone or damaged.
+    """
+    place = project.outputs.folder / SHARDS / tokenized.name
+    return [_require_shard(place / digest, tokenized.name) for digest in tokenized.facts["shards"]]
+
+
+def are_shards_whole(project: Project, recipe: Recipe) -> bool:
+    """Whether every shard of a tokenized corpus is there with all its files."""
+    tokenized = project.outputs.find(recipe)
+    if tokenized is None:
+        return False
+    try:
+        current_shards(project, tokenized)
+    except NanosetError:
+        return False
+    return True
+
+
+def _require_shard(folder: Path, corpus: str) -> Manifest:
+    manifest = read_manifest(folder)
+    damage = "its manifest is missing" if manifest is None else manifest.damage()
+    if manifest is None or damage:
+        raise MissingError(
+            "a shard is not whole",
+            where=folder,
+            found=damage,
+            remedy=f"materialise tokenized_shards for the corpus {corpus!r} again",
+        )
+    return manifest
+
+
+def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
+    tasks = [_task(project, corpus, source) for source in ranges]
+    shards: dict[int, Manifest] = {}
+    total = sum(source.size for source in ranges)
+    done = documents = tokens = 0
+    for number, shard in run_tasks(make_shard, tasks, project.config.workers):
+        shards[number] = shard
+        done += ranges[number].size
+        documents += shard.facts["documents"]
+        tokens += shard.facts["tokens"]
+        project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
+    return [shards[number] for number in range(len(ranges))]
+
+
+def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
+    config = project.config
+    return ShardTask(
+        root=project.outputs,
+        recipe=shard_recipe(project, corpus, source),
+        folder=corpus_folder(project, corpus),
+        source=source,
+        tokenizer_file=config.tokenizer_file,
+        engine=config.tokenization.engine,
+        dtype=project.tokenizer.dtype.name,
+        max_id=project.tokenizer.max_id,
+        eod=project.eod if config.tokenization.append_eod else None,
+        text_key=config.documents.text_key,
+        id_key=config.documents.id_key,
+        max_line_bytes=_max_line_bytes(project),
+        fail_on_reject=config.documents.on_reject == "fail",
+    )
+
+
+def _check_counts(project: Project, corpus: str, facts: ShardFacts, shards: list[Manifest]) -> None:
+    folder = corpus_folder(project, corpus)
+    listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
+    found = f"{facts.lines:,} lines, {facts.rejected:,} rejected, {facts.faults:,} unreadable file(s)"
+    found += (
+        f" ({', '.join(f'{reason} {count:,}' for reason, count in facts.reasons.items())})" if facts.reasons else ""
+    )
+    bad = facts.rejected + facts.faults
+    allowed = project.config.documents.max_rejected_fraction
+    if bad > allowed * max(facts.lines, 1):
+        raise InputError(
+            "too many lines are no documents",
+            where=folder,
+            found=found,
+            expected=f"at most {allowed:.2%} rejected (documents.max_rejected_fraction)",
+            remedy=f"mend them, or raise the limit; each is listed in {listing}",
+        )
+    if facts.tokens == 0:
+        raise InputError(
+            "the corpus holds no text",
+            where=folder,
+            found=found,
+            expected="at least one document with text",
+            remedy="add documents, or remove the folder",
+        )

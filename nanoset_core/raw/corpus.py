@@ -1,0 +1,155 @@
+"""The inventory of a corpus: which files, in which order, with which content, and how the work is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.manifest import digest_of
+from nanoset_core.names import check_corpus_name
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.listing import FileStat, list_files, walk_files
+from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, group_pieces
+
+__all__ = [
+    "SUFFIXES",
+    "Inventory",
+    "Piece",
+    "SourceRange",
+    "cut_ranges",
+    "discover_corpora",
+    "list_files",
+    "take_inventory",
+]
+
+PARTIAL_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload")
+"""Endings of files that are still being uploaded: not read, not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A snapshot of a corpus."""
+
+    corpus: str
+    pieces: tuple[Piece, ...]
+    """in document order: files in natural order, pieces by offset"""
+    ignored: tuple[str, ...]
+    """files with another ending, relative paths; they are not read"""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Relative paths in document order."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces))
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of all files."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def content_digest(self) -> str:
+        """Changes whenever a file is added, removed, renamed or edited; not with times or folders."""
+        return digest_of([asdict(piece) for piece in self.pieces])
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; `from_json` turns them back."""
+        return {
+            "corpus": self.corpus,
+            "pieces": [asdict(piece) for piece in self.pieces],
+            "ignored": list(self.ignored),
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Inventory:
+        """The inventory that `to_json` wrote down."""
+        pieces = tuple(Piece(**piece) for piece in value["pieces"])
+        return Inventory(value["corpus"], pieces, tuple(value["ignored"]))
+
+
+def discover_corpora(raw: Path) -> list[str]:
+    """Names of the folders below `raw` that hold at least one file that could be read, sorted.
+
+    Raises:
+        MissingError: `raw` is not there.
+        ConfigError: a folder's name cannot be a partition key or a path of ours.
+        InputError: a file of text lies outside of any such folder; or see list_files.
+    """
+    if not raw.is_dir():
+        raise MissingError(
+            "the folder of raw text does not exist", where=raw, remedy="create it with one folder of .jsonl a corpus"
+        )
+    entries = sorted(entry for entry in raw.iterdir() if not entry.name.startswith("."))
+    if stray := [entry for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()]:
+        raise InputError(
+            "a file of text belongs to no corpus",
+            where=stray[0],
+            found=f"{len(stray)} such file(s) in {raw}",
+            expected="each file inside the folder of its corpus",
+            remedy=f"move it, for example to {raw / stray[0].name.partition('.')[0] / stray[0].name}",
+        )
+    folders = [entry for entry in entries if entry.is_dir()]
+    return [check_corpus_name(folder.name, folder) for folder in folders if any(map(_is_text, walk_files(folder)))]
+
+
+def _is_text(file: FileStat) -> bool:
+    return file.path.endswith(SUFFIXES)
+
+
+def take_inventory(
+    folder: Path,
+    corpus: str,
+    *,
+    remembered: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Inventory:
+    """List and fingerprint the files of one corpus.
+
+    Every byte is hashed once; a file whose size, time and inode are those remembered from an earlier inventory is
+    not read again. Plain files above 256 MiB are cut at line ends into pieces with digests of their own, so that a
+    grown file leaves its first pieces as they were.
+
+    Args:
+        folder: the corpus's folder, searched through all its folders.
+        corpus: its name.
+        remembered: a small JSON file that carries digests from one inventory to the next.
+        progress: called with the number of bytes hashed, or known, since the last call.
+
+    Raises:
+        MissingError: the folder is not there.
+        InputError: it holds no file that could be read; or see list_files.
+        SourceChangedError: a file changed while it was hashed.
+    """
+    files = list_files(folder)
+    texts = [file for file in files if _is_text(file)]
+    ignored = [file.path for file in files if not file.path.endswith((*SUFFIXES, *PARTIAL_SUFFIXES))]
+    if not texts:
+        raise InputError(
+            "the corpus is empty",
+            where=folder,
+            found=f"{len(ignored)} other file(s): {', '.join(ignored[:5])}" if ignored else "no files",
+            expected=f"at least one file ending in {', '.join(SUFFIXES)}",
+            remedy="add files, or remove the folder",
+        )
+    memory = FingerprintMemory(remembered)
+    pieces: list[Piece] = []
+    for stat in texts:
+        known = memory.recall(stat)
+        if known is None:
+            known = fingerprint(folder, stat, progress)
+            memory.note(stat, known)
+        elif progress is not None:
+            progress(stat.size)
+        pieces.extend(known)
+    memory.save({stat.path for stat in texts})
+    return Inventory(corpus, tuple(pieces), tuple(ignored))
+
+
+def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
+    """The units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
+
+    An added, removed or grown file changes its own range, and seldom a neighbour; see group_pieces.
+    """
+    return group_pieces(inventory.pieces, target_bytes)

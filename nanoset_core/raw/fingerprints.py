@@ -1,0 +1,130 @@
+"""Hashing files piece by piece, once: what was hashed is remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.opening import open_raw
+from nanoset_core.raw.pieces import PLAIN, Piece
+from nanoset_core.storage import write_atomic
+
+PIECE_BYTES = 256 << 20
+"""A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
+READ_BYTES = 4 << 20
+SAVE_BYTES = 1 << 30
+"""The memory is written after about this many hashed bytes: as much as a kill can cost."""
+_RACY_NS = 2_000_000_000
+_VERSION = 1
+
+
+def fingerprint(folder: Path, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
+    """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
+
+    Raises:
+        SourceChangedError: the file is not as `stat` describes it, before or after.
+    """
+    path = folder / stat.path
+    pieces: list[Piece] = []
+    with open_raw(path) as file:
+        begin, line = 0, 1
+        while begin < stat.size or not pieces:
+            end, lines, digest = _hash_piece(file, begin, stat, progress)
+            pieces.append(Piece(stat.path, begin, end, line, digest))
+            begin, line = end, line + lines
+        after = os.fstat(file.fileno())
+    if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.size, stat.mtime_ns, stat.inode):
+        raise SourceChangedError(
+            "the file changed while it was read",
+            where=path,
+            found=f"{after.st_size:,} bytes, written at {after.st_mtime_ns / 1e9:.3f} s",
+            expected=f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, as when it was listed",
+            remedy="build again once the upload has ended",
+        )
+    return pieces
+
+
+def _hash_piece(
+    file: BinaryIO, begin: int, stat: FileStat, progress: Callable[[int], None] | None
+) -> tuple[int, int, str]:
+    """Hash from `begin` to the end of the piece; → (end, line ends in it, sha256)."""
+    sha = hashlib.sha256()
+    lines, position = 0, begin
+    cuttable = stat.path.endswith(PLAIN)
+    file.seek(begin)
+    while position < stat.size:
+        block = file.read(min(READ_BYTES, stat.size - position))
+        if not block:
+            return stat.size, lines, sha.hexdigest()  # it shrank meanwhile: the caller sees that
+        room = begin + PIECE_BYTES - position
+        cut = block.find(b"\n", max(room - 1, 0)) + 1 if cuttable and room <= len(block) else 0
+        block = block[:cut] if cut else block
+        sha.update(block)
+        lines += block.count(b"\n") if cuttable else 0
+        position += len(block)
+        if progress is not None:
+            progress(len(block))
+        if cut:
+            break
+    return position, lines, sha.hexdigest()
+
+
+class FingerprintMemory:
+    """Pieces by path, carried from one inventory to the next in a small JSON file.
+
+    What it says of a file is trusted while the file's size, time and inode stay the same.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._started_ns = time.time_ns()
+        self._unsaved_bytes = 0
+        self._entries = self._load()
+
+    def _load(self) -> dict[str, Any]:
+        """Only a memory: without it, or when it is not ours, the files are hashed again."""
+        try:
+            value = json.loads(self._path.read_bytes()) if self._path is not None else {}
+        except (FileNotFoundError, ValueError):
+            return {}
+        if not isinstance(value, dict) or (value.get("version"), value.get("piece_bytes")) != (_VERSION, PIECE_BYTES):
+            return {}
+        return value["files"] if isinstance(value.get("files"), dict) else {}
+
+    def recall(self, stat: FileStat) -> list[Piece] | None:
+        """The pieces of a file that is as it was when they were noted."""
+        entry = self._entries.get(stat.path)
+        if not isinstance(entry, dict) or entry.get("stat") != [stat.size, stat.mtime_ns, stat.inode]:
+            return None
+        try:
+            pieces = [Piece(stat.path, *piece) for piece in entry["pieces"]]
+        except (KeyError, TypeError):
+            return None
+        return pieces if pieces and pieces[-1].end == stat.size else None
+
+    def note(self, stat: FileStat, pieces: list[Piece]) -> None:
+        """Remember the pieces of a file."""
+        # A file written within the clock's grain could change again without a trace in its times.
+        if stat.mtime_ns < self._started_ns - _RACY_NS:
+            rows = [[piece.begin, piece.end, piece.first_line, piece.digest] for piece in pieces]
+            self._entries[stat.path] = {"stat": [stat.size, stat.mtime_ns, stat.inode], "pieces": rows}
+            self._unsaved_bytes += stat.size
+        if self._unsaved_bytes >= SAVE_BYTES:
+            self.save(self._entries)
+
+    def save(self, paths: Collection[str]) -> None:
+        """Write down what is known of `paths`, and forget the rest."""
+        self._unsaved_bytes = 0
+        if self._path is None:
+            return
+        files = {path: entry for path, entry in self._entries.items() if path in paths}
+        data = json.dumps({"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}).encode()
+        if not self._path.exists() or self._path.read_bytes() != data:
+            write_atomic(self._path, data)

@@ -1,0 +1,114 @@
+"""Which files lie below a folder, in natural order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import InputError, MissingError
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the file system says of one file."""
+
+    path: str
+    """relative to the listed folder, with forward slashes"""
+    size: int
+    """bytes"""
+    mtime_ns: int
+    """last modification, nanoseconds since 1970"""
+    inode: int
+    """so that a replaced file is not taken for the old one"""
+
+
+def natural_key(path: str) -> tuple[object, ...]:
+    """Sort key under which part-2 comes before part-10; ties are broken by the path itself."""
+    return tuple(_name_key(name) for name in path.split("/")), path
+
+
+def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    pieces = (piece for piece in _DIGITS.split(name) if piece)
+    return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
+
+
+def list_files(folder: Path) -> list[FileStat]:
+    """All regular files below `folder` in natural order; hidden files and folders are left out.
+
+    Symbolic links are followed, to files and to folders.
+
+    Raises:
+        MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
+        InputError: a folder cannot be read, a link leads back to a folder above it, or a name is not UTF-8.
+    """
+    if not folder.is_dir():
+        raise MissingError("the folder does not exist", where=folder, remedy="create it, or correct the path")
+    return sorted(walk_files(folder), key=lambda file: natural_key(file.path))
+
+
+def walk_files(folder: Path) -> Iterator[FileStat]:
+    """The files of `list_files` as they are found, in no order."""
+    yield from _walk(folder, "", (_identity(folder.stat()),))
+
+
+def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[FileStat]:
+    """Files of one folder and those below it; `above` identifies it and every folder that leads to it."""
+    try:
+        entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(
+            "a folder cannot be read", where=folder, found=error.strerror, remedy="give this user the right to read it"
+        ) from error
+    for entry in entries:
+        path = prefix + _checked_name(folder, entry)
+        stat = _stat(entry)
+        if entry.is_dir():
+            identity = _identity(stat)
+            if identity in above:
+                raise InputError(
+                    "a link leads back to a folder above it",
+                    where=entry.path,
+                    found=os.path.realpath(entry.path),
+                    expected="each file below the folder once",
+                    remedy="remove the link",
+                )
+            yield from _walk(Path(entry.path), path + "/", (*above, identity))
+        elif entry.is_file():
+            yield FileStat(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError as error:
+        found = f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None
+        raise MissingError(
+            f"a file is not there: {error.strerror}",
+            where=entry.path,
+            found=found,
+            expected="a file or a folder",
+            remedy="mount or restore what it leads to, or remove the link",
+        ) from error
+
+
+def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "a file's name is not UTF-8",
+            where=folder,
+            found=repr(os.fsencode(entry.name)),
+            expected="a name that can be kept beside its documents",
+            remedy="rename the file",
+        ) from error
+    return entry.name
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

@@ -1,0 +1,83 @@
+"""Pieces of files, and the ranges of pieces that are the unit of work."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from nanoset_core.manifest import digest_of
+
+PLAIN = ".jsonl"
+SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
+_MOST_TARGETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of whole lines of one file: all of it, or a part of a big plain file."""
+
+    path: str
+    """relative to the corpus folder"""
+    begin: int
+    """first byte (of the stored, possibly compressed file)"""
+    end: int
+    """byte after the last"""
+    first_line: int
+    """1-based line number of the piece's first line"""
+    digest: str
+    """sha256 of the stored bytes [begin, end)"""
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """The unit of work and of caching: one or more pieces, read in order into one shard."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Relative paths in document order, each once."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces))
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def digest(self) -> str:
+        """Changes with the names, cuts and content of its pieces."""
+        return digest_of([asdict(piece) for piece in self.pieces])
+
+
+def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange]:
+    """Group consecutive pieces into ranges of about `target_bytes`.
+
+    A group ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
+    pieces themselves and not on their neighbours, so an added, removed or grown file changes its own group and not
+    every later one. A group ends anyway once it holds four targets.
+    """
+    ranges: list[SourceRange] = []
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += piece.size
+        if ends_group(piece, target_bytes) or size >= _MOST_TARGETS * target_bytes:
+            ranges.append(SourceRange(tuple(group)))
+            group, size = [], 0
+    if group:
+        ranges.append(SourceRange(tuple(group)))
+    return ranges
+
+
+def ends_group(piece: Piece, target_bytes: int) -> bool:
+    """Whether a piece ends its group, whatever else is in it."""
+    draw = int.from_bytes(hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()[:8], "big")
+    return draw * target_bytes < piece.size << 64

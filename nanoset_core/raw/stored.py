@@ -1,0 +1,73 @@
+"""The stored bytes of a piece, hashed on their way through and compared with the inventory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.opening import open_raw
+from nanoset_core.raw.pieces import Piece
+
+READ_BYTES = 1 << 20
+
+
+class StoredPiece:
+    """Reads one piece of one file, once, in order."""
+
+    def __init__(self, folder: Path, piece: Piece) -> None:
+        self.path, self.piece = folder / piece.path, piece
+        self._sha = hashlib.sha256()
+        self._position = piece.begin
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes not read yet, up to 1 MiB at a time.
+
+        Raises:
+            MissingError, InputError: see open_raw.
+            SourceChangedError: the file ends before the piece does.
+        """
+        with open_raw(self.path) as file:
+            if os.fstat(file.fileno()).st_size < self.piece.end:
+                raise self._changed(f"{os.fstat(file.fileno()).st_size:,} bytes", f"at least {self.piece.end:,} bytes")
+            file.seek(self._position)
+            while self._position < self.piece.end:
+                block = file.read(min(READ_BYTES, self.piece.end - self._position))
+                if not block:
+                    raise self._changed(f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
+                self._sha.update(block)
+                self._position += len(block)
+                yield block
+
+    def reread(self, begin: int, end: int) -> Iterator[bytes]:
+        """Bytes [begin, end) once more, not hashed, up to 1 MiB at a time."""
+        with open_raw(self.path) as file:
+            file.seek(begin)
+            while begin < end and (block := file.read(min(READ_BYTES, end - begin))):
+                begin += len(block)
+                yield block
+
+    def check(self) -> None:
+        """Read what is left, and compare everything with the inventory.
+
+        Raises:
+            SourceChangedError: the bytes are not those of the inventory.
+        """
+        for _ in self.blocks():
+            pass
+        if self._sha.hexdigest() != self.piece.digest:
+            extent = f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
+            raise self._changed(
+                f"sha256 {self._sha.hexdigest()[:16]}… {extent}", f"sha256 {self.piece.digest[:16]}… {extent}"
+            )
+
+    def _changed(self, found: str, expected: str) -> SourceChangedError:
+        return SourceChangedError(
+            "the file is not as the inventory found it",
+            where=self.path,
+            found=found,
+            expected=expected,
+            remedy="build again once nothing writes to it: the inventory is taken anew",
+        )

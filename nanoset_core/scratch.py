@@ -1,0 +1,107 @@
+"""Scratch folders: owned by a living process, and swept once it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+UNFINISHED = ".tmp-"
+"""Names of everything unfinished begin so: hidden, and never taken for an output."""
+LOCK = ".lock"
+FILE_SECONDS = 3600
+FOREIGN_SECONDS = 7 * 24 * 3600
+
+
+@contextlib.contextmanager
+def claim_scratch(final: Path) -> Iterator[Path]:
+    """A new folder beside `final` that only this process writes to; gone afterwards, unless it was renamed.
+
+    A lock file stands beside the folder, made before it and removed after it, and held locked by the process that
+    owns it. (The folder itself cannot be locked on NFS, which wants a descriptor open for writing.)
+    """
+    scratch, lock = _lock_new_name(final)
+    try:
+        scratch.mkdir()
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        Path(lock.name).unlink(missing_ok=True)
+        lock.close()
+
+
+def sweep_abandoned(folder: Path) -> None:
+    """Remove the scratch of processes that are gone from `folder`.
+
+    A folder goes when its lock is free, or missing. Where locks tell nothing (the owner ran on another machine, or the
+    file system has none) it goes after a week. A single file goes when nothing was written to it for an hour.
+    """
+    for entry in sorted(folder.glob(f"{UNFINISHED}*")):
+        if entry.name.endswith(LOCK):
+            _sweep_locked(entry)
+        elif entry.is_dir() and not entry.is_symlink():
+            if not _lock_of(entry).exists():
+                shutil.rmtree(entry, ignore_errors=True)
+        elif _idle_seconds(entry) > FILE_SECONDS:
+            entry.unlink(missing_ok=True)
+
+
+def _lock_of(scratch: Path) -> Path:
+    return scratch.with_name(scratch.name + LOCK)
+
+
+def _lock_new_name(final: Path) -> tuple[Path, BinaryIO]:
+    while True:
+        scratch = final.with_name(f"{UNFINISHED}{final.name}-{secrets.token_hex(4)}")
+        path = _lock_of(scratch)
+        lock = path.open("xb")
+        lock.write(_host())
+        lock.flush()
+        _try_lock(lock, wait=True)
+        # A sweep may have come between opening and locking: then this is the lock of a file that is gone.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+                return scratch, lock
+        lock.close()
+
+
+def _sweep_locked(path: Path) -> None:
+    try:
+        lock = path.open("r+b")
+    except (FileNotFoundError, PermissionError):
+        return  # finished a moment ago, or another user's
+    with lock:
+        local = lock.read() == _host()
+        free = _try_lock(lock) if local else None
+        if free or (free is None and _idle_seconds(path) > FOREIGN_SECONDS):
+            shutil.rmtree(path.with_name(path.name.removesuffix(LOCK)), ignore_errors=True)
+            path.unlink(missing_ok=True)
+
+
+def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:
+    """Whether the lock could be had; None where the file system knows no locks."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _host() -> bytes:
+    return platform.node().encode()
+
+
+def _idle_seconds(path: Path) -> float:
+    try:
+        return time.time() - path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,0 +1,29 @@
+"""Shuffled webdatasets: contexts of several token streams in one global order, as tar shards."""
+
+from nanoset_core.shuffling.contexts import ContextTable, SourceContexts, TokenSource, cut_contexts
+from nanoset_core.shuffling.gather import gather
+from nanoset_core.shuffling.members import compressor_identity
+from nanoset_core.shuffling.order import global_order, ranks
+from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
+from nanoset_core.shuffling.reading import iterate_shard, iterate_shards, read_shard
+from nanoset_core.shuffling.webdataset import ShardFacts, shard_stem, write_manifest, write_shard
+
+__all__ = [
+    "ContextTable",
+    "ShardFacts",
+    "ShufflePlan",
+    "SourceContexts",
+    "TokenSource",
+    "compressor_identity",
+    "cut_contexts",
+    "gather",
+    "global_order",
+    "iterate_shard",
+    "iterate_shards",
+    "plan_shuffle",
+    "ranks",
+    "read_shard",
+    "shard_stem",
+    "write_manifest",
+    "write_shard",
+]

@@ -1,0 +1,121 @@
+"""The one definition of the global order of a shuffled dataset.
+
+The key of context ``c`` under ``seed`` is output number ``c`` (from 0) of the SplitMix64 generator started at ``seed``
+(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; the finaliser is Stafford's
+variant 13). All arithmetic is modulo 2^64::
+
+    z   = seed + (c + 1) * 0x9E3779B97F4A7C15
+    z   = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z   = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    key = z ^ (z >> 31)
+
+The global order lists the contexts by ascending (key, c). The multiplier is odd and each step can be undone, so no two
+contexts share a key. A key depends on nothing but the seed and the number: any process can make any part of the order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError, SampleIndexError
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+_WINDOW = 1 << 22  # ranks that are sorted, and remembered, at once (32 MiB as int64)
+_CHUNK = 1 << 18  # keys made at once (2 MiB: they stay in the processor's cache)
+_BUCKET_BITS = 16  # leading bits of a key that a histogram tells apart
+
+
+def context_keys(begin: int, end: int, seed: int) -> np.ndarray:
+    """Keys of the contexts [begin, end excl), uint64[end - begin]. Raises ConfigError for a seed outside 64 bits."""
+    start = np.uint64((check_seed(seed) + int(_GAMMA) * (begin + 1)) % (1 << 64))
+    keys = np.arange(end - begin, dtype=np.uint64)
+    keys *= _GAMMA
+    keys += start
+    keys ^= keys >> np.uint64(30)
+    keys *= _MIX_1
+    keys ^= keys >> np.uint64(27)
+    keys *= _MIX_2
+    keys ^= keys >> np.uint64(31)
+    return keys
+
+
+def global_order(contexts: int, seed: int) -> np.ndarray:
+    """The whole order, int64[contexts]: rank -> context number. Needs 16 bytes a context."""
+    return np.argsort(context_keys(0, contexts, seed))
+
+
+def ranks(contexts: int, seed: int, begin: int, end: int) -> np.ndarray:
+    """``global_order(contexts, seed)[begin:end]`` in bounded memory, int64[end - begin].
+
+    Works in windows of 4 Mi ranks, the latest of which is remembered: asking for neighbouring ranks, as shard after
+    shard does, costs one pass over the keys a window. Raises SampleIndexError unless 0 <= begin <= end <= contexts.
+    """
+    if not 0 <= begin <= end <= contexts:
+        raise SampleIndexError(
+            "ranks outside the order",
+            found=f"[{begin}, {end})",
+            expected=f"within [0, {contexts})",
+            remedy="ask for ranks of this order",
+        )
+    parts = [np.empty(0, dtype=np.int64)]
+    for window in range(begin // _WINDOW, -(-end // _WINDOW)):
+        first = window * _WINDOW
+        parts.append(_window(contexts, check_seed(seed), window, _WINDOW)[max(begin - first, 0) : end - first])
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=1)
+def _window(contexts: int, seed: int, window: int, size: int) -> np.ndarray:
+    """Ranks [window * size, (window + 1) * size) of the order, int64[at most size]; do not write to it."""
+    if contexts <= size:
+        return global_order(contexts, seed)
+    begin, end = window * size, min((window + 1) * size, contexts)
+    below = _keys_below(contexts, seed)
+    low = int(np.searchsorted(below, begin, side="right")) - 1
+    high = int(np.searchsorted(below, end, side="left"))
+    keys, numbers = _select(contexts, seed, low, high)
+    return numbers[np.argsort(keys)][begin - below[low] : end - below[low]]
+
+
+@lru_cache(maxsize=1)
+def _keys_below(contexts: int, seed: int) -> np.ndarray:
+    """int64[2^16 + 1]: number of keys whose leading bits are below each bucket."""
+    below = np.zeros((1 << _BUCKET_BITS) + 1, dtype=np.int64)
+    for begin in range(0, contexts, _CHUNK):
+        bucket = _bucket(context_keys(begin, min(begin + _CHUNK, contexts), seed))
+        below[1:] += np.bincount(bucket, minlength=1 << _BUCKET_BITS)
+    return np.cumsum(below)
+
+
+def _select(contexts: int, seed: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of buckets [low, high excl), uint64[m], and their context numbers, int64[m], by ascending number."""
+    keys, numbers = [], []
+    for begin in range(0, contexts, _CHUNK):
+        chunk = context_keys(begin, min(begin + _CHUNK, contexts), seed)
+        bucket = _bucket(chunk)
+        chosen = np.flatnonzero((bucket >= low) & (bucket < high))
+        keys.append(chunk[chosen])
+        numbers.append(chosen + begin)
+    return np.concatenate(keys), np.concatenate(numbers)
+
+
+def _bucket(keys: np.ndarray) -> np.ndarray:
+    return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a plain int. Raises ConfigError unless it is a whole number of 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
+        raise ConfigError(
+            "a seed is a whole number of 64 bits",
+            where="seed",
+            found=repr(seed),
+            expected="0 <= seed < 2^64",
+            remedy="give such a seed, 1234 for example",
+        )
+    return int(seed)

@@ -1,0 +1,89 @@
+"""Reading shards back: tokens in the order in which they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.shuffling.members import decode_member
+from nanoset_core.shuffling.tar import iterate_members, map_archive
+from nanoset_core.shuffling.webdataset import MANIFEST_NAME
+
+
+def iterate_shard(path: Path | str) -> Iterator[np.ndarray]:
+    """Contexts of one shard in order, each int[length]: ``npy`` in its own dtype, ``json.gz`` as int64.
+
+    Raises MissingError, and FormatError for a damaged tar or a member that is not a context.
+    """
+    path = Path(path)
+    archive = map_archive(path)
+    for member in iterate_members(archive, path):
+        body = archive[member.offset : member.offset + member.size_bytes]
+        yield decode_member(member.name, body, f"{path}, offset {member.offset}")
+
+
+def read_shard(path: Path | str) -> np.ndarray:
+    """All contexts of one shard, int[samples, sequence_length]; raises as iterate_shard, and for unequal lengths."""
+    contexts = list(iterate_shard(path))
+    lengths = sorted({len(context) for context in contexts})
+    if len(lengths) != 1:
+        raise FormatError(
+            "the contexts of a shard must have one length",
+            where=path,
+            found=f"{len(contexts)} contexts of lengths {lengths[:5]}",
+            expected="at least one context, all of one length",
+            remedy="read it with iterate_shard, or make the shard again",
+        )
+    return np.stack(contexts)
+
+
+def iterate_shards(folder: Path | str) -> Iterator[np.ndarray]:
+    """Contexts of a whole dataset in the order of its ``manifest.jsonl``, each int[length].
+
+    Raises MissingError without a manifest or shard, FormatError where a shard does not hold what the manifest says.
+    """
+    folder = Path(folder)
+    for stem, expected in _manifest_rows(folder / MANIFEST_NAME):
+        found = 0
+        for context in iterate_shard(folder / f"{stem}.tar"):
+            found += 1
+            yield context
+        if found != expected:
+            raise FormatError(
+                "a shard does not hold what the manifest says",
+                where=folder / f"{stem}.tar",
+                found=f"{found} contexts",
+                expected=f"{expected} contexts",
+                remedy="make the shard again, or fetch it again",
+            )
+
+
+def _manifest_rows(path: Path) -> list[tuple[str, int]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError as error:
+        raise MissingError(
+            "no manifest of shards", where=path, remedy="finish writing the dataset, or correct the path"
+        ) from error
+    return [_manifest_row(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
+    try:
+        row = orjson.loads(line)
+        stem, count = row["shard"], row["num_sequences"]
+        if not isinstance(stem, str) or not isinstance(count, int):
+            raise ValueError("shard must be a string, num_sequences a whole number")
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            "not a row of a manifest of shards",
+            where=where,
+            found=f"{line[:80]!r} ({error})",
+            expected='{"shard": "shard-00000000", "num_sequences": 8192, ...}',
+            remedy="write the manifest again",
+        ) from error
+    return stem, count

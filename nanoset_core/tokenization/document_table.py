@@ -1,0 +1,75 @@
+"""documents.parquet: where every document of a shard came from, and how many tokens it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from nanoset_core.raw.documents import DocumentBatch
+
+ROW_GROUP_ROWS = 1 << 16
+
+
+class DocumentTable:
+    """Writes one row a document, in document order; a context manager.
+
+    Columns: file (string), line (int64, 1-based), byte_offset (int64, of the line in the decompressed file), id
+    (string or null), tokens (int32, the end-of-document token included). Row groups hold 65,536 rows, however the
+    documents came in batches, so that the same documents give the same bytes.
+    """
+
+    def __init__(self, path: Path, files: Sequence[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._schema = pa.schema(
+            [
+                ("file", pa.dictionary(pa.int32(), pa.string())),
+                ("line", pa.int64()),
+                ("byte_offset", pa.int64()),
+                ("id", pa.string()),
+                ("tokens", pa.int32()),
+            ]
+        )
+        self._files = pa.array(files, pa.string())
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._waiting: list[Any] = []
+        self._waiting_rows = 0
+
+    def add(self, batch: DocumentBatch, lengths: np.ndarray) -> None:
+        """Add the documents of a batch, with lengths int32[documents] in tokens."""
+        import pyarrow as pa
+
+        columns = [
+            pa.DictionaryArray.from_arrays(pa.array(batch.files, pa.int32()), self._files),
+            pa.array(batch.lines, pa.int64()),
+            pa.array(batch.offsets, pa.int64()),
+            pa.array(batch.ids, pa.string()),
+            pa.array(lengths, pa.int32()),
+        ]
+        self._waiting.append(pa.record_batch(columns, schema=self._schema))
+        self._waiting_rows += len(lengths)
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self._flush(self._waiting_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
+
+    def _flush(self, rows: int) -> None:
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(table.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
+        self._waiting = table.slice(rows).to_batches()
+        self._waiting_rows -= rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._waiting_rows:
+            self._flush(self._waiting_rows)
+        self._writer.close()

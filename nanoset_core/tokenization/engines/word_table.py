@@ -1,0 +1,143 @@
+"""An exact hash table from short byte strings to numbers, as flat arrays that numpy looks up in bulk.
+
+Open addressing with linear probing. A key is a byte string in one or more zero-padded little-endian 64-bit words; it is
+compared in full, so the hash decides speed and never the result. No key is all zeros, which marks a free slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+ABSENT = -1
+"""What a key that is not in the table is found as."""
+
+_FACTOR = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci hashing
+_FACTORS = [np.uint64(pow(_FACTOR, power, 1 << 64)) for power in range(1, 33)]
+_SHIFT = np.uint64(29)
+FILL_LIMIT = 0.5
+"""Share of the slots that may be taken."""
+
+
+class WordTable:
+    """Maps keys of `width` 64-bit words to int32 values >= 0; grows by doubling."""
+
+    def __init__(self, width: int, slot_bits: int = 12) -> None:
+        self.width = width
+        self.count = 0
+        self._allocate(slot_bits)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the table takes."""
+        return self._values.nbytes + sum(words.nbytes for words in self._words)
+
+    def find(self, keys: list[np.ndarray], skip: np.ndarray | None = None) -> np.ndarray:
+        """int32[n]: values of n keys, ABSENT where there is none. `keys`: `width` arrays uint64[n], word by word.
+
+        `skip`: int64[k], keys whose value does not matter; they get any value but ABSENT.
+        """
+        slots = self._slots(keys)
+        values = self._values.take(slots)
+        differs = self._differs(keys, slots)
+        if skip is not None:
+            differs[skip] = False
+            values[skip] = 0
+        unsettled = np.flatnonzero(differs)
+        if len(unsettled):
+            self._probe(keys, slots, values, unsettled)
+        return values
+
+    def insert(self, keys: list[np.ndarray], values: np.ndarray) -> None:
+        """Add n keys that are not in the table, with values int32[n]; equal keys must not come twice.
+
+        Keys should come with the most frequent first: the earlier a key, the nearer it is to where it is looked for.
+        """
+        while self.count + len(values) > FILL_LIMIT * self._slot_count:
+            self._grow()
+        self.count += len(values)
+        slots = self._slots(keys)
+        pending = np.arange(len(values))
+        while len(pending):
+            wanted = slots[pending]
+            free = self._values[wanted] == ABSENT
+            claims = pending[free]
+            self._values[wanted[free][::-1]] = claims[::-1]  # several may claim one slot; whichever is written has it
+            won = claims[self._values[wanted[free]] == claims]
+            self._values[slots[won]] = values[won]
+            for words, key in zip(self._words, keys, strict=True):
+                words[slots[won]] = key[won]
+            settled = np.zeros(len(values), bool)
+            settled[won] = True
+            pending = pending[~settled[pending]]
+            slots[pending] = (slots[pending] + 1) & (self._slot_count - 1)
+
+    def _probe(self, keys: list[np.ndarray], slots: np.ndarray, values: np.ndarray, unsettled: np.ndarray) -> None:
+        """Follow keys whose first slot holds another key; `values` is corrected at `unsettled`."""
+        occupied = values[unsettled] != ABSENT
+        values[unsettled] = ABSENT
+        unsettled = unsettled[occupied]
+        slots = slots[unsettled]
+        while len(unsettled):
+            slots = (slots + 1) & (self._slot_count - 1)
+            found = self._values[slots]
+            differs = self._differs([key[unsettled] for key in keys], slots)
+            values[unsettled[~differs]] = found[~differs]
+            follow = differs & (found != ABSENT)
+            unsettled, slots = unsettled[follow], slots[follow]
+
+    def _differs(self, keys: list[np.ndarray], slots: np.ndarray) -> np.ndarray:
+        differs = self._words[0].take(slots) != keys[0]
+        for words, key in zip(self._words[1:], keys[1:], strict=True):
+            differs |= words.take(slots) != key
+        return differs
+
+    def _slots(self, keys: list[np.ndarray]) -> np.ndarray:
+        """int64[n]: the slot where each key belongs."""
+        return (mixed(keys) >> self._slot_shift).view(np.int64)
+
+    def _allocate(self, slot_bits: int) -> None:
+        self._slot_count = 1 << slot_bits
+        self._slot_shift = np.uint64(64 - slot_bits)
+        self._words = [np.zeros(self._slot_count, np.uint64) for _ in range(self.width)]
+        self._values = np.full(self._slot_count, ABSENT, np.int32)
+
+    def _grow(self) -> None:
+        used = np.flatnonzero(self._values != ABSENT)
+        used = used[np.argsort(self._values[used])]  # older first: they are met more often
+        keys, values = [words[used] for words in self._words], self._values[used]
+        self._allocate(self._slot_count.bit_length())
+        self.count = 0
+        self.insert(keys, values)
+
+
+def mixed(keys: list[np.ndarray]) -> np.ndarray:
+    """uint64[n]: a number for each key whose upper bits depend on all of it (multiplicative hashing)."""
+    hashed = keys[0] * _FACTORS[0]
+    for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
+        hashed ^= key * factor
+        hashed ^= hashed >> _SHIFT
+        hashed *= _FACTORS[0]
+    return hashed
+
+
+def unique_keys(keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(first, inverse): int64[u] where each distinct key first stands, ascending; int64[n] which of them each key is.
+
+    Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
+    """
+    order = np.argsort(mixed(keys), kind="stable")
+    fresh = np.zeros(len(order), bool)
+    fresh[:1] = True
+    for key in keys:
+        ordered = key[order]
+        fresh[1:] |= ordered[1:] != ordered[:-1]
+    first = order[fresh]
+    by_place = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[by_place] = np.arange(len(first))
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = rank[np.cumsum(fresh) - 1]
+    return first[by_place], inverse

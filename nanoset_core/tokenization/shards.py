@@ -1,0 +1,200 @@
+"""One source range → one shard: tokens.bin, tokens.idx, documents.parquet, rejects.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.manifest import Manifest, OutputRoot, Recipe
+from nanoset_core.raw.corpus import SourceRange
+from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
+from nanoset_core.storage import sha256_file
+from nanoset_core.tokenization.document_table import DocumentTable
+from nanoset_core.tokenization.engines import Encoded, Engine, make_engine
+from nanoset_core.tokenization.tokenizer import stamp
+
+VERSION = 1
+TOKENS = "tokens"
+DOCUMENTS = "documents.parquet"
+REJECTS = "rejects.jsonl"
+LENGTH_BINS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Everything a worker needs to make one shard."""
+
+    root: OutputRoot
+    recipe: Recipe
+    folder: Path
+    """the corpus's folder"""
+    source: SourceRange
+    tokenizer_file: Path
+    engine: str
+    """auto, numpy or tokenizers; all give the same bytes"""
+    dtype: str
+    """of the .bin"""
+    max_id: int
+    """the greatest id the tokenizer has"""
+    eod: int | None
+    """id that ends every document with tokens, or None"""
+    text_key: str
+    id_key: str
+    max_line_bytes: int
+    fail_on_reject: bool
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """Counts of one shard, or of several added up."""
+
+    lines: int = 0
+    """lines read = documents + rejected"""
+    documents: int = 0
+    """documents written, empty ones included"""
+    sequences: int = 0
+    """entries of the .idx; a document without tokens has none"""
+    tokens: int = 0
+    """EOD included"""
+    rejected: int = 0
+    """lines that are no document"""
+    faults: int = 0
+    """compressed files that could not be read to their end"""
+    read_bytes: int = 0
+    """decompressed bytes of all lines"""
+    stored_bytes: int = 0
+    """bytes of the files as stored"""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """reason → rejects, faults included"""
+    length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
+    """entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones"""
+
+    def __add__(self, other: ShardFacts) -> ShardFacts:
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
+        histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
+        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram)
+
+
+_COUNTS = ("lines", "documents", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
+
+
+def make_shard(task: ShardTask) -> Manifest:
+    """Make the shard of one source range, or return it when it is there already.
+
+    Raises:
+        InputError: a line was rejected and the policy is to fail.
+        SourceChangedError, MissingError: the files are not those of the inventory.
+    """
+    return task.root.publish(task.recipe, lambda folder: _write_shard(task, folder))
+
+
+def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    engine = _engine(task)
+    facts = ShardFacts(stored_bytes=task.source.size)
+    batches = read_documents(
+        task.folder,
+        task.source,
+        text_key=task.text_key,
+        id_key=task.id_key,
+        max_line_bytes=task.max_line_bytes,
+    )
+    with (
+        MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(task.dtype)) as builder,
+        DocumentTable(folder / DOCUMENTS, task.source.files) as documents,
+        (folder / REJECTS).open("wb") as rejects,
+    ):
+        for batch in batches:
+            for reject in batch.rejects:
+                rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
+            if batch.rejects and task.fail_on_reject:
+                raise _reject_error(task.folder, batch.rejects[0])
+            encoded = with_eod(_checked(engine.encode(batch.texts), task), task.eod)
+            has_tokens = encoded.lengths > 0
+            builder.add_documents(encoded.ids, encoded.lengths[has_tokens], has_tokens.astype(np.int64))
+            documents.add(batch, encoded.lengths)
+            _count(facts, batch, encoded.lengths)
+    names = (f"{TOKENS}.bin", f"{TOKENS}.idx", DOCUMENTS, REJECTS)
+    return asdict(facts), {name: sha256_file(folder / name) for name in names}
+
+
+def _engine(task: ShardTask) -> Engine:
+    """The task's engine, kept from task to task while the tokenizer stays the same."""
+    expected = task.recipe.options["tokenizer"]
+    engine, fingerprint = _loaded_engine(task.tokenizer_file, stamp(task.tokenizer_file), task.engine)
+    if fingerprint != expected:
+        raise SourceChangedError(
+            "the tokenizer is not the one that this build began with",
+            where=task.tokenizer_file,
+            found=f"sha256 {fingerprint[:16]}…",
+            expected=f"sha256 {expected[:16]}…",
+            remedy="build again once nothing writes to it",
+        )
+    return engine
+
+
+@lru_cache(maxsize=2)
+def _loaded_engine(file: Path, _stamp: object, kind: str) -> tuple[Engine, str]:
+    engine = make_engine(file, kind)
+    return engine, sha256_file(file)
+
+
+def _checked(encoded: Encoded, task: ShardTask) -> Encoded:
+    if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > task.max_id):
+        raise ConfigError(
+            "the tokenizer gave an id outside its vocabulary",
+            where=task.tokenizer_file,
+            found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
+            expected=f"0 to {task.max_id}",
+            remedy="choose another tokenization.engine, and report this",
+        )
+    return encoded
+
+
+def with_eod(encoded: Encoded, eod: int | None) -> Encoded:
+    """End every document that has tokens with `eod`, as Megatron-LM's preprocess_data.py --append-eod does.
+
+    Args:
+        encoded: ids int32[n] of documents of lengths int32[d].
+        eod: the id, or None to leave all as it is.
+    """
+    if eod is None or not len(encoded.lengths):
+        return encoded
+    extra = (encoded.lengths > 0).astype(np.int32)
+    ends = np.cumsum(encoded.lengths, dtype=np.int64)[extra > 0]
+    return Encoded(np.insert(encoded.ids, ends, np.int32(eod)), encoded.lengths + extra)
+
+
+def _count(facts: ShardFacts, batch: DocumentBatch, lengths: np.ndarray) -> None:
+    facts.lines += batch.read_lines
+    facts.documents += len(lengths)
+    facts.sequences += int(np.count_nonzero(lengths))
+    facts.tokens += int(lengths.sum(dtype=np.int64))
+    facts.faults += batch.faults
+    facts.rejected += len(batch.rejects) - batch.faults
+    facts.read_bytes += batch.read_bytes
+    facts.reasons = dict(sorted((Counter(facts.reasons) + Counter(r.reason for r in batch.rejects)).items()))
+    bins = np.zeros(LENGTH_BINS, np.int64)
+    if len(lengths):
+        # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
+        bins += np.bincount(np.frexp(lengths.astype(np.float64))[1], minlength=LENGTH_BINS)[:LENGTH_BINS]
+    facts.length_histogram = [a + b for a, b in zip(facts.length_histogram, bins.tolist(), strict=True)]
+
+
+def _reject_error(folder: Path, reject: Reject) -> InputError:
+    is_fault = not reject.excerpt and reject.reason.startswith(("corrupt_", "truncated_"))
+    return InputError(
+        f"{'a file cannot be read to its end' if is_fault else 'a line was rejected'}: {reject.reason}",
+        where=f"{folder / reject.file}:{reject.line} (byte {reject.offset:,})",
+        found=reject.detail if is_fault else f"{reject.detail}: {reject.excerpt}",
+        expected="one JSON object a line, with its text as a string",
+        remedy=f"mend the {'file' if is_fault else 'line'}, or set documents.on_reject to quarantine",
+    )

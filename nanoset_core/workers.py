@@ -1,0 +1,115 @@
+"""A pool of worker processes that dies with its owner."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+from nanoset_core.errors import NanosetError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+_IN_FLIGHT = 2
+"""tasks handed out for each worker: one that it works on, one that is ready when it ends"""
+
+
+def available_processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Result]]:
+    """Run `work` on every task in up to `workers` processes; yield (task number, result) as they end.
+
+    The first error ends the run: tasks not yet started are dropped, those under way are awaited. When the caller is
+    interrupted, or stops listening, workers are ended at once. `work` must be importable by name.
+
+    Raises:
+        NanosetError: a worker process was killed from outside (often by the system for want of memory).
+    """
+    if workers <= 1 or len(tasks) <= 1:
+        for number, task in enumerate(tasks):
+            yield number, work(task)
+        return
+    workers = min(workers, len(tasks))
+    context = multiprocessing.get_context("spawn")
+    # The system closes our end when this process ends, in whatever way; workers wait for that.
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=(theirs,))
+    try:
+        yield from _drive(pool, work, tasks, workers * _IN_FLIGHT)
+    except BrokenProcessPool as error:
+        raise NanosetError(
+            "a worker process was killed",
+            where=getattr(work, "__name__", None),
+            found="it ended without a result, as when the system runs out of memory",
+            expected="a result or an error",
+            remedy="run again (what is finished is kept), with fewer workers if memory is short",
+        ) from error
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            ours.close()  # interrupted, or no longer listened to: nobody wants what is under way
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        ours.close()
+        theirs.close()
+
+
+def _drive(
+    pool: ProcessPoolExecutor, work: Callable[[Task], Result], tasks: Sequence[Task], in_flight: int
+) -> Iterator[tuple[int, Result]]:
+    """Keep a bounded number of tasks with the pool: waiting for all at once takes quadratic time."""
+    waiting = enumerate(tasks)
+    pending: dict[Future[Result], int] = {}
+    while True:
+        with _hidden_main():
+            for number, task in islice(waiting, in_flight - len(pending)):
+                pending[pool.submit(work, task)] = number
+        if not pending:
+            return
+        done, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=pending.__getitem__):
+            yield pending.pop(future), future.result()
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Start workers without running the caller's script again in each.
+
+    A spawned process imports the main module of its owner, in case the work was defined there. Ours never is, and a
+    script without an `if __name__ == "__main__"` guard, or one read from a pipe, would fail.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
+    main.__dict__.pop("__file__", None)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)
+
+
+def _end_with_owner(owner: Connection) -> None:
+    """In a worker: leave with the owner, which would otherwise be waited for forever, and quietly on Ctrl-C."""
+
+    def watch() -> None:
+        try:
+            owner.poll(None)  # nothing is ever sent: it returns when the other end is closed
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="end-with-owner").start()
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))

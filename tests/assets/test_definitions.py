@@ -1,0 +1,121 @@
+"""What Dagster loads: assets, partitions, jobs and the sensor, as the UI and the daemon see them."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.instance import dagster_home
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.resources import ProjectResource, describe
+from nanoset_assets.sensors import new_corpora
+from nanoset_core.config import load_config
+from nanoset_core.progress import Progress
+
+
+@pytest.fixture
+def config(make_project):
+    return load_config(make_project())
+
+
+@pytest.fixture
+def instance(tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
+        yield opened
+
+
+def key(*path):
+    return dg.AssetKey(list(path))
+
+
+def test_the_graph_runs_from_raw_to_tars(config):
+    graph = build_definitions(config).resolve_asset_graph()
+    parents = {
+        asset.to_user_string(): sorted(k.to_user_string() for k in graph.get(asset).parent_keys)
+        for asset in graph.get_all_asset_keys()
+    }
+    assert parents == {
+        "raw_jsonl": [],
+        "tokenized_shards": ["raw_jsonl"],
+        "indexed_dataset": ["tokenized_shards"],
+        "pretrain/index_mappings": ["indexed_dataset"],
+        "pretrain/blend": ["pretrain/index_mappings"],
+        "plain/index_mappings": ["indexed_dataset"],
+        "shuffled/shuffle_plan": ["indexed_dataset"],
+        "shuffled/tars": ["shuffled/shuffle_plan"],
+        "shuffled/manifest": ["shuffled/tars"],
+    }
+
+
+def test_a_nanoset_depends_on_its_own_corpora_only(config, instance):
+    instance.add_dynamic_partitions(CORPORA.name, ["web", "code", "books"])
+    graph = build_definitions(config).resolve_asset_graph()
+    for asset, corpora in (
+        (key("pretrain", "index_mappings"), {"web", "code"}),
+        (key("shuffled", "shuffle_plan"), {"web", "code", "books"}),
+    ):
+        mapping = graph.get_partition_mapping(asset, key("indexed_dataset"))
+        assert isinstance(mapping, dg.SpecificPartitionsPartitionMapping), "a custom mapping would not reach the UI"
+        assert set(mapping.partition_keys) == corpora
+
+
+def test_every_asset_says_what_it_is(config):
+    graph = build_definitions(config).resolve_asset_graph()
+    for asset in graph.get_all_asset_keys():
+        node = graph.get(asset)
+        assert node.description
+        assert node.code_version
+        assert node.group_name in {"corpora", "pretrain", "plain", "shuffled"}
+
+
+def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instance):
+    definitions = build_definitions(config)
+    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    outcome = definitions.resolve_job_def("corpus").execute_in_process(instance=instance, partition_key="web")
+    assert outcome.success
+    dataset = outcome.asset_materializations_for_node("indexed_dataset")[0]
+    assert dataset.partition == "web"
+    assert dataset.metadata["documents"].value == 240
+
+
+def test_an_asset_without_its_input_says_which_to_materialise_first(config, instance):
+    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    job = build_definitions(config).resolve_job_def("corpus")
+    with pytest.raises(FileNotFoundError, match="materialise raw_jsonl for the corpus 'web' first"):
+        job.execute_in_process(
+            instance=instance, partition_key="web", asset_selection=[dg.AssetKey("tokenized_shards")]
+        )
+
+
+def test_the_sensor_registers_new_corpora_and_says_what_it_saw(config, instance):
+    resources = {"project": ProjectResource(config_file=str(config.file))}
+
+    def tick():
+        with dg.build_sensor_context(instance=instance, resources=resources) as context:
+            return new_corpora.evaluate_tick(context)
+
+    requests = tick().dynamic_partitions_requests
+    assert sorted(requests[0].partition_keys) == ["books", "code", "web"]
+    instance.add_dynamic_partitions(CORPORA.name, requests[0].partition_keys)
+    assert "3 corpora" in tick().skip_message
+    (config.raw_folder / "bad name").mkdir()
+    (config.raw_folder / "bad name" / "a.jsonl").write_text("{}\n")
+    assert "rename the folder" in tick().skip_message
+
+
+def test_the_home_is_made_beside_the_configuration_with_our_settings(config, monkeypatch):
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = dagster_home(config)
+    assert home == config.file.parent / ".dagster"
+    settings = (home / "dagster.yaml").read_text()
+    for line in ("telemetry:\n  enabled: false", "nux:\n  enabled: false", "max_concurrent_runs"):
+        assert line in settings
+    (home / "dagster.yaml").write_text("# mine\n")
+    dagster_home(config)
+    assert (home / "dagster.yaml").read_text() == "# mine\n"
+
+
+def test_progress_is_described_in_one_line():
+    line = describe(Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=10, tokens=2_000), 5.0)
+    assert line == "tokenized_shards web: 25%, 25.0 of 100.0 MB, 5.0 MB/s, 10 documents, 2,000 tokens, 15 s left"

@@ -1,0 +1,49 @@
+"""Fixtures that more than one room uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sample_project import CONFIG, EOD, sentences, write_raw
+
+
+@pytest.fixture(scope="session")
+def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE tokenizer trained on the test corpora."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=[EOD, "<|pad|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [row["text"] for corpus in ("web", "code", "books") for row in sentences(corpus, 60)]
+    tokenizer.train_from_iterator(texts, trainer)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture
+def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
+    """Writes a project into a folder; → its nanoset.yaml."""
+
+    def make(name: str = "project", replacements: dict[str, str] | None = None) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        write_raw(folder / "raw")
+        (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+        text = CONFIG
+        for old, new in (replacements or {}).items():
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "nanoset.yaml").write_text(text)
+        return folder / "nanoset.yaml"
+
+    return make

@@ -1,0 +1,267 @@
+"""`nanoset build` on a small project: complete, never twice, the same bytes whatever happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import dagster as dg
+import pytest
+from sample_project import jsonl, sentences, tree
+
+from nanoset_assets.building import build
+from nanoset_assets.partitions import CORPORA
+from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.pipeline.project import Project
+
+
+@pytest.fixture
+def instance(tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
+        yield opened
+
+
+def made(report):
+    return sorted(report.made)
+
+
+def test_everything_is_made_once_and_then_nothing(make_project, instance):
+    config = make_project()
+    first = build(Project.open(config), instance)
+    assert not first.failed
+    assert made(first) == sorted(step.label for step in first.steps)
+    before = tree(config.parent / "data")
+    second = build(Project.open(config), instance)
+    assert second.made == {}
+    assert all(step.done for step in second.steps)
+    assert tree(config.parent / "data") == before
+    assert sorted(instance.get_dynamic_partitions(CORPORA.name)) == ["books", "code", "web"]
+
+
+def test_the_history_holds_digest_counts_and_path(make_project, instance):
+    config = make_project()
+    report = build(Project.open(config), instance)
+    event = instance.get_latest_materialization_event(dg.AssetKey("indexed_dataset")).asset_materialization
+    step = next(s for s in report.steps if s.asset == ("indexed_dataset",) and s.partition == event.partition)
+    assert event.tags["dagster/data_version"] == step.digest
+    assert event.metadata["digest"].value == step.digest
+    assert event.metadata["path"].value.endswith(step.digest)
+    for name in ("documents", "tokens", "rejected", "size_bytes"):
+        assert isinstance(event.metadata[name].value, int)
+
+
+def test_a_changed_file_rebuilds_its_corpus_and_what_is_made_of_it(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    shards = set((config.parent / "data/shards/web").iterdir())
+    changed = config.parent / "raw/web/part-1/web-3.jsonl"
+    changed.write_bytes(changed.read_bytes() + jsonl(sentences("late", 3)))
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    assert {label for label in made(report) if "[web]" in label} == {
+        "raw_jsonl [web]",
+        "tokenized_shards [web]",
+        "indexed_dataset [web]",
+    }
+    assert not [label for label in made(report) if "[code]" in label or "[books]" in label or "plain" in label]
+    assert [label for label in made(report) if "pretrain/blend" in label]
+    assert "shuffled/manifest" in report.made
+    new = set((config.parent / "data/shards/web").iterdir()) - shards
+    assert len(new) == 1, "one changed file is one range tokenized again"
+
+
+def test_a_new_corpus_touches_nothing_else(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    extra = config.parent / "raw" / "extra"
+    extra.mkdir()
+    (extra / "a.jsonl").write_bytes(jsonl(sentences("extra", 20)))
+    report = build(Project.open(config), instance)
+    assert made(report) == ["indexed_dataset [extra]", "raw_jsonl [extra]", "tokenized_shards [extra]"]
+
+
+def test_lost_outputs_are_made_again_with_the_same_bytes(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    data = config.parent / "data"
+    before = tree(data)
+    next(data.glob("datasets/web/*/*.bin")).unlink()
+    next(data.glob("nanosets/pretrain/cache/*-sample_index.npy")).unlink()
+    next(data.glob("webdatasets/shuffled/*/shard-00000001.tar")).write_bytes(b"cut short")
+    next(data.glob("shards/code/*/tokens.bin")).unlink()
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    assert report.made
+    assert tree(data) == before
+
+
+def test_select_and_force(make_project, instance):
+    config = make_project()
+    report = build(Project.open(config), instance, select='key:"tokenized_shards" or key:"raw_jsonl"')
+    assert {label.split()[0] for label in report.made} == {"raw_jsonl", "tokenized_shards"}
+    build(Project.open(config), instance)
+    before = tree(config.parent / "data")
+    times = {path: path.stat().st_mtime_ns for path in (config.parent / "data").rglob("*.tar")}
+    forced = build(Project.open(config), instance, select="shuffled/tars", rebuild=True)
+    assert made(forced) == [f"shuffled/tars [{group}]" for group in range(3)]
+    assert tree(config.parent / "data") == before
+    assert all(path.stat().st_mtime_ns > then for path, then in times.items())
+    with pytest.raises(ConfigError, match="selects no assets"):
+        build(Project.open(config), instance, select="no_such_asset")
+
+
+def test_force_makes_every_stage_again(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    data = config.parent / "data"
+    before, inodes = tree(data), {path: path.stat().st_ino for path in data.rglob("*") if path.is_file()}
+    report = build(Project.open(config), instance, rebuild=True)
+    assert made(report) == sorted(step.label for step in report.steps)
+    assert tree(data) == before
+    for name in ("tokens.bin", "web_text_document.bin", "inventory.json"):
+        assert all(path.stat().st_ino != inodes[path] for path in data.rglob(name))
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_worker_count_leaves_no_trace(make_project, workers, tmp_path):
+    trees = []
+    for name, count in (("one", 1), ("many", workers)):
+        config = make_project(name, {"workers: 1": f"workers: {count}"})
+        with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+            assert not build(Project.open(config), instance).failed
+        trees.append(tree(config.parent / "data"))
+    assert trees[0] == trees[1]
+    assert sum(name.endswith("tokens.bin") for name in trees[0]) > 5, "several ranges, or workers have nothing to share"
+
+
+def run_build(config, home):
+    environment = os.environ | {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def kill_once_made(process, data, outputs, seconds):
+    """Kill the build, and not its workers, a moment after it has published so many outputs; → whether it still ran."""
+    while process.poll() is None and sum(1 for _ in data.rglob("manifest.json")) < outputs:
+        time.sleep(0.002)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)  # ends once the workers, who hold the pipe, have ended by themselves
+    return process.returncode == -signal.SIGKILL
+
+
+def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(make_project, tmp_path):
+    undisturbed = make_project("undisturbed", {"workers: 1": "workers: 2"})
+    done = run_build(undisturbed, tmp_path / "home-a")
+    output = done.communicate(timeout=300)[0]
+    assert done.returncode == 0, output.decode()
+    expected = tree(undisturbed.parent / "data")
+    outputs = sum(name.endswith("manifest.json") for name in expected)
+
+    disturbed = make_project("disturbed", {"workers: 1": "workers: 2"})
+    moments = random.Random(20260101)
+    killed = 0
+    for part in range(8):
+        process = run_build(disturbed, tmp_path / "home-b")
+        killed += kill_once_made(process, disturbed.parent / "data", outputs * part // 8, moments.uniform(0, 0.05))
+        for manifest in (disturbed.parent / "data").rglob("manifest.json"):
+            if ".tmp-" not in str(manifest):
+                name = manifest.relative_to(disturbed.parent / "data").as_posix()
+                assert tree(manifest.parent).get("manifest.json") == expected[name], "what looks finished is finished"
+    assert killed >= 6
+    process = run_build(disturbed, tmp_path / "home-b")
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, output.decode()
+    assert tree(disturbed.parent / "data") == expected
+    with dg.DagsterInstance.from_config(str(tmp_path / "home-b")) as history:
+        assert all(run.is_finished for run in history.get_runs()), "runs of killed builds are closed by the next one"
+
+
+def test_bad_lines_are_kept_counted_and_shown(make_project, instance):
+    config = make_project()
+    bad = config.parent / "raw/web/part-0/web-0.jsonl"
+    good = bad.read_bytes()
+    bad.write_bytes(
+        good + b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": "\\ud800"}\n'
+    )
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    facts = Project.open(config).outputs.current("tokenized", "web").facts
+    assert facts["documents"] == 240
+    assert facts["lines"] == 247 == facts["documents"] + facts["rejected"]
+    assert facts["reasons"] == {
+        "blank_line": 1,
+        "invalid_json": 1,
+        "invalid_utf8": 1,
+        "lone_surrogate": 1,
+        "missing_key": 1,
+        "not_an_object": 1,
+        "text_not_a_string": 1,
+    }
+    assert sum(path.read_bytes().count(b"\n") for path in config.parent.glob("data/shards/web/*/rejects.jsonl")) == 7
+
+
+def test_too_many_rejects_fail_their_corpus_and_nothing_else(make_project, instance):
+    config = make_project("strict", {"max_rejected_fraction: 0.2": "max_rejected_fraction: 0.001"})
+    bad = config.parent / "raw/web/part-0/web-0.jsonl"
+    bad.write_bytes(bad.read_bytes() + b"nonsense\n")
+    report = build(Project.open(config), instance)
+    assert list(report.failed) == ["raw_jsonl [web]"]
+    assert isinstance(report.failed["raw_jsonl [web]"], InputError)
+    assert "max_rejected_fraction" in str(report.failed["raw_jsonl [web]"])
+    assert "shuffled/manifest" in report.skipped
+    assert "indexed_dataset [code]" in report.made
+    assert "plain/index_mappings [train]" in report.made
+    bad.write_bytes(bad.read_bytes().removesuffix(b"nonsense\n"))
+    assert not build(Project.open(config), instance).failed
+
+
+def test_the_policy_fail_names_the_line(make_project, instance):
+    config = make_project("fail", {"max_rejected_fraction: 0.2": "on_reject: fail"})
+    bad = config.parent / "raw/web/part-0/web-0.jsonl"
+    bad.write_bytes(bad.read_bytes() + b"nonsense\n")
+    report = build(Project.open(config), instance)
+    assert "web-0.jsonl:61" in str(report.failed["raw_jsonl [web]"])
+
+
+def test_a_corrupt_gzip_is_reported_and_what_came_before_is_kept(make_project, instance):
+    config = make_project()
+    file = config.parent / "raw/code/code.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-40])
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    facts = Project.open(config).outputs.current("tokenized", "code").facts
+    assert facts["faults"] == 1
+    assert 50 < facts["documents"] < 120
+    assert facts["reasons"]["truncated_gzip"] == 1
+
+
+def test_an_empty_corpus_and_an_unknown_one(make_project, instance):
+    config = make_project()
+    (config.parent / "raw/empty").mkdir()
+    (config.parent / "raw/empty/nothing.jsonl").write_bytes(b"")
+    report = build(Project.open(config), instance)
+    assert list(report.failed) == ["raw_jsonl [empty]"]
+    assert "holds no text" in str(report.failed["raw_jsonl [empty]"])
+    config.write_text(config.read_text().replace("blend: books", "blend: bokos"))
+    with pytest.raises(ConfigError, match=r"nanosets\.plain\.blend\.bokos"):
+        build(Project.open(config), instance)
+
+
+def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, instance):
+    config = make_project()
+    project = Project.open(config)
+    from nanoset_core.pipeline import raw, tokenization
+
+    raw.make_inventory(project, "web")
+    file = config.parent / "raw/web/part-0/web-1.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"web", b"wob"))
+    with pytest.raises(SourceChangedError, match=r"web-1\.jsonl"):
+        tokenization.tokenize(project, "web")
+    assert not build(project, instance).failed

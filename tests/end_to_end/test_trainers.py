@@ -1,0 +1,207 @@
+"""The trainers' own readers open what was built. The project is built without Dagster: the core works alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sample_project import EOD, jsonl, sentences, tree
+
+from nanoset_core import MMapIndexedDataset, load_nanoset
+from nanoset_core.config import SPLITS
+from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+
+IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
+
+
+def build_all(config):
+    project = Project.open(config)
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+    for name, spec in project.config.nanosets.items():
+        for split in SPLITS:
+            mapping.write_mappings(project, name, split)
+            if spec.is_blended:
+                mapping.write_blended(project, name, split)
+    for name, spec in project.config.webdatasets.items():
+        shuffling.make_plan(project, name)
+        for group in range(spec.groups):
+            shuffling.write_group(project, name, group)
+        shuffling.finish(project, name)
+    return project
+
+
+@pytest.fixture
+def built(make_project):
+    return build_all(make_project(replacements={"    trainer_path: /lustre/data\n": ""}))
+
+
+def text_of(tokenizer_file, tokens):
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(tokenizer_file)).decode(list(tokens), skip_special_tokens=False)
+
+
+def test_the_dataset_is_what_a_loop_over_the_lines_would_write(built, tokenizer_file, tmp_path):
+    from tokenizers import Tokenizer
+
+    from nanoset_core import MMapIndexedDatasetBuilder
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    builder = MMapIndexedDatasetBuilder(tmp_path / "loop", np.uint16)
+    for file in sorted((built.config.raw_folder / "web").rglob("*.jsonl")):
+        for line in file.read_bytes().splitlines():
+            ids = tokenizer.encode(json.loads(line)["text"], add_special_tokens=False).ids
+            builder.add_document([*ids, tokenizer.token_to_id(EOD)])
+    builder.finalize()
+    dataset = built.outputs.current("datasets", "web")
+    for ending in (".bin", ".idx"):
+        assert (tmp_path / f"loop{ending}").read_bytes() == dataset.path(f"web_text_document{ending}").read_bytes()
+
+
+def test_samples_decode_to_the_text(built, tokenizer_file):
+    train = load_nanoset(built.config.root_folder, "pretrain", "train")
+    assert len(train) >= 400
+    sample = train[0]
+    assert sample["tokens"].shape == sample["labels"].shape == (32,)
+    assert np.array_equal(sample["tokens"][1:], sample["labels"][:-1])
+    text = text_of(tokenizer_file, sample["tokens"])
+    assert "data" in text or "model" in text or "order" in text
+    assert np.array_equal(train.batch(range(len(train))), np.stack([train.tokens(k) for k in range(len(train))]))
+    again = pickle.loads(pickle.dumps(train))
+    assert np.array_equal(again.tokens(5), train.tokens(5))
+
+
+def test_a_plain_nanoset_sees_every_token_of_its_split_once(built):
+    train = load_nanoset(built.config.root_folder, "plain", "train")
+    dataset = built.outputs.current("datasets", "books")
+    reader = MMapIndexedDataset(dataset.path("books_text_document"))
+    rows = round(0.9 * len(reader))
+    expected = np.bincount(np.concatenate(reader[0:rows]), minlength=400)
+    seen = np.bincount(train.batch(range(len(train)))[:, :-1].ravel(), minlength=400)
+    assert 0 <= (expected - seen).sum() <= 16
+    assert (seen <= expected).all()
+
+
+def test_a_moved_root_still_opens(built, tmp_path):
+    before = load_nanoset(built.config.root_folder, "pretrain", "valid").tokens(0)
+    moved = tmp_path / "elsewhere"
+    built.config.root_folder.rename(moved)
+    assert np.array_equal(load_nanoset(moved, "pretrain", "valid").tokens(0), before)
+
+
+def test_what_is_not_there_is_named(built):
+    root = built.config.root_folder
+    with pytest.raises(MissingError, match="pretrain/train"):
+        load_nanoset(root, "pretrian", "train")
+    with pytest.raises(MissingError, match="no share"):
+        load_nanoset(root, "plain", "test")
+
+
+def test_new_text_without_a_new_blend_is_refused(built):
+    changed = built.config.raw_folder / "web/part-0/web-0.jsonl"
+    changed.write_bytes(changed.read_bytes() + jsonl(sentences("late", 2)))
+    raw.make_inventory(built, "web")
+    tokenization.tokenize(built, "web")
+    indexed.index(built, "web")
+    mapping.write_mappings(built, "pretrain", "train")
+    with pytest.raises(StaleError, match="nanoset build"):
+        load_nanoset(built.config.root_folder, "pretrain", "train")
+
+
+def test_webdataset_reads_the_tars(built):
+    wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
+    done = built.outputs.current("webdatasets", "shuffled")
+    rows = [json.loads(line) for line in done.path("manifest.jsonl").read_text().split("\n")[:-1]]
+    assert [row["shard"] for row in rows] == [f"shard-{number:08d}" for number in range(done.facts["shards"])]
+    urls = [str(done.folder / f"{row['shard']}.tar") for row in rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the reader leaves its files to the garbage collector
+        samples = [sample["npy"] for sample in wds.WebDataset(urls, shardshuffle=False).decode()]
+    assert len(samples) == sum(row["num_sequences"] for row in rows) == done.facts["sequences"]
+    assert {len(sample) for sample in samples} == {33}
+    contexts = {
+        tuple(context)
+        for corpus in ("web", "code", "books")
+        for context in _contexts(built.outputs.current("datasets", corpus), corpus)
+    }
+    assert {tuple(sample) for sample in samples} == contexts
+
+
+def _contexts(dataset, corpus):
+    tokens = MMapIndexedDataset(dataset.path(f"{corpus}_text_document")).tokens
+    count = len(tokens) // 33
+    return tokens[: count * 33].reshape(count, 33).tolist()
+
+
+def test_torch_loads_batches_in_worker_processes(built):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    train = load_nanoset(built.config.root_folder, "pretrain", "train")
+    loader = torch.utils.data.DataLoader(train, batch_size=8, num_workers=2)
+    first = next(iter(loader))
+    assert np.array_equal(first["tokens"].numpy(), np.stack([train[k]["tokens"] for k in range(8)]))
+
+
+def test_megatron_core_hits_every_cache(make_project):
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+
+    identifiers = "tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
+    config = make_project(replacements={"trainer_path: /lustre/data": identifiers})
+    project = build_all(config)
+    cache = mapping.cache_folder(project, "pretrain")
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
+
+    class Tokenizer:
+        unique_identifiers = IDENTIFIERS
+        eod, pad, vocab_size = 0, 1, 400
+
+    settings = mapping.loading_config(project, "pretrain", "train")
+    prefixes = list(settings.data_path)
+    sizes = [
+        json.loads(project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json").read_bytes())[
+            "config"
+        ][f"{split}_split_samples"]
+        for split in SPLITS
+    ]
+    peer = GPTDatasetConfig(
+        random_seed=7,
+        sequence_length=32,
+        blend=(prefixes, [0.7, 0.3]),
+        split="80,15,5",
+        path_to_cache=str(cache),
+        tokenizer=Tokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        mid_level_dataset_surplus=0.005,
+    )
+    theirs = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, peer).build()
+    after = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
+    assert after == before, "the trainer built something that should have been a hit"
+    for split, dataset in zip(SPLITS, theirs, strict=True):
+        ours = load_nanoset(project.config.root_folder, "pretrain", split)
+        assert len(ours) == len(dataset)
+        for k in range(0, len(ours), 7):
+            assert np.array_equal(ours[k]["tokens"], dataset[k]["tokens"].numpy())
+            assert np.array_equal(ours[k]["labels"], dataset[k]["labels"].numpy())
+
+
+def test_the_core_builds_what_dagster_builds(make_project, tmp_path):
+    dg = pytest.importorskip("dagster", reason="Dagster is not installed")
+    from nanoset_assets.building import build
+
+    alone, through = make_project("alone"), make_project("through")
+    build_all(alone)
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        assert not build(Project.open(through), instance).failed
+    assert tree(alone.parent / "data") == tree(through.parent / "data")

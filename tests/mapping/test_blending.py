@@ -1,0 +1,199 @@
+"""Blends against the C++ helper's results and against a plain loop over samples and datasets."""
+
+import numpy as np
+import pytest
+from golden.megatron.cases import arrays, cases, name_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, lockstep
+from nanoset_core.mapping.blending import occurrence_numbers
+from nanoset_core.mapping.lockstep import Work, greedy_picks, simplex_projection
+
+
+def slow_blend(weights, size):
+    """`helpers.cpp`, `build_blending_indices`."""
+    counts = [0] * len(weights)
+    picks, numbers = [], []
+    for sample in range(size):
+        time = max(float(sample), 1.0)
+        best, most = 0, weights[0] * time - float(counts[0])
+        for dataset in range(1, len(weights)):
+            error = weights[dataset] * time - float(counts[dataset])
+            if error > most:
+                best, most = dataset, error
+        picks.append(best)
+        numbers.append(counts[best])
+        counts[best] += 1
+    return picks, numbers
+
+
+def slow_exhaustive(sizes):
+    """`helpers.cpp`, `build_exhaustive_blending_indices`."""
+    weights = [size / float(sum(sizes)) for size in sizes]
+    counts, unspent = [0] * len(sizes), set(range(len(sizes)))
+    picks, numbers = [], []
+    while unspent:
+        time = max(float(len(picks)), 1.0)
+        best, most = -1, -np.inf
+        for dataset in sorted(unspent):
+            error = weights[dataset] * time - float(counts[dataset])
+            if error > most:
+                best, most = dataset, error
+        picks.append(best)
+        numbers.append(counts[best])
+        counts[best] += 1
+        if counts[best] == sizes[best]:
+            unspent.remove(best)
+    return picks, numbers
+
+
+def assert_blend(built, expected):
+    for ours, theirs, dtype in zip(built, expected, (np.int16, np.int64), strict=True):
+        assert ours.dtype == dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.fixture
+def short_blocks(monkeypatch):
+    """Let small blends be speculated too, in several segments."""
+    monkeypatch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 16), 16))
+    monkeypatch.setattr(lockstep, "_SEGMENT", 400)
+
+
+@pytest.mark.parametrize("case", cases("build_blending_indices"), ids=name_of)
+@pytest.mark.usefixtures("short_blocks")
+def test_golden(case):
+    golden = arrays(case)
+    expected = golden["dataset_index"], golden["dataset_sample_index"]
+    assert_blend(build_blending_indices(case["params"]["weights"], case["params"]["size"]), expected)
+
+
+@pytest.mark.parametrize("case", cases("build_exhaustive_blending_indices"), ids=name_of)
+def test_golden_exhaustive(case):
+    golden = arrays(case)
+    expected = golden["dataset_index"], golden["dataset_sample_index"]
+    assert_blend(build_exhaustive_blending_indices(case["params"]["sizes"]), expected)
+
+
+WEIGHTS = st.one_of(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6),  # not normalised
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),  # many ties
+    st.lists(st.floats(-7, 0).map(lambda decade: 10.0**decade), min_size=2, max_size=8),  # rarely taken datasets
+    st.integers(1, 40).map(lambda datasets: [1.0] * datasets),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(weights=WEIGHTS, normal=st.booleans(), size=st.integers(0, 900), length=st.sampled_from([4, 16, 64]))
+def test_plain_loop(weights, normal, size, length):
+    weights = np.array(weights, dtype=np.float64)
+    weights = weights / weights.sum() if normal else weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(lockstep, "_SEGMENT", 300)
+        assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
+
+
+@settings(max_examples=40, deadline=None)
+@given(weights=WEIGHTS, size=st.integers(0, 500), one_by_one=st.booleans(), wide=st.booleans())
+def test_every_way_of_repair_is_the_plain_loop(weights, size, one_by_one, wide):
+    weights = np.array(weights) / np.sum(weights)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 8), 8))
+        patch.setattr(lockstep, "_FEW_LANES", 1000 if one_by_one else 0)
+        patch.setattr(lockstep, "_WIDE_DATASETS", 0 if wide else 1000)
+        # the worst guess there is: nothing was taken before
+        patch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
+        assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
+
+
+@pytest.mark.parametrize("datasets", [2, 17, 95, 96, 255, 256, 300])
+def test_many_datasets(datasets):
+    weights = np.random.RandomState(datasets).dirichlet(np.full(datasets, 0.5))
+    size = 20 * 16 * datasets
+    picks = greedy_picks(weights, size)
+    assert picks.dtype == (np.uint8 if datasets <= 255 else np.uint16)
+    counts = np.zeros(datasets)
+    expected = np.empty(size, np.int64)
+    for sample in range(size):
+        errors = weights * float(max(sample, 1)) - counts
+        expected[sample] = np.argmax(errors)
+        counts[expected[sample]] += 1
+    np.testing.assert_array_equal(picks, expected)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[10.0**-decade for decade in range(8)], [0.5, 0.25, 0.125, 0.125], [1 / 3] * 3, [0.999999, 1e-6], [0.3, 0.3, 0.4]],
+)
+def test_real_block_shapes(weights):
+    weights = np.array(weights) / np.sum(weights)
+    work = Work()
+    picks = greedy_picks(weights, 60_000, work)
+    assert work.segments == 1
+    np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 60_000)[0])
+
+
+def test_budget_ends_in_the_plain_loop(monkeypatch):
+    monkeypatch.setattr(lockstep, "_step_cost", lambda *_: 1e9)
+    monkeypatch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
+    weights = np.array([0.7, 0.2999, 0.0001])
+    work = Work()
+    picks = greedy_picks(weights, 40_000, work)
+    assert work.passes == 1
+    assert work.sequential > 0
+    np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 40_000)[0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12))
+def test_exhaustive_plain_loop(sizes):
+    assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive(sizes))
+
+
+def test_exhaustive_where_rounding_picks_a_dataset_that_is_used_up(monkeypatch):
+    sizes = [5, 3, 4]
+    expected = slow_exhaustive(sizes)
+    greedy = greedy_picks
+
+    def rounded(weights, size):
+        picks = greedy(weights, size)
+        picks[-2:] = 1  # one more of dataset 1 than it has
+        return picks
+
+    monkeypatch.setattr(blending, "greedy_picks", rounded)
+    assert_blend(build_exhaustive_blending_indices(sizes), expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=200), st.sampled_from([3, 64, 1 << 16]))
+def test_occurrence_numbers(values, chunk):
+    picks = np.array(values, dtype=np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blending, "_CHUNK", chunk)
+        numbers = occurrence_numbers(picks, 5)
+    assert numbers.tolist() == [values[:at].count(value) for at, value in enumerate(values)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=20))
+def test_simplex_projection(weights):
+    shares = simplex_projection(np.array(weights))
+    assert shares.min() >= 0
+    assert shares.sum() == pytest.approx(1.0)
+    if sum(weights) == 1.0:
+        np.testing.assert_allclose(shares, weights)
+
+
+@pytest.mark.parametrize("weights", [[], [float("nan"), 1.0], [float("inf")], [1.0] * 32767])
+def test_weights_that_cannot_be(weights):
+    with pytest.raises(ConfigError, match="blend"):
+        build_blending_indices(weights, 3)
+
+
+@pytest.mark.parametrize("sizes", [[], [3, 0], [-1, 2]])
+def test_sizes_that_cannot_be(sizes):
+    with pytest.raises(ConfigError, match="blend"):
+        build_exhaustive_blending_indices(sizes)

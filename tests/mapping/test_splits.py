@@ -1,0 +1,83 @@
+"""Splits against the trainers' own."""
+
+import numpy as np
+import pytest
+from golden.megatron.cases import rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.splits import parse_split, rows_by_bookends, rows_by_cuts, split_bookends
+
+SHARES = st.tuples(*[st.one_of(st.just(0.0), st.floats(0.001, 1000.0))] * 3).filter(any)
+
+
+@pytest.mark.parametrize("row", rows("splits"), ids=lambda row: f"{row['split']} of {row['n']}")
+def test_golden(row):
+    vector = parse_split(row["split"])
+    bookends = split_bookends(vector)
+    assert list(vector) == row["mcore"]["vector"]
+    assert [pair and list(pair) for pair in bookends] == row["mcore"]["matrix"]
+    bounds = [pair and list(rows_by_bookends(pair, row["n"])) for pair in bookends]
+    assert bounds == row["mcore"]["bounds"]
+    cuts = rows_by_cuts(vector, row["n"])
+    assert [cuts[0][0], *(end for _, end in cuts)] == row["nanotron"]
+    if isinstance(row["nemo"], list):
+        assert row["nemo"] == row["nanotron"]
+        assert parse_split(row["split"], exactly_three=True) == vector
+    else:
+        with pytest.raises(ConfigError, match="three shares"):
+            parse_split(row["split"], exactly_three=True)
+
+
+def test_the_first_border_is_an_integer():
+    assert repr(split_bookends((0.5, 0.5, 0.0))[0]) == "(0, 0.5)"
+    assert repr(split_bookends((0.0, 0.5, 0.5))[1]) == "(0.0, 0.5)"
+
+
+@settings(max_examples=80, deadline=None)
+@given(SHARES, st.integers(0, 5000))
+def test_every_sequence_is_in_one_split(shares, sequences):
+    vector = parse_split(",".join(f"{share:.12f}" for share in shares))
+    parts = [pair and rows_by_bookends(pair, sequences) for pair in split_bookends(vector)]
+    taken = [row for part in parts if part for row in range(*part)]
+    assert taken == list(range(sequences))
+    cuts = rows_by_cuts(vector, sequences)
+    assert cuts[-1][1] == sequences
+    # one after the other, except where a rounded-up split has to give back a sequence
+    assert all(begin >= -1 for begin, _ in cuts)
+
+
+@settings(max_examples=80, deadline=None)
+@given(SHARES, st.integers(0, 100_000))
+def test_cuts_as_the_peer_makes_them(shares, sequences):
+    vector = (np.array(shares) / np.sum(shares)).tolist()
+    cuts = [0]
+    for share in vector:
+        cuts.append(cuts[-1] + int(round(share * float(sequences))))
+    cuts[1:] = [cut - (cuts[-1] - sequences) for cut in cuts[1:]]
+    assert rows_by_cuts(vector, sequences) == [(cuts[i], cuts[i + 1]) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "vector"),
+    [("949/50/1", [0.949, 0.05, 0.001]), ("1", [1.0, 0.0, 0.0]), ("90,10", [0.9, 0.1, 0.0]), ("8;1;1", [0.8, 0.1, 0.1])],
+)
+def test_spellings(text, vector):
+    assert list(parse_split(text)) == vector
+
+
+@pytest.mark.parametrize("text", ["", "a,b,c", "0,0,0", "1,1,1,1", "1.2.3,1,1", "."])
+def test_texts_that_are_no_split(text):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(text)
+
+
+@pytest.mark.parametrize("text", ["1", "1,1", "1,1,1,1", "1,x,1", "-1,1,1", "nan,1,1", "inf,1,1", "0/0/0"])
+def test_texts_that_are_not_three_numbers(text):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(text, exactly_three=True)
+
+
+def test_three_numbers_may_have_exponents_or_slashes():
+    assert parse_split("1e-1/9e-1/0", exactly_three=True) == (0.1, 0.9, 0.0)

@@ -1,0 +1,211 @@
+import gzip
+import random
+import zlib
+
+import pytest
+import zstandard  # noqa: TID253
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import MissingError
+from nanoset_core.raw.decompression import GZIP, ZSTD, Fault, codec_of, decompress
+from nanoset_core.raw.stored import StoredPiece
+
+SKIPPABLE = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
+
+
+def gz(data, level=6):
+    return gzip.compress(data, level, mtime=0)
+
+
+def zst(data, level=3, *, checksum=True, content_size=True):
+    return zstandard.ZstdCompressor(level, write_checksum=checksum, write_content_size=content_size).compress(data)
+
+
+def whole(folder, piece) -> tuple[bytes, Fault | None]:
+    """Everything that comes out, and the fault, which must be last."""
+    *chunks, last = [*decompress(StoredPiece(folder, piece), codec_of(piece.path)), None]
+    if chunks and isinstance(chunks[-1], Fault):
+        last = chunks.pop()
+    assert all(type(chunk) is bytes and chunk for chunk in chunks)
+    return b"".join(chunks), last
+
+
+def test_codec_by_name():
+    assert codec_of("a/b.jsonl.gz") is GZIP
+    assert codec_of("a/b.jsonl.zst") is ZSTD
+    assert codec_of("a.gz/b.jsonl") is None
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("size", [0, 1, 511, 16_384, 3_000_000])
+def test_one_member(tmp_path, stored, kind, level, size):
+    data = random.Random(size).randbytes(size // 2) + b"a" * (size - size // 2)
+    compress = gz if kind == "gz" else zst
+    assert whole(tmp_path, stored(f"a.jsonl.{kind}", compress(data, level))) == (data, None)
+
+
+MEMBERS = st.lists(
+    st.one_of(st.just(b""), st.binary(max_size=200), st.integers(1, 70_000).map(lambda n: b"ab" * n)), max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(members=MEMBERS, padding=st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_gzip_members_are_those_of_pythons_gzip(tmp_path, stored, members, padding):
+    blob = b"".join(gz(data) + b"\0" * zeros for data, zeros in zip(members, padding, strict=False))
+    assert whole(tmp_path, stored("a.jsonl.gz", blob)) == (gzip.decompress(blob), None)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(members=MEMBERS, seed=st.integers(0, 2**20))
+def test_zstd_frames_are_joined_and_skippable_ones_skipped(tmp_path, stored, members, seed):
+    rng = random.Random(seed)
+    parts = []
+    for data in members:
+        parts.append(zst(data, checksum=rng.random() < 0.5, content_size=rng.random() < 0.5))
+        parts.append(SKIPPABLE * rng.randrange(3))
+    assert whole(tmp_path, stored("a.jsonl.zst", b"".join(parts))) == (b"".join(members), None)
+
+
+def test_zstd_frames_with_a_long_window(tmp_path, stored):
+    """`zstd --long=31`, as large archives are made, needs more window than decoders allow by themselves."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    blob = compressor.compress(b"text\n") + compressor.flush()
+    with pytest.raises(zstandard.ZstdError):
+        zstandard.ZstdDecompressor().decompressobj().decompress(blob)
+    assert whole(tmp_path, stored("a.jsonl.zst", blob)) == (b"text\n", None)
+
+
+def test_gzip_header_fields(tmp_path, stored):
+    """FEXTRA, FNAME, FCOMMENT and FHCRC, as bgzip and others write them."""
+    raw = zlib.compressobj(6, zlib.DEFLATED, -15)
+    body = raw.compress(b"text\n") + raw.flush()
+    trailer = zlib.crc32(b"text\n").to_bytes(4, "little") + (5).to_bytes(4, "little")
+    head = b"\x1f\x8b\x08" + bytes([4 | 8 | 16 | 2]) + b"\0\0\0\0\0\xff\x06\0BC\x02\0\x1b\0name\0comment\0"
+    head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    assert whole(tmp_path, stored("a.jsonl.gz", head + body + trailer)) == (b"text\n", None)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_empty_file_has_no_members(tmp_path, stored, kind):
+    assert whole(tmp_path, stored(f"a.jsonl.{kind}", b"")) == (b"", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "blob", "given_bytes", "reason", "detail"),
+    [
+        ("a.jsonl.gz", b"\0" * 100, b"", "corrupt_gzip", "noticed at byte 9 of"),
+        ("a.jsonl.gz", b"\0" * 5, b"", "truncated_gzip", "at byte 5,"),
+        ("a.jsonl.gz", b'{"text": "plain"}\n', b"", "corrupt_gzip", "at byte"),
+        ("a.jsonl.gz", gz(b"one\n") + b"garbage after it", b"one\n", "corrupt_gzip", "noticed at byte"),
+        ("a.jsonl.gz", gz(b"one\n") + b"garbage", b"one\n", "truncated_gzip", "at byte 31,"),
+        ("a.jsonl.gz", gz(b"one\n") + b"\0\0" + gz(b"two\n")[:-1], b"one\ntwo\n", "truncated_gzip", "at byte 49"),
+        ("a.jsonl.gz", gz(b"one\n")[:-4] + b"\7\0\0\0", b"one\n", "corrupt_gzip", "at byte"),
+        ("a.jsonl.zst", b'{"text": "plain"}\n', b"", "corrupt_zstd", "at byte"),
+        ("a.jsonl.zst", zst(b"one\n") + b"\0\0\0\0", b"one\n", "corrupt_zstd", "at byte"),
+        ("a.jsonl.zst", zst(b"one\n") + zst(b"two\n")[:-1], b"one\ntwo\n", "truncated_zstd", "at byte"),
+        ("a.jsonl.zst", zst(b"one\n")[:-1] + b"\0", b"one\n", "corrupt_zstd", "at byte"),
+        ("a.jsonl.zst", gz(b"one\n"), b"", "corrupt_zstd", "at byte"),
+    ],
+)
+def test_foreign_and_broken_bytes(tmp_path, stored, name, blob, given_bytes, reason, detail):
+    data, fault = whole(tmp_path, stored(name, blob))
+    assert data == given_bytes
+    assert (fault.offset, fault.reason) == (len(given_bytes), reason)
+    assert detail in fault.detail
+
+
+def slowly(blob: bytes) -> bytes:
+    """What zlib makes of the gzip members in `blob`, fed byte by byte, up to the end of the last whole line."""
+    out, decoder = b"", None
+    for index in range(len(blob)):
+        rest = blob[index : index + 1]
+        while rest:
+            decoder = decoder or zlib.decompressobj(31)
+            out += decoder.decompress(rest)
+            rest = decoder.unused_data
+            decoder = None if decoder.eof else decoder
+    return out[: out.rfind(b"\n") + 1]
+
+
+def random_lines(rng: random.Random) -> bytes:
+    words = [rng.randbytes(rng.randrange(1, 6)).hex() for _ in range(50)]
+    return b"".join(
+        " ".join(rng.choices(words, k=rng.randrange(60))).encode() + b"\n" for _ in range(rng.randrange(1, 80))
+    )
+
+
+def members_of(rng: random.Random, data: bytes, kind: str) -> list[bytes]:
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(3)))
+    parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    return [gz(part, rng.choice([0, 1, 6, 9])) if kind == "gz" else zst(part) for part in parts]
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_cut_off_file_gives_every_line_before_the_cut(tmp_path, stored, kind, seed):
+    rng = random.Random(seed)
+    data = random_lines(rng)
+    members = members_of(rng, data, kind)
+    blob = b"".join(members)
+    ends = {sum(map(len, members[:count])) for count in range(len(members) + 1)}
+    cut = rng.randrange(1, len(blob))
+    out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", blob[:cut]))
+    assert data.startswith(out)
+    assert (fault is None) == (cut in ends)
+    if fault is not None:
+        assert (fault.reason.partition("_")[0], fault.offset) == ("truncated", len(out))
+        assert f"byte {cut:,}" in fault.detail
+    if kind == "gz":
+        assert out.startswith(slowly(blob[:cut]))
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_flipped_bit_is_found_and_every_line_before_it_given(tmp_path, stored, kind, seed):
+    rng = random.Random(1000 + seed)
+    data = random_lines(rng)
+    blob = bytearray(b"".join(members_of(rng, data, kind)))
+    at = rng.randrange(len(blob))
+    blob[at] ^= 1 << rng.randrange(8)
+    out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)))
+    before = slowly(bytes(blob[:at])) if kind == "gz" else whole(tmp_path, stored("b.jsonl.zst", bytes(blob[:at])))[0]
+    assert out.startswith(before)
+    assert data.startswith(before)
+    if fault is None:
+        assert out == data  # a bit that says nothing, such as the time in a gzip header
+        assert kind == "zst" or gzip.decompress(bytes(blob)) == data
+    else:
+        assert fault.offset == len(out)
+        if kind == "gz":
+            with pytest.raises((OSError, EOFError, zlib.error)):
+                gzip.decompress(bytes(blob))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_fault_deep_in_a_big_file(tmp_path, stored, kind, seed):
+    """Past many blocks and feeds: what is decoded twice to find the fault is given once."""
+    rng = random.Random(seed)
+    data = b"".join(b"%d %s\n" % (number, rng.randbytes(40).hex().encode()) for number in range(60_000))
+    blob = bytearray(gz(data[:1_000_000], 1) + gz(data[1_000_000:], 1) if kind == "gz" else zst(data, 1))
+    at = rng.randrange(len(blob) // 2, len(blob) - 20)
+    blob[at] ^= 0xFF
+    out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)))
+    assert fault.reason.startswith("corrupt_")
+    assert fault.offset == len(out) > 1_000_000
+    sound, _ = whole(tmp_path, stored(f"b.jsonl.{kind}", bytes(blob[:at])))
+    assert len(sound) > 900_000
+    assert data.startswith(sound)
+    assert out.startswith(sound)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_missing_file_is_no_fault(tmp_path, stored, kind):
+    piece = stored(f"a.jsonl.{kind}", gz(b"x"))
+    (tmp_path / piece.path).unlink()
+    with pytest.raises(MissingError):
+        whole(tmp_path, piece)

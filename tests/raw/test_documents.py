@@ -1,0 +1,211 @@
+import gzip
+import hashlib
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
+from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
+from nanoset_core.raw.pieces import Piece, SourceRange
+
+Document = tuple[str, str | None, str, int, int]
+"""text, id, file, line, offset"""
+
+
+def read(folder, *pieces, **options) -> tuple[list[Document], list[Reject], list[DocumentBatch]]:
+    source = SourceRange(pieces)
+    batches = list(read_documents(folder, source, **options))
+    documents: list[Document] = []
+    for batch in batches:
+        files = [source.files[number] for number in batch.files]
+        documents += zip(batch.texts, batch.ids, files, batch.lines, batch.offsets, strict=True)
+        assert batch.read_lines == len(batch.texts) + len(batch.rejects) - batch.faults
+    return documents, [reject for batch in batches for reject in batch.rejects], batches
+
+
+def slowly(name: str, data: bytes) -> tuple[list[Document], list[Reject]]:
+    documents, rejects, offset = [], [], 0
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
+        try:
+            text, identity = parse_line(line, Fields("text", "id"))
+            documents.append((text, identity, name, number, offset))
+        except NotADocumentError as error:
+            excerpt = line[:200].decode("utf-8", "backslashreplace")
+            rejects.append(Reject(name, number, offset, error.reason, error.detail, excerpt))
+        offset += len(line) + 1
+    return documents, rejects
+
+
+LINE = st.one_of(
+    st.fixed_dictionaries({"text": st.text()}, optional={"id": st.text() | st.integers()}).map(
+        lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    ),
+    st.sampled_from(
+        [b"", b"{", b'{"text": 1}', b"\xff", b'{"text": "a"}\r', b'{"text": NaN}', b'{"text": "b", "x": NaN}']
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=st.lists(LINE, max_size=15),
+    final=st.booleans(),
+    compressed=st.booleans(),
+    read_bytes=st.integers(1, 200),
+    batch_bytes=st.integers(1, 300),
+)
+def test_documents_and_rejects_are_those_of_the_slow_way(
+    tmp_path, stored, monkeypatch, lines, final, compressed, read_bytes, batch_bytes
+):
+    monkeypatch.setattr(stored_module, "READ_BYTES", read_bytes)
+    data = b"\n".join(lines) + (b"\n" if final and lines else b"")
+    name = "a.jsonl.gz" if compressed else "a.jsonl"
+    piece = stored(name, gzip.compress(data, 1) if compressed else data)
+    documents, rejects, batches = read(tmp_path, piece, batch_bytes=batch_bytes)
+    assert (documents, rejects) == slowly(name, data)
+    assert sum(batch.read_bytes for batch in batches) == len(data)
+    assert all(batch.read_bytes >= batch_bytes for batch in batches[:-1])
+
+
+def test_files_of_a_range_in_order(tmp_path, stored):
+    a = stored("sub/a.jsonl", b'{"text": "1"}\n{"text": "2"}')
+    b = stored("b.jsonl.gz", gzip.compress(b'{"text": "3", "id": 9}\n'))
+    empty = stored("c.jsonl", b"")
+    documents, rejects, batches = read(tmp_path, b, empty, a)
+    assert documents == [
+        ("3", "9", "b.jsonl.gz", 1, 0),
+        ("1", None, "sub/a.jsonl", 1, 0),
+        ("2", None, "sub/a.jsonl", 2, 14),
+    ]
+    assert rejects == []
+    assert [batch.read_bytes for batch in batches] == [23 + 27]
+
+
+def test_pieces_of_one_file_are_one_file(tmp_path, stored):
+    data = b'{"text": "1"}\n{"text": "2"}\n'
+    stored("a.jsonl", data)
+    pieces = [
+        Piece("a.jsonl", begin, begin + 14, number, hashlib.sha256(data[begin : begin + 14]).hexdigest())
+        for number, begin in ((1, 0), (2, 14))
+    ]
+    documents, _, batches = read(tmp_path, *pieces)
+    assert documents == slowly("a.jsonl", data)[0]
+    assert batches[0].files == [0, 0]
+
+
+def test_rejects_say_where_and_why(tmp_path, stored):
+    data = b'{"text": "a"}\n\n{"text": "caf\xe9 au lait"}\n' + b"x" * 500 + b'\n{"text": "b"}\n'
+    documents, rejects, _ = read(tmp_path, stored("sub/a.jsonl", data))
+    assert [document[3:] for document in documents] == [(1, 0), (5, 541)]
+    assert rejects == [
+        Reject("sub/a.jsonl", 2, 14, "blank_line", "nothing but white space", ""),
+        Reject(
+            "sub/a.jsonl",
+            3,
+            15,
+            "invalid_utf8",
+            "byte 0xe9 at byte 13 of the line: invalid continuation byte",
+            '{"text": "caf\\xe9 au lait"}',
+        ),
+        Reject("sub/a.jsonl", 4, 40, "invalid_json", "Expecting value: line 1 column 1 (char 0)", "x" * 200),
+    ]
+
+
+def test_line_above_the_limit(tmp_path, stored):
+    long = b'{"text": "' + b"y" * 90 + b'"}'
+    data = b'{"text": "a"}\n' + long + b'\n{"text": "b"}\n' + long
+    documents, rejects, batches = read(tmp_path, stored("a.jsonl", data), max_line_bytes=101)
+    assert [document[0] for document in documents] == ["a", "b"]
+    assert rejects == [
+        Reject("a.jsonl", 2, 14, "line_too_long", "102 bytes", long.decode()),
+        Reject("a.jsonl", 4, 131, "line_too_long", "102 bytes", long.decode()),
+    ]
+    assert sum(batch.read_bytes for batch in batches) == len(data)
+    assert len(read(tmp_path, stored("a.jsonl", data), max_line_bytes=102)[0]) == 4
+
+
+def test_fault_is_a_reject_and_the_next_file_is_read(tmp_path, stored):
+    broken = stored("a.jsonl.gz", gzip.compress(b'{"text": "1"}\n{"text": "2", "and": "more"}\n')[:-12])
+    sound = stored("b.jsonl", b'{"text": "3"}\n')
+    documents, rejects, batches = read(tmp_path, broken, sound)
+    assert documents[0][0] == "1"
+    assert documents[-1] == ("3", None, "b.jsonl", 1, 0)
+    fault = rejects[-1]
+    assert (fault.file, fault.reason, fault.excerpt) == ("a.jsonl.gz", "truncated_gzip", "")
+    assert fault.offset >= 14
+    assert sum(batch.faults for batch in batches) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_nothing_is_lost_before_damage(tmp_path, stored, kind, seed):
+    """Documents + rejects = lines, whatever the damage; every document before it is there."""
+    import zstandard
+
+    rng = random.Random(seed)
+    rows = [
+        json.dumps({"text": rng.randbytes(rng.randrange(40)).hex(), "id": number}).encode() for number in range(200)
+    ]
+    data = b"".join(row + b"\n" for row in rows)
+    half = data.find(b"\n", len(data) // 2) + 1
+    blob = bytearray()
+    for part in (data[:half], data[half:]):
+        blob += gzip.compress(part) if kind == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress(part)
+    at = rng.randrange(len(blob))
+    if rng.random() < 0.5:
+        del blob[at:]
+    else:
+        blob[at] ^= 1 << rng.randrange(8)
+    documents, rejects, batches = read(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)), batch_bytes=500)
+    faults = sum(batch.faults for batch in batches)
+    assert sum(batch.read_lines for batch in batches) == len(documents) + len(rejects) - faults
+    assert faults == 1 or documents == slowly(f"a.jsonl.{kind}", data)[0][: len(documents)]
+    if faults:
+        sound = len(gzip.compress(data[:half]) if kind == "gz" else b"")
+        if at >= sound > 0:
+            assert documents[: data[:half].count(b"\n")] == slowly(f"a.jsonl.{kind}", data[:half])[0]
+        assert rejects[-1].reason.partition("_")[0] in ("corrupt", "truncated")
+
+
+def test_changed_file_is_an_error(tmp_path, stored):
+    piece = stored("a.jsonl", b'{"text": "a"}\n')
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "b"}\n')
+    with pytest.raises(SourceChangedError):
+        read(tmp_path, piece)
+    assert read(tmp_path, piece, verify=False)[0][0][0] == "b"
+
+
+def test_empty_range_gives_one_empty_batch(tmp_path, stored):
+    batches = list(read_documents(tmp_path, SourceRange((stored("a.jsonl", b""),))))
+    assert batches == [DocumentBatch()]
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from nanoset_core.raw.corpus import take_inventory
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.pieces import SourceRange
+import isal.isal_zlib
+folder = Path(sys.argv[1])
+source = SourceRange(take_inventory(folder, "web").pieces)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(sum(len(batch.rejects) for batch in read_documents(folder, source)))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_millions_of_rejects_are_not_held(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 1_000_000))
+    command = [sys.executable, "-c", PEAK, str(tmp_path)]
+    rejects, peak_mib = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert rejects == "1000000"
+    assert int(peak_mib) < 130

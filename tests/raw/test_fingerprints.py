@@ -1,0 +1,206 @@
+import hashlib
+import json
+import os
+import re
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import MissingError, SourceChangedError
+from nanoset_core.raw import fingerprints
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.listing import FileStat, list_files
+from nanoset_core.raw.pieces import Piece
+
+HOUR_NS = 3600 * 10**9
+
+
+def age(path, hours=1):
+    then = time.time_ns() - hours * HOUR_NS
+    os.utime(path, ns=(then, then))
+
+
+def write(folder, name, data, hours=1):
+    (folder / name).write_bytes(data)
+    age(folder / name, hours)
+    (stat,) = [file for file in list_files(folder) if file.path == name]
+    return stat
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def cut_slowly(name: str, data: bytes, piece_bytes: int) -> list[Piece]:
+    """The rule, one line at a time: a piece ends with the first line that reaches `piece_bytes`."""
+    if not name.endswith(".jsonl"):
+        return [Piece(name, 0, len(data), 1, sha(data))]
+    pieces, begin, first, end, number = [], 0, 1, 0, 1
+    for line in re.findall(rb"[^\n]*\n|[^\n]+", data):
+        end += len(line)
+        number += line.endswith(b"\n")
+        if end - begin >= piece_bytes and end < len(data):
+            pieces.append(Piece(name, begin, end, first, sha(data[begin:end])))
+            begin, first = end, number
+    return [*pieces, Piece(name, begin, len(data), first, sha(data[begin:]))]
+
+
+LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=30)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=LINES,
+    final=st.booleans(),
+    piece_bytes=st.integers(1, 60),
+    read_bytes=st.integers(1, 40),
+    name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
+)
+def test_pieces_are_those_of_the_slow_rule(tmp_path_factory, monkeypatch, lines, final, piece_bytes, read_bytes, name):
+    folder = tmp_path_factory.mktemp("corpus")
+    data = b"\n".join(lines) + (b"\n" if final and lines else b"")
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
+    pieces = fingerprint(folder, write(folder, name, data))
+    assert pieces == cut_slowly(name, data, piece_bytes)
+    assert b"".join(data[piece.begin : piece.end] for piece in pieces) == data
+    for piece in pieces[1:]:
+        assert data[piece.begin - 1 : piece.begin] == b"\n"
+        assert piece.first_line == data[: piece.begin].count(b"\n") + 1
+
+
+def test_grown_file_keeps_its_first_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 100)
+    lines = [b"%04d " % number + b"x" * 30 + b"\n" for number in range(40)]
+    before = fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"".join(lines[:33])))
+    after = fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"".join(lines)))
+    assert len(before) == 11
+    assert after[:10] == before[:10]
+
+
+def test_piece_of_a_file_in_one_block():
+    assert fingerprints.PIECE_BYTES == 256 << 20
+    assert fingerprints.PIECE_BYTES % fingerprints.READ_BYTES == 0
+
+
+def test_progress_counts_every_byte(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "READ_BYTES", 7)
+    heard = []
+    fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"x" * 100), heard.append)
+    assert sum(heard) == 100
+    assert max(heard) <= 7
+
+
+@pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch"])
+def test_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch, change):
+    data = b"0123456789\n" * 10
+    stat = write(tmp_path, "a.jsonl", data)
+    path = tmp_path / "a.jsonl"
+    monkeypatch.setattr(fingerprints, "READ_BYTES", 30)
+
+    def act(_):
+        if change == "append":
+            with path.open("ab") as file:
+                file.write(b"more\n")
+        elif change == "truncate":
+            os.truncate(path, 50)
+        elif change == "touch":
+            path.touch()
+
+    if change == "replace":  # between the listing and the hashing: same size, same time
+        (tmp_path / "new").write_bytes(data[::-1])
+        os.utime(tmp_path / "new", ns=(stat.mtime_ns, stat.mtime_ns))
+        os.rename(tmp_path / "new", path)
+    with pytest.raises(SourceChangedError, match="changed while it was read") as caught:
+        fingerprint(tmp_path, stat, act)
+    assert caught.value.where == str(path)
+
+
+def test_file_that_is_gone(tmp_path):
+    stat = write(tmp_path, "a.jsonl", b"x")
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(MissingError, match="is gone"):
+        fingerprint(tmp_path, stat)
+
+
+def remember(tmp_path, stat, pieces):
+    memory = FingerprintMemory(tmp_path / "memory.json")
+    memory.note(stat, pieces)
+    memory.save({stat.path})
+    return FingerprintMemory(tmp_path / "memory.json")
+
+
+OLD = FileStat("a.jsonl", 10, time.time_ns() - HOUR_NS, 77)
+PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
+
+
+def test_memory_gives_back_what_it_was_given(tmp_path):
+    assert remember(tmp_path, OLD, PIECES).recall(OLD) == PIECES
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FileStat("b.jsonl", OLD.size, OLD.mtime_ns, OLD.inode),
+        FileStat("a.jsonl", OLD.size + 1, OLD.mtime_ns, OLD.inode),
+        FileStat("a.jsonl", OLD.size, OLD.mtime_ns + 1, OLD.inode),
+        FileStat("a.jsonl", OLD.size, OLD.mtime_ns, OLD.inode + 1),
+    ],
+)
+def test_memory_is_trusted_only_while_size_time_and_inode_stay(tmp_path, other):
+    assert remember(tmp_path, OLD, PIECES).recall(other) is None
+
+
+@pytest.mark.parametrize(("age_ns", "kept"), [(1_500_000_000, False), (-HOUR_NS, False), (60_000_000_000, True)])
+def test_file_written_a_moment_ago_is_not_remembered(tmp_path, age_ns, kept):
+    """It could change again within the clock's grain, with the same size and time."""
+    stat = FileStat("a.jsonl", 10, time.time_ns() - age_ns, 77)
+    assert (remember(tmp_path, stat, PIECES).recall(stat) is not None) is kept
+
+
+def test_memory_forgets_files_that_are_gone(tmp_path):
+    memory = remember(tmp_path, OLD, PIECES)
+    memory.save(set())
+    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
+
+
+def test_memory_of_other_cuts_is_not_used(tmp_path, monkeypatch):
+    remember(tmp_path, OLD, PIECES)
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 123)
+    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"files": 3}', b"\xff"])
+def test_torn_memory_is_no_memory(tmp_path, text):
+    (tmp_path / "memory.json").write_bytes(text)
+    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
+
+
+@pytest.mark.parametrize("entry", [3, {}, {"pieces": []}, {"pieces": [[1]]}, {"pieces": [[0, 4, 1, "aa"]]}])
+def test_foreign_entry_is_not_used(tmp_path, entry):
+    remember(tmp_path, OLD, PIECES)
+    value = json.loads((tmp_path / "memory.json").read_bytes())
+    stat = value["files"]["a.jsonl"]["stat"]
+    value["files"]["a.jsonl"] = {"stat": stat, **entry} if isinstance(entry, dict) else entry
+    (tmp_path / "memory.json").write_text(json.dumps(value))
+    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
+
+
+def test_memory_is_written_on_the_way(tmp_path, monkeypatch):
+    """A kill costs the hashing since then, and not the night."""
+    monkeypatch.setattr(fingerprints, "SAVE_BYTES", 15)
+    memory = FingerprintMemory(tmp_path / "memory.json")
+    memory.note(OLD, PIECES)
+    assert not (tmp_path / "memory.json").exists()
+    memory.note(FileStat("b.jsonl", 10, OLD.mtime_ns, 78), [Piece("b.jsonl", 0, 10, 1, "cc")])
+    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) == PIECES
+
+
+def test_no_memory_is_kept_where_none_is_asked(tmp_path):
+    memory = FingerprintMemory(None)
+    memory.note(OLD, PIECES)
+    memory.save({"a.jsonl"})
+    assert memory.recall(OLD) == PIECES
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,284 @@
+import gzip
+import hashlib
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+import zstandard  # noqa: TID253
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import InputError, MissingError, SourceChangedError
+from nanoset_core.raw import fingerprints
+from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.fingerprints import fingerprint
+from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
+from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.pieces import Piece
+
+Row = tuple[int, int, int, bytes | None]
+"""number, begin, end, line (None when it is too long)"""
+
+
+def rows(folder, piece, limit=1 << 30) -> tuple[list[Row], Fault | None]:
+    """Every line as a row, and the fault, which must come last."""
+    found: list[Row] = []
+    fault = None
+    for item in read_lines(folder, piece, max_line_bytes=limit):
+        assert fault is None
+        if isinstance(item, Fault):
+            fault = item
+        elif isinstance(item, LongLine):
+            found.append((item.number, item.begin, item.end, None))
+        else:
+            found.extend(rows_of(item))
+    return found, fault
+
+
+def rows_of(block: LineBlock) -> list[Row]:
+    assert block.lines
+    begin, found = block.begin, []
+    for number, line in enumerate(block.lines, block.first_number):
+        found.append((number, begin, begin + len(line) + 1, line))
+        begin += len(line) + 1
+    last = found[-1]
+    assert block.end in (last[2], last[2] - 1)
+    found[-1] = (last[0], last[1], block.end, last[3])
+    return found
+
+
+def slowly(data: bytes, limit=1 << 30) -> list[Row]:
+    """The lines of a whole text, one at a time."""
+    found, begin, number = [], 0, 1
+    while begin < len(data):
+        end = data.find(b"\n", begin)
+        line = data[begin:] if end < 0 else data[begin:end]
+        after = len(data) if end < 0 else end + 1
+        found.append((number, begin, after, line if len(line) <= limit else None))
+        begin, number = after, number + 1
+    return found
+
+
+def packed(name: str, data: bytes, rng: random.Random) -> bytes:
+    if name.endswith(".jsonl"):
+        return data
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(4)))
+    parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    return b"".join(gzip.compress(part, 1) if name.endswith("gz") else zstandard.compress(part) for part in parts)
+
+
+TEXTS = st.lists(
+    st.one_of(st.just(b""), st.binary(max_size=20), st.sampled_from([b"\r", b'{"text": "x"}\r', b"a" * 300, b"\0"])),
+    max_size=20,
+).map(b"\n".join)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=TEXTS,
+    name=st.sampled_from(["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"]),
+    read_bytes=st.integers(1, 50),
+    limit=st.sampled_from([0, 1, 15, 299, 300, 1 << 30]),
+    seed=st.integers(0, 1000),
+)
+def test_lines_are_those_of_the_whole_text(tmp_path, stored, monkeypatch, data, name, read_bytes, limit, seed):
+    monkeypatch.setattr(stored_module, "READ_BYTES", read_bytes)
+    piece = stored(name, packed(name, data, random.Random(seed)))
+    assert rows(tmp_path, piece, limit) == (slowly(data, limit), None)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"\n\n", [b"", b""]),
+        (b"a", [b"a"]),
+        (b"a\n", [b"a"]),
+        (b"a\r\nb\r\n", [b"a\r", b"b\r"]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"a\rb\x0bc\x85d\xe2\x80\xa8e\n", [b"a\rb\x0bc\x85d\xe2\x80\xa8e"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_line_ends(tmp_path, stored, name, data, expected):
+    piece = stored(name, packed(name, data, random.Random(0)))
+    assert [line for _, _, _, line in rows(tmp_path, piece)[0]] == expected
+
+
+def test_pieces_of_a_file_give_the_lines_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 777)
+    rng = random.Random(5)
+    data = b"".join(rng.randbytes(rng.randrange(60)).hex().encode() + b"\n" for _ in range(300)) + b"no end"
+    (tmp_path / "a.jsonl").write_bytes(data)
+    pieces = fingerprint(tmp_path, list_files(tmp_path)[0])
+    assert len(pieces) > 10
+    found = [row for piece in pieces for row in rows(tmp_path, piece)[0]]
+    assert found == slowly(data)
+
+
+def test_head_of_a_long_line_is_kept(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr(stored_module, "READ_BYTES", 64)
+    data = b"short\n" + b"0123456789" * 100 + b"\nshort\n" + b"abc" * 100
+    items = list(read_lines(tmp_path, stored("a.jsonl", data), max_line_bytes=250))
+    first, second = [item for item in items if isinstance(item, LongLine)]
+    assert first == LongLine((b"0123456789" * 20), 1000, 2, 6, 1007)
+    assert second == LongLine((b"abc" * 67)[:200], 300, 4, 1013, 1313)
+
+
+def test_long_line_inside_one_block(tmp_path, stored):
+    data = b"a\n" + b"b" * 11 + b"\nc\n"
+    assert rows(tmp_path, stored("a.jsonl", data), 10) == ([(1, 0, 2, b"a"), (2, 2, 14, None), (3, 14, 16, b"c")], None)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_fault_comes_after_the_line_in_which_it_lies(tmp_path, stored, kind):
+    data = b"first\nsecond\nthird line, cut off"
+    whole = packed(f"a.jsonl.{kind}", data, random.Random(1))
+    piece = stored(f"a.jsonl.{kind}", whole + whole[:3])
+    found, fault = rows(tmp_path, piece)
+    assert found == slowly(data)
+    assert (fault.line, fault.offset) == (3, len(data))
+    assert fault.reason == ("truncated_gzip" if kind == "gz" else "truncated_zstd")
+
+
+def test_fault_at_a_line_end_lies_in_the_next_line(tmp_path, stored):
+    found, fault = rows(tmp_path, stored("a.jsonl.gz", gzip.compress(b"one\ntwo\n")[:-1]))
+    assert [line for _, _, _, line in found] == [b"one", b"two"]
+    assert (fault.line, fault.offset) == (3, 8)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_no_line_before_a_fault_is_lost(tmp_path, stored, kind, seed):
+    rng = random.Random(seed)
+    data = b"".join(b"%d %s\n" % (number, rng.randbytes(rng.randrange(50)).hex().encode()) for number in range(400))
+    whole = packed(f"a.jsonl.{kind}", data, rng)
+    cut = rng.randrange(1, len(whole))
+    found, fault = rows(tmp_path, stored(f"a.jsonl.{kind}", whole[:cut]))
+    assert found[:-1] == slowly(data)[: max(len(found) - 1, 0)]
+    if fault is not None:
+        assert slowly(data[: fault.offset]) == found
+
+
+@pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("change", ["edit", "grow", "shrink", "replace"])
+def test_file_that_changed_since_the_inventory(tmp_path, stored, kind, change):
+    data = packed(f"a.jsonl{kind}", b"one line\nand another\n" * 50, random.Random(2))
+    piece = stored(f"a.jsonl{kind}", data)
+    path = tmp_path / piece.path
+    if change == "edit":
+        path.write_bytes(data[:5] + bytes([data[5] ^ 1]) + data[6:])
+    elif change == "grow":
+        path.write_bytes(b"{}\n" + data)
+    elif change == "shrink":
+        os.truncate(path, len(data) - 1)
+    else:
+        path.write_bytes(data[::-1])
+    with pytest.raises(SourceChangedError, match="not as the inventory found it") as caught:
+        rows(tmp_path, piece)
+    assert caught.value.where == str(path)
+    assert caught.value.found
+    assert caught.value.expected
+
+
+def test_file_that_shrinks_while_it_is_read(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr(stored_module, "READ_BYTES", 10)
+    piece = stored("a.jsonl", b"0123456789\n" * 10)
+    items = read_lines(tmp_path, piece, max_line_bytes=100)
+    next(items)
+    os.truncate(tmp_path / "a.jsonl", 30)
+    with pytest.raises(SourceChangedError):
+        list(items)
+
+
+def test_text_appended_after_the_inventory_is_not_read(tmp_path, stored):
+    """The inventory is a snapshot: the next one sees what is new."""
+    piece = stored("a.jsonl", b"one\n")
+    (tmp_path / "a.jsonl").write_bytes(b"one\ntwo\n")
+    assert rows(tmp_path, piece) == ([(1, 0, 4, b"one")], None)
+
+
+def test_file_that_is_gone(tmp_path, stored):
+    piece = stored("a.jsonl", b"one\n")
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(MissingError, match="is gone") as caught:
+        rows(tmp_path, piece)
+    assert caught.value.where == str(tmp_path / "a.jsonl")
+
+
+def test_file_that_cannot_be_opened(tmp_path):
+    (tmp_path / "a.jsonl").mkdir()
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        rows(tmp_path, Piece("a.jsonl", 0, 1, 1, "x"))
+    assert "Is a directory" in caught.value.found
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_disk_that_fails_is_no_fault_of_the_file(tmp_path, stored, monkeypatch, kind):
+    """Taking it for the end of the file would lose the rest without a word."""
+    piece = stored(f"a.jsonl.{kind}", packed(f"a.jsonl.{kind}", b"one\n" * 10, random.Random(0)))
+
+    class Failing:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def read(self, size):
+            raise OSError(5, "Input/output error")
+
+    real = type(tmp_path).open
+    monkeypatch.setattr(type(tmp_path), "open", lambda self, *args: Failing(real(self, *args)))
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        rows(tmp_path, piece)
+    assert "errno 5" in caught.value.found
+
+
+def test_verifying_can_be_left_out(tmp_path, stored):
+    piece = stored("a.jsonl", b"one\n")
+    (tmp_path / "a.jsonl").write_bytes(b"two\n")
+    items = list(read_lines(tmp_path, piece, max_line_bytes=100, verify=False))
+    assert items == [LineBlock([b"two"], 1, 0, 4)]
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from nanoset_core.raw.lines import read_lines
+from nanoset_core.raw.pieces import Piece
+import isal.isal_zlib, zstandard
+folder, name, size, digest = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+items = list(read_lines(folder, Piece(name, 0, size, 1, digest), max_line_bytes=1 << 20))
+print([(type(item).__name__, item.end - item.begin) for item in items])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_line_of_half_a_gigabyte_is_not_held(tmp_path, kind):
+    """A few hundred kilobytes that inflate to one line of 512 MiB."""
+    line = b'{"text": "ok"}\n'
+    block = b"a" * (1 << 20)
+    if kind == "gz":
+        blob = gzip.compress(line) + gzip.compress(block * 8, 6, mtime=0) * 64 + gzip.compress(b"\n" + line)
+    else:
+        blob = zstandard.compress(line) + zstandard.compress(block * 8) * 64 + zstandard.compress(b"\n" + line)
+    name = f"a.jsonl.{kind}"
+    (tmp_path / name).write_bytes(blob)
+    command = [sys.executable, "-c", PEAK, str(tmp_path), name, str(len(blob)), hashlib.sha256(blob).hexdigest()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    items, peak_mib = done.stdout.splitlines()
+    assert items == f"[('LineBlock', 15), ('LongLine', {(512 << 20) + 1}), ('LineBlock', 15)]"
+    assert int(peak_mib) < 100

@@ -1,0 +1,141 @@
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw.listing import list_files, natural_key
+
+
+def write(folder, *paths):
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(path.encode())
+
+
+def listed(folder):
+    return [file.path for file in list_files(folder)]
+
+
+def test_natural_order(tmp_path):
+    ordered = [
+        "1/b.jsonl",
+        "2/a.jsonl",
+        "10/a.jsonl",
+        "part-1.jsonl",
+        "part-01.jsonl",
+        "part-2.jsonl",
+        "part-2-10.jsonl",
+        "part-10.jsonl",
+        "x/part-9.jsonl",
+        "x/y/part-1.jsonl",
+        "x10.jsonl",
+    ]
+    write(tmp_path, *random.Random(3).sample(ordered, len(ordered)))
+    assert listed(tmp_path) == sorted(ordered, key=natural_key)
+    assert listed(tmp_path)[:3] == ordered[:3]
+    numbers = [path for path in listed(tmp_path) if path.startswith("part")]
+    assert numbers == ["part-01.jsonl", "part-1.jsonl", "part-2-10.jsonl", "part-2.jsonl", "part-10.jsonl"]
+
+
+NAMES = st.text(alphabet="ab01-29²٣é", min_size=1, max_size=6)
+
+
+@given(st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), unique=True, max_size=12))
+def test_natural_order_is_total(paths):
+    """Also for a1 and a01/b, whose names are the same but for zeros, and of which one is a folder."""
+    ordered = sorted(paths, key=natural_key)
+    assert sorted(reversed(ordered), key=natural_key) == ordered
+    assert len({natural_key(path) for path in paths}) == len(paths)
+
+
+@given(st.integers(0, 10**30), st.integers(0, 10**30))
+def test_numbers_sort_as_numbers(one, two):
+    assert (natural_key(f"a{one}.jsonl") < natural_key(f"a{two}.jsonl")) == (one < two)
+
+
+def test_hidden_files_and_folders_are_left_out(tmp_path):
+    write(tmp_path, "a.jsonl", ".a.jsonl", ".git/b.jsonl", "c/.d/e.jsonl", "c/f.jsonl")
+    assert listed(tmp_path) == ["a.jsonl", "c/f.jsonl"]
+
+
+def test_facts_of_a_file(tmp_path):
+    write(tmp_path, "a.jsonl")
+    os.utime(tmp_path / "a.jsonl", ns=(1, 1_700_000_000_123_456_789))
+    (file,) = list_files(tmp_path)
+    stat = (tmp_path / "a.jsonl").stat()
+    assert (file.path, file.size, file.mtime_ns, file.inode) == ("a.jsonl", 7, stat.st_mtime_ns, stat.st_ino)
+
+
+def test_links_are_followed(tmp_path):
+    write(tmp_path / "elsewhere", "deep/b.jsonl", "c.jsonl")
+    write(tmp_path / "web", "a.jsonl")
+    (tmp_path / "web" / "linked").symlink_to(tmp_path / "elsewhere" / "deep")
+    (tmp_path / "web" / "c.jsonl").symlink_to("../elsewhere/c.jsonl")
+    (tmp_path / "alias").symlink_to("web")
+    assert listed(tmp_path / "web") == ["a.jsonl", "c.jsonl", "linked/b.jsonl"]
+    assert listed(tmp_path / "alias") == listed(tmp_path / "web")
+    assert list_files(tmp_path / "web")[1].size == len("c.jsonl")
+
+
+def test_circle_of_links(tmp_path):
+    write(tmp_path, "web/sub/a.jsonl")
+    (tmp_path / "web" / "sub" / "up").symlink_to("..")
+    with pytest.raises(InputError, match="leads back") as caught:
+        list_files(tmp_path / "web")
+    assert caught.value.where == str(tmp_path / "web" / "sub" / "up")
+
+
+def test_link_to_nowhere(tmp_path):
+    write(tmp_path, "a.jsonl")
+    (tmp_path / "b.jsonl").symlink_to("/not/mounted/b.jsonl")
+    with pytest.raises(MissingError, match="No such file") as caught:
+        list_files(tmp_path)
+    assert caught.value.where == str(tmp_path / "b.jsonl")
+    assert "/not/mounted/b.jsonl" in caught.value.found
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_folder_that_may_not_be_read(tmp_path):
+    write(tmp_path, "locked/a.jsonl")
+    (tmp_path / "locked").chmod(0)
+    try:
+        with pytest.raises(InputError, match="cannot be read"):
+            list_files(tmp_path)
+    finally:
+        (tmp_path / "locked").chmod(0o700)
+
+
+def test_folder_that_fails_is_not_passed_over(tmp_path, monkeypatch):
+    write(tmp_path, "a.jsonl", "sub/b.jsonl")
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        list_files(tmp_path)
+    assert caught.value.where == str(tmp_path / "sub")
+
+
+def test_name_that_is_not_utf8(tmp_path):
+    try:
+        with open(os.fsencode(tmp_path) + b"/a\xff.jsonl", "wb"):
+            pass
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names alone")
+    with pytest.raises(InputError, match="not UTF-8") as caught:
+        list_files(tmp_path)
+    assert r"a\xff.jsonl" in caught.value.found
+
+
+@pytest.mark.parametrize("name", ["nothing", "file"])
+def test_no_folder(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingError, match="does not exist"):
+        list_files(tmp_path / name)

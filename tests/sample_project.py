@@ -1,0 +1,87 @@
+"""The small project that the end-to-end tests build: its text, its settings, and its outputs as checksums."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import zstandard
+
+EOD = "<|endoftext|>"
+
+CONFIG = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+documents: {max_rejected_fraction: 0.2}
+tokenization: {append_eod: true, range_mib: 0.02, workers: 1}
+nanosets:
+  pretrain:
+    blend: {web: 0.7, code: 0.3}
+    sequence_length: 32
+    split: "80,15,5"
+    seed: 7
+    samples: {train: 400}
+    trainer_path: /lustre/data
+  plain:
+    blend: books
+    sequence_length: 16
+    split: "9,1"
+    trainer_path: /lustre/data
+webdatasets:
+  shuffled:
+    corpora: [web, code, books]
+    sequence_length: 33
+    samples_per_shard: 128
+    seed: 5
+    member: npy
+    groups: 3
+"""
+
+WORDS = "the data of a model is read in order and shuffled by seed then packed into samples of one length".split()
+
+
+def sentences(corpus: str, count: int) -> list[dict[str, str]]:
+    """Documents that differ, of lengths from a few words to a few hundred."""
+    rows = []
+    for number in range(count):
+        words = [WORDS[(number * 7 + step * step) % len(WORDS)] for step in range(5 + number * 13 % 90)]
+        rows.append({"id": f"{corpus}-{number}", "text": f"{corpus} {number}: " + " ".join(words) + " é漢 ."})
+    return rows
+
+
+def jsonl(rows: Iterable[object]) -> bytes:
+    """One JSON value a line."""
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def write_raw(raw: Path) -> None:
+    """Three corpora: several plain files in folders, gzip of two members, zstd of two frames."""
+    web = sentences("web", 240)
+    for part in range(4):
+        file = raw / "web" / f"part-{part // 2}" / f"web-{part}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(jsonl(web[part * 60 : part * 60 + 60]))
+    code = sentences("code", 120)
+    (raw / "code").mkdir()
+    members = gzip.compress(jsonl(code[:50]), mtime=0) + gzip.compress(jsonl(code[50:]), mtime=0)
+    (raw / "code" / "code.jsonl.gz").write_bytes(members)
+    books = sentences("books", 90)
+    (raw / "books").mkdir()
+    frames = zstandard.compress(jsonl(books[:30])) + zstandard.compress(jsonl(books[30:]))
+    (raw / "books" / "books.jsonl.zst").write_bytes(frames)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Relative path → sha256 of every file below `folder`, and the targets of links; not the memory of file times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file() and path.name != ".fingerprints.json":
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import SampleIndexError
+from nanoset_core.shuffling.contexts import TokenSource, cut_contexts
+from nanoset_core.shuffling.gather import gather
+
+
+def every_context(sources, sequence_length, pad_id):
+    """All contexts, cut one after the other."""
+    rows = []
+    for source in sources:
+        stream = source.tokens.tolist()
+        for start in range(0, len(stream), sequence_length):
+            row = stream[start : start + sequence_length]
+            if len(row) == sequence_length or pad_id is not None:
+                rows.append(row + [pad_id] * (sequence_length - len(row)))
+    return rows
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    lengths=st.lists(st.integers(0, 50), min_size=1, max_size=6),
+    dtypes=st.lists(st.sampled_from([np.uint16, np.int32]), min_size=6, max_size=6),
+    sequence_length=st.integers(1, 9),
+    pad_id=st.sampled_from([None, 0, 9999]),
+    data=st.data(),
+)
+def test_rows_equal_the_streams_cut_one_by_one(lengths, dtypes, sequence_length, pad_id, data):
+    sources = [
+        TokenSource(f"s{i}", (np.arange(length) + 1000 * i).astype(dtypes[i])) for i, length in enumerate(lengths)
+    ]
+    pairs = [(source.name, len(source.tokens)) for source in sources]
+    table = cut_contexts(
+        pairs, sequence_length=sequence_length, tail="drop" if pad_id is None else "pad", pad_id=pad_id
+    )
+    rows = every_context(sources, sequence_length, pad_id)
+    assert len(rows) == table.contexts
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)) if rows else []
+    found = gather(sources, table, np.array(wanted, dtype=np.int64))
+    assert found.shape == (len(wanted), sequence_length)
+    assert found.tolist() == [rows[number] for number in wanted]
+    strided = np.zeros((len(wanted), sequence_length + 3), dtype=np.int64)
+    gather(sources, table, np.array(wanted, dtype=np.int64), out=strided[:, 2:-1])
+    assert np.array_equal(strided[:, 2:-1], found)
+
+
+def test_rows_come_from_a_memory_map(tmp_path):
+    path = tmp_path / "web.bin"
+    np.arange(103, dtype=np.uint16).tofile(path)
+    source = TokenSource("web", np.memmap(path, dtype=np.uint16, mode="r"))
+    table = cut_contexts([("web", 103)], sequence_length=10)
+    found = gather([source], table, np.array([9, 0, 4]))
+    assert found.dtype == np.uint16
+    assert found[:, 0].tolist() == [90, 0, 40]
+
+
+def test_numbers_outside_the_table():
+    source = TokenSource("web", np.arange(103, dtype=np.uint16))
+    table = cut_contexts([("web", 103)], sequence_length=10)
+    with pytest.raises(SampleIndexError, match="outside the table"):
+        gather([source], table, np.array([3, 10]))

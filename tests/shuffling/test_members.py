@@ -1,0 +1,119 @@
+import gzip
+import io
+import json
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.shuffling.members import (
+    check_kind,
+    compressor_identity,
+    decode_member,
+    json_gz_records,
+    member_names,
+    npy_header,
+    npy_records,
+)
+from nanoset_core.shuffling.tar import iterate_members
+
+
+def numpy_saves(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("length", [1, 65, 2049, 8193, 131073, 10**9])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
+def test_npy_header_equals_numpys(length, dtype):
+    out = io.BytesIO()
+    fields = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(out, fields)
+    assert npy_header(np.dtype(dtype), length) == out.getvalue()
+
+
+def test_names_count_within_the_shard():
+    names = member_names(7, 98, 102, "json.gz")
+    assert [row.tobytes().decode() for row in names] == [f"{7:08d}_{i:08d}.json.gz" for i in range(98, 102)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32]))
+def test_npy_records_hold_what_numpy_saves(rows, length, dtype):
+    names = member_names(0, 0, rows, "npy")
+    records, data = npy_records(names, length, np.dtype(dtype))
+    data[:] = np.arange(rows * length).reshape(rows, length)
+    archive = records.tobytes() + bytes(1024)
+    bodies = [archive[m.offset : m.offset + m.size_bytes] for m in iterate_members(archive, "here")]
+    assert bodies == [numpy_saves(row.astype(dtype)) for row in data]
+
+
+def test_json_gz_records_hold_compact_json_without_a_time():
+    contexts = np.array([[1, 22, 333], [50256, 0, 7]], dtype=np.uint16)
+    archive = json_gz_records(member_names(3, 0, 2, "json.gz"), contexts) + bytes(1024)
+    bodies = [archive[m.offset : m.offset + m.size_bytes] for m in iterate_members(archive, "here")]
+    assert [gzip.decompress(body) for body in bodies] == [b"[1,22,333]", b"[50256,0,7]"]
+    for body in bodies:
+        assert body[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # deflate, no name, mtime 0
+
+
+def test_compressor_identity_names_versions_and_output():
+    import isal
+
+    assert compressor_identity().startswith(f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, probe ")
+
+
+def test_kinds():
+    check_kind("npy")
+    check_kind("json.gz")
+    with pytest.raises(ConfigError, match="'txt'"):
+        check_kind("txt")
+
+
+def test_bodies_decode():
+    tokens = np.array([5, 0, 65535], dtype=np.uint16)
+    found = decode_member("k.npy", numpy_saves(tokens), "here")
+    assert found.dtype == np.uint16
+    assert found.tolist() == [5, 0, 65535]
+    found = decode_member("k.json.gz", gzip.compress(json.dumps([1, 2, 3]).encode()), "here")
+    assert found.dtype == np.int64
+    assert found.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("k.txt", b"[1]"),
+        ("k.npy", b""),
+        ("k.npy", b"not numpy at all"),
+        ("k.npy", numpy_saves(np.arange(9))[:-1]),
+        ("k.npy", numpy_saves(np.zeros((2, 2), dtype=np.int64))),
+        ("k.npy", numpy_saves(np.zeros(3))),
+        ("k.json.gz", b""),
+        ("k.json.gz", b"[1,2]"),
+        ("k.json.gz", gzip.compress(b"[1,2]")[:-3]),
+        ("k.json.gz", gzip.compress(b"[1,2]")[:-8] + bytes(8)),
+        ("k.json.gz", gzip.compress(b"[1,2")),
+        ("k.json.gz", gzip.compress(b"[]")),
+        ("k.json.gz", gzip.compress(b'{"a": 1}')),
+        ("k.json.gz", gzip.compress(b'[1, "a"]')),
+        ("k.json.gz", gzip.compress(b"[1, 2.5]")),
+        ("k.json.gz", gzip.compress(b"[[1], [2, 3]]")),
+        ("k.json.gz", gzip.compress(orjson.dumps([1 << 63, -1]))),
+    ],
+)
+def test_bodies_that_are_no_context(name, body):
+    with pytest.raises(FormatError, match="does not hold the tokens") as caught:
+        decode_member(name, body, "shard.tar, offset 512")
+    assert "shard.tar, offset 512" in str(caught.value)
+
+
+def test_an_npy_body_of_objects_is_not_unpickled():
+    out = io.BytesIO()
+    np.save(out, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(FormatError, match="allow_pickle"):
+        decode_member("k.npy", out.getvalue(), "here")

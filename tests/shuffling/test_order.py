@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.shuffling import order
+from nanoset_core.shuffling.order import context_keys, global_order, ranks
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(seed, count):
+    """The generator as published, one output at a time."""
+    state, outputs = seed, []
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) & MASK
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        outputs.append(z ^ (z >> 31))
+    return outputs
+
+
+@pytest.mark.parametrize(
+    ("seed", "outputs"),
+    [
+        (0, [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]),
+        (
+            1234567,  # the vector that Rosetta Code's "Splitmix64" lists
+            [
+                6457827717110365317,
+                3203168211198807973,
+                9817491932198370423,
+                4593380528125082431,
+                16408922859458223821,
+            ],
+        ),
+    ],
+)
+def test_keys_are_the_published_outputs_of_splitmix64(seed, outputs):
+    assert context_keys(0, len(outputs), seed).tolist() == outputs
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, MASK), begin=st.integers(0, 40), count=st.integers(0, 40))
+def test_keys_from_anywhere_equal_the_generator(seed, begin, count):
+    keys = context_keys(begin, begin + count, seed)
+    assert keys.dtype == np.uint64
+    assert keys.tolist() == splitmix64(seed, begin + count)[begin:]
+
+
+@settings(deadline=None, max_examples=100)
+@given(contexts=st.integers(0, 200), seed=st.integers(0, MASK))
+def test_order_is_sorted_by_key_and_number(contexts, seed):
+    keys = splitmix64(seed, contexts)
+    expected = sorted(range(contexts), key=lambda number: (keys[number], number))
+    found = global_order(contexts, seed)
+    assert found.dtype == np.int64
+    assert found.tolist() == expected
+
+
+def test_a_literal_order():
+    assert global_order(10, 1234).tolist() == [2, 7, 3, 8, 6, 1, 5, 4, 0, 9]
+
+
+@settings(deadline=None, max_examples=60)
+@given(contexts=st.integers(1, 3000), seed=st.integers(0, MASK), window=st.integers(1, 900), data=st.data())
+def test_ranks_in_windows_equal_the_whole_order(contexts, seed, window, data):
+    begin = data.draw(st.integers(0, contexts))
+    end = data.draw(st.integers(begin, contexts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "_WINDOW", window)
+        patch.setattr(order, "_CHUNK", 257)
+        order._keys_below.cache_clear()
+        assert np.array_equal(ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end])
+
+
+def test_ranks_of_more_contexts_than_a_window_holds():
+    contexts = order._WINDOW + 100_003
+    whole = global_order(contexts, 7)
+    assert np.array_equal(np.bincount(whole, minlength=contexts), np.ones(contexts))
+    for begin in (0, 8192, order._WINDOW - 5, order._WINDOW, contexts - 10):
+        assert np.array_equal(ranks(contexts, 7, begin, begin + 10), whole[begin : begin + 10])
+
+
+def test_ranks_may_be_changed_by_the_caller():
+    first = ranks(100, 5, 0, 100)
+    first[:] = 0
+    assert np.array_equal(ranks(100, 5, 0, 100), global_order(100, 5))
+
+
+def test_order_mixes():
+    """Position and number are uncorrelated, and neighbours rarely stay neighbours."""
+    n = 100_000
+    for seed in (0, 1, 1234, MASK):
+        found = global_order(n, seed)
+        assert abs(np.corrcoef(np.arange(n), found)[0, 1]) < 0.015
+        assert (np.abs(np.diff(found)) == 1).sum() < 20
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64, True, 1.0, "1"])
+def test_seeds_that_are_none(seed):
+    with pytest.raises(ConfigError, match="64 bits"):
+        global_order(5, seed)
+    with pytest.raises(ConfigError, match="64 bits"):
+        ranks(5, seed, 0, 5)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 2), (3, 2), (0, 11), (11, 11)])
+def test_ranks_outside_the_order(begin, end):
+    with pytest.raises(SampleIndexError, match="within"):
+        ranks(10, 1, begin, end)

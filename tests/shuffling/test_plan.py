@@ -1,0 +1,146 @@
+import json
+
+import numpy as np
+import pytest
+
+from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
+from nanoset_core.manifest import canonical_json
+from nanoset_core.shuffling import ShufflePlan, TokenSource, global_order, plan_shuffle
+from nanoset_core.shuffling import plan as plan_module
+
+
+def source(name, tokens, dtype=np.uint16):
+    return TokenSource(name, np.arange(tokens).astype(dtype))
+
+
+def small_plan(**changes):
+    options = {"sequence_length": 10, "samples_per_shard": 4, "seed": 1234, "member": "npy"} | changes
+    return plan_shuffle([source("web", 103), source("code", 55)], **options)
+
+
+def test_counts_of_a_plan():
+    plan = small_plan()
+    assert (plan.contexts, plan.shards, plan.tokens, plan.tokens_dropped, plan.pad_tokens) == (15, 4, 150, 8, 0)
+    padded = small_plan(tail="pad", pad_id=1)
+    assert (padded.contexts, padded.shards, padded.tokens, padded.tokens_dropped, padded.pad_tokens) == (
+        17,
+        5,
+        158,
+        0,
+        12,
+    )
+
+
+def test_shards_share_the_global_order():
+    plan = small_plan()
+    assert [plan.shard_ranks(shard) for shard in range(4)] == [(0, 4), (4, 8), (8, 12), (12, 15)]
+    joined = np.concatenate([plan.shard_contexts(shard) for shard in range(4)])
+    assert np.array_equal(joined, global_order(15, 1234))
+    for shard in (-1, 4):
+        with pytest.raises(SampleIndexError, match=r"\[0, 4\)"):
+            plan.shard_ranks(shard)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tail": "pad", "pad_id": 3, "eod": 0}, {"seed": (1 << 64) - 1}])
+@pytest.mark.parametrize("member", ["npy", "json.gz"])
+def test_a_plan_survives_json(changes, member):
+    plan = small_plan(member=member, **changes)
+    assert ShufflePlan.from_json(json.loads(canonical_json(plan.to_json()))) == plan
+
+
+def test_a_plan_depends_on_sizes_and_settings_only():
+    first = plan_shuffle([source("web", 103)], sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    other = TokenSource("web", np.zeros(103, dtype=np.uint16))
+    assert plan_shuffle([other], sequence_length=10, samples_per_shard=4, seed=1, member="npy") == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"contexts": 16},
+        {"shards": 3},
+        {"version": 2},
+        {"member": "txt"},
+        {"samples_per_shard": 0},
+        {"samples_per_shard": "4"},
+        {"sequence_length": 11},
+        {"tail": "carry"},
+        {"sources": None},
+        {"sources": [{"name": "web"}]},
+        {"dtype": "float32"},
+        {"seed": -1},
+        {"extra": 1},
+    ],
+)
+def test_a_changed_plan_is_refused(change):
+    with pytest.raises(FormatError, match="not a shuffle plan"):
+        ShufflePlan.from_json(small_plan().to_json() | change)
+
+
+@pytest.mark.parametrize("key", ["version", "seed", "sources", "contexts", "compressor"])
+def test_a_plan_without_a_field_is_refused(key):
+    value = small_plan().to_json()
+    del value[key]
+    with pytest.raises(FormatError, match="not a shuffle plan"):
+        ShufflePlan.from_json(value)
+
+
+@pytest.mark.parametrize("sources", [[], [("web", 9)], [("web", 9), ("code", 0)]])
+def test_too_few_tokens_for_a_context(sources):
+    with pytest.raises(InputError, match="do not fill a single context"):
+        plan_shuffle([source(*pair) for pair in sources], sequence_length=10, samples_per_shard=4, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples_per_shard": 0}, "samples_per_shard"),
+        ({"member": "txt"}, "no such kind"),
+        ({"seed": -1}, "64 bits"),
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"tail": "pad", "pad_id": 65536}, "pad_id"),
+        ({"tail": "pad", "pad_id": -1}, "pad_id"),
+        ({"tail": "pad", "pad_id": 50256, "vocab_size": 50254}, "pad_id < 50254"),
+        ({"eod": 128258, "vocab_size": 128256}, "eod"),
+    ],
+)
+def test_settings_that_cannot_be(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        small_plan(**changes)
+
+
+def test_more_shards_than_a_name_can_count(monkeypatch):
+    monkeypatch.setattr(plan_module, "MAX_INDEX", 9)
+    assert small_plan(samples_per_shard=2).shards == 8
+    with pytest.raises(ConfigError, match="eight digits"):
+        small_plan(samples_per_shard=1)
+    with pytest.raises(ConfigError, match="eight digits"):
+        small_plan(samples_per_shard=11)
+
+
+def test_dtype_holds_every_source():
+    sources = [source("web", 30), source("code", 30, np.int32)]
+    plan = plan_shuffle(sources, sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    assert plan.dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        [("web", 103)],
+        [("code", 55), ("web", 103)],
+        [("web", 104), ("code", 55)],
+        [("web", 103, np.int32), ("code", 55)],
+    ],
+)
+def test_other_sources_than_planned(given):
+    with pytest.raises(StaleError, match="not those of the plan"):
+        small_plan().check_sources([source(*arguments) for arguments in given])
+
+
+def test_another_compressor_than_planned():
+    plan = ShufflePlan.from_json(small_plan(member="json.gz").to_json() | {"compressor": "isal 0.0.1"})
+    with pytest.raises(StaleError, match=r"isal 0\.0\.1"):
+        plan.check_compressor()
+    small_plan(member="npy").check_compressor()

@@ -1,0 +1,276 @@
+import dataclasses
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.config import NanosetSpec, ProjectConfig, load_config
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.pipeline.project import Project
+from nanoset_core.workers import available_processors
+
+GOLDEN = Path(__file__).parent / "golden" / "tokenization"
+MINIMAL = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+"""
+NANOSET = MINIMAL + "nanosets: {pretrain: {blend: {web: 1}, sequence_length: 8}}\n"
+WEBDATASET = MINIMAL + "webdatasets: {shuffled: {corpora: [web]}}\n"
+
+
+def load(tmp_path, text: str | bytes) -> ProjectConfig:
+    path = tmp_path / "nanoset.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_config(path)
+
+
+def refused(tmp_path, text: str | bytes) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return caught.value
+
+
+def nanoset(**settings) -> str:
+    fields = {"blend": "{web: 1}", "sequence_length": "8", **settings}
+    return MINIMAL + "nanosets: {pretrain: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}}\n"
+
+
+def webdataset(**settings) -> str:
+    fields = {"corpora": "[web]", **settings}
+    return (
+        MINIMAL + "webdatasets: {shuffled: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}}\n"
+    )
+
+
+def test_defaults(tmp_path):
+    config = load(tmp_path, NANOSET + "webdatasets: {shuffled: {corpora: [web]}}\n")
+    assert config.raw_folder == tmp_path / "raw"
+    assert config.root_folder == tmp_path / "data"
+    assert config.tokenizer_file == tmp_path / "tokenizer.json"
+    assert config.workers == available_processors() == len(os.sched_getaffinity(0))
+    documents, tokenization = config.documents, config.tokenization
+    assert (documents.text_key, documents.id_key) == ("text", "id")
+    assert (documents.on_reject, documents.max_rejected_fraction, documents.max_line_mib) == ("quarantine", 0.01, 1024)
+    assert (tokenization.engine, tokenization.preset, tokenization.append_eod) == ("auto", "megatron", True)
+    assert (tokenization.workers, tokenization.range_mib) == (None, 64)
+    nanoset = config.nanosets["pretrain"]
+    assert (nanoset.split, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
+    assert (nanoset.trainer_path, nanoset.tokenizer_identifiers) == (None, {})
+    shuffled = config.webdatasets["shuffled"]
+    assert (shuffled.sequence_length, shuffled.samples_per_shard, shuffled.seed) == (2049, 8192, 1234)
+    assert (shuffled.member, shuffled.tail) == ("json.gz", "drop")
+
+
+def test_every_key_is_read(tmp_path):
+    config = load(
+        tmp_path,
+        """\
+raw: /raw
+root: ../out
+tokenizer: {path: ~/t.json, eod: </s>, pad: <pad>}
+documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5}
+tokenization: {engine: tokenizers, preset: megatron, append_eod: false, workers: 3, range_mib: 1.5}
+nanosets:
+  a:
+    blend: [web, code]
+    sequence_length: 2048
+    split: 90/8/2
+    seed: 0
+    samples: {train: 10, test: 1}
+    preset: megatron
+    trainer_path: /lustre
+    tokenizer_identifiers: {class: X, tokenizer_path: [a, b]}
+  b: {blend: web, sequence_length: 1}
+webdatasets:
+  c: {corpora: [code, web], sequence_length: 65, samples_per_shard: 2, seed: 18446744073709551615, member: npy,
+      tail: pad, groups: 7}
+""",
+    )
+    assert config.raw_folder == Path("/raw")
+    assert config.root_folder == tmp_path.parent / "out"
+    assert config.tokenizer_file == Path.home() / "t.json"
+    assert (config.tokenizer.eod, config.tokenizer.pad) == ("</s>", "<pad>")
+    assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5)
+    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, 3, 1.5)
+    assert config.workers == 3
+    assert config.nanosets["a"] == NanosetSpec(
+        ("web", "code"), 2048, "90/8/2", 0, {"train": 10, "test": 1}, "megatron", "/lustre",
+        {"class": "X", "tokenizer_path": ("a", "b")},
+    )  # fmt: skip
+    assert dataclasses.astuple(config.webdatasets["c"]) == (
+        ("code", "web"), 65, 2, 2**64 - 1, "npy", "pad", 7,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("blend", "corpora", "is_blended"),
+    [("web", ("web",), False), ("[web]", ("web",), False), ("[web, code]", ("web", "code"), True),
+     ("{web: 1}", ("web",), True), ("{code: 1, web: 2}", ("code", "web"), True)],
+)  # fmt: skip
+def test_corpora_of_a_blend(tmp_path, blend, corpora, is_blended):
+    spec = load(tmp_path, nanoset(blend=blend)).nanosets["pretrain"]
+    assert spec.corpora == corpora
+    assert spec.is_blended is is_blended
+
+
+def test_cannot_be_changed(tmp_path):
+    config = load(tmp_path, nanoset(samples="{train: 5}", tokenizer_identifiers="{a: {b: [1]}}"))
+    spec = config.nanosets["pretrain"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.raw = "elsewhere"
+    for mapping in (config.nanosets, config.webdatasets, spec.blend, spec.samples, spec.tokenizer_identifiers["a"]):
+        with pytest.raises(TypeError, match="cannot be changed"):
+            mapping["web"] = 2
+    with pytest.raises(TypeError, match="cannot be changed"):
+        ProjectConfig(config.raw, config.root, config.tokenizer).nanosets["new"] = spec
+
+
+def test_survives_the_way_to_a_worker(tmp_path):
+    config = load(tmp_path, NANOSET)
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: TID251
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(MissingError, match="no such configuration") as caught:
+        load_config(tmp_path / "nanoset.yaml")
+    assert caught.value.where == str(tmp_path / "nanoset.yaml")
+    assert "nanoset init" in caught.value.remedy
+
+
+def test_folder_instead_of_a_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load_config(tmp_path)
+    assert caught.value.found == "Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "found"),
+    [
+        (b"raw: \xff", "not UTF-8", "0xff"),
+        ("raw: [", "not YAML", "line 1"),
+        ("raw: a\nraw: b", "not YAML", "the key 'raw' stands twice"),
+        (NANOSET.replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' stands twice"),
+        ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
+        ("raw: !!python/name:os.system a", "not YAML", "could not determine a constructor"),
+        ("", "wrong type", "None"),
+        ("- raw", "wrong type", "['raw']"),
+    ],
+)
+def test_not_a_configuration(tmp_path, text, what, found):
+    problem = refused(tmp_path, text)
+    assert what in problem.what
+    assert found in problem.found
+    assert problem.where == str(tmp_path / "nanoset.yaml")
+    assert problem.remedy
+
+
+def test_value_that_holds_itself(tmp_path):
+    problem = refused(tmp_path, nanoset(tokenizer_identifiers="&a {b: *a}"))
+    assert "holds itself" in problem.what
+
+
+def test_merged_keys_are_no_duplicates(tmp_path):
+    text = MINIMAL + "nanosets:\n  a: &a {blend: web, sequence_length: 8}\n  b: {<<: *a, sequence_length: 9}\n"
+    config = load(tmp_path, text)
+    assert config.nanosets["b"].sequence_length == 9
+    assert config.nanosets["b"].blend == "web"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where", "remedy"),
+    [
+        (MINIMAL + "nanoset: {}", "not known", "nanoset", "write 'nanosets' instead"),
+        (nanoset(sequence_lenght=4), "not known", "nanosets.pretrain.sequence_lenght", "'sequence_length' instead"),
+        ("root: data\ntokenizer: {path: t}", "missing", "raw", "add it"),
+        (MINIMAL + "nanosets: {a: {blend: web}}", "missing", "nanosets.a.sequence_length", "add it"),
+        (nanoset(sequence_length="8.0"), "wrong type", "nanosets.pretrain.sequence_length", "correct"),
+        (nanoset(samples="{train: 1e6}"), "wrong type", "nanosets.pretrain.samples.train", "in digits"),
+        (nanoset(blend="{web: -0.5, code: 1}"), "negative", "nanosets.pretrain.blend.web", "leave the corpus out"),
+        (nanoset(blend="{web: 0, code: 0.0}"), "sum to 0", "nanosets.pretrain.blend", "give each corpus a share"),
+        (nanoset(blend="{web: 0, code: 1}"), "a weight is 0", "nanosets.pretrain.blend.web", "leave the corpus out"),
+        (nanoset(blend="{web: .nan}"), "wrong type", "nanosets.pretrain.blend.web", "correct"),
+        (nanoset(blend="[]"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
+        (nanoset(blend="{}"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
+        (nanoset(blend="[web, web]"), "named twice", "nanosets.pretrain.blend", "remove the repetition"),
+        (nanoset(blend='["../web"]'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(blend='"a,b"'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(split='"0,0,0"'), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split="words"), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split='"1,1,1,1"'), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split="100"), "wrong type", "nanosets.pretrain.split", 'put it in quotes: "100"'),
+        (nanoset(sequence_length="0"), "out of range", "nanosets.pretrain.sequence_length", "correct"),
+        (nanoset(seed="-1"), "out of range", "nanosets.pretrain.seed", "correct"),
+        (nanoset(seed="4294967296"), "out of range", "nanosets.pretrain.seed", "correct"),
+        (nanoset(samples="{trian: 5}"), "no split", "nanosets.pretrain.samples.trian", "correct the name"),
+        (nanoset(samples="{train: 0}"), "out of range", "nanosets.pretrain.samples.train", "correct"),
+        (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
+        (nanoset(preset="nemo"), "not known", "nanosets.pretrain.preset", "correct"),
+        (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "correct"),
+        (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
+        (webdataset(member="zip"), "not known", "webdatasets.shuffled.member", "correct"),
+        (webdataset(samples_per_shard="0"), "out of range", "webdatasets.shuffled.samples_per_shard", "correct"),
+        (webdataset(groups="0"), "out of range", "webdatasets.shuffled.groups", "correct"),
+        (webdataset(seed="18446744073709551616"), "out of range", "webdatasets.shuffled.seed", "correct"),
+        (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
+        (MINIMAL + "nanosets: {9a: {blend: web, sequence_length: 8}}", "asset", "nanosets.9a", "another name"),
+        (MINIMAL + "nanosets: {a/b: {blend: web, sequence_length: 8}}", "asset", "nanosets.a/b", "another name"),
+        (MINIMAL + "nanosets: {corpus: {blend: web, sequence_length: 8}}", "taken", "nanosets.corpus", "another name"),
+        (MINIMAL + "webdatasets: {raw-jsonl: {corpora: [web]}}", "taken", "webdatasets.raw-jsonl", "another name"),
+        (NANOSET + "webdatasets: {pretrain: {corpora: [web]}}", "share a name", "webdatasets.pretrain", "rename"),
+        (
+            MINIMAL + "webdatasets: {a-b: {corpora: [web]}, a_b: {corpora: [web]}}",
+            "share a name", "webdatasets.a_b", "rename",
+        ),
+        (MINIMAL + "documents: {max_rejected_fraction: 1.5}", "out of range", "documents.max_rejected_fraction", ""),
+        (MINIMAL + "documents: {max_line_mib: 0}", "out of range", "documents.max_line_mib", ""),
+        (MINIMAL + "documents: {on_reject: ignore}", "not known", "documents.on_reject", ""),
+        (MINIMAL + "documents: {text_key: a/b}", "file's name", "documents.text_key", "rename the key"),
+        (MINIMAL + 'documents: {text_key: ""}', "file's name", "documents.text_key", "rename the key"),
+        (MINIMAL + "tokenization: {workers: 0}", "out of range", "tokenization.workers", ""),
+        (MINIMAL + "tokenization: {range_mib: 0}", "out of range", "tokenization.range_mib", ""),
+        (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
+        (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
+        (MINIMAL.replace("raw: raw", "raw: s3://b/raw"), "only local", "raw", "mount the bucket"),
+        (MINIMAL.replace("root: data", "root: s3://b"), "only local", "root", "mount the bucket"),
+        (MINIMAL.replace("root: data", "root: raw/out"), "among the raw text", "root", "folder of its own"),
+        (MINIMAL.replace("root: data", "root: ./raw"), "among the raw text", "root", "folder of its own"),
+        (MINIMAL.replace("raw: raw", "raw:"), "wrong type", "raw", "give it a value, or remove the key"),
+    ],
+)  # fmt: skip
+def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, remedy):
+    problem = refused(tmp_path, text)
+    assert what in problem.what
+    assert problem.where == f"{tmp_path / 'nanoset.yaml'}: {where}"
+    assert problem.remedy
+    assert remedy in problem.remedy
+
+
+def test_raw_inside_the_root_is_fine(tmp_path):
+    assert load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw")).raw_folder == tmp_path / "data" / "raw"
+
+
+def project(tmp_path, tokenizer: str) -> Project:
+    load(tmp_path, f"raw: raw\nroot: data\ntokenizer: {{path: {GOLDEN / 'tokenizer.json'}, {tokenizer}}}\n")
+    return Project.open(tmp_path / "nanoset.yaml")
+
+
+def test_special_tokens_by_name(tmp_path):
+    opened = project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
+    assert (opened.eod, opened.pad) == (0, 1)
+
+
+def test_token_that_the_tokenizer_lacks(tmp_path):
+    opened = project(tmp_path, "eod: </s>, pad: <pad>")
+    for name in ("eod", "pad"):
+        with pytest.raises(ConfigError, match="has no such token") as caught:
+            getattr(opened, name)
+        assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
+        assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
+        assert "name another token" in caught.value.remedy
+
+
+def test_token_named_nowhere(tmp_path):
+    opened = project(tmp_path, "eod: x")
+    assert opened.pad is None
