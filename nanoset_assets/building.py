@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -13,10 +13,11 @@ import dagster as dg
 from nanoset_assets.definitions import CORPUS_JOB, build_definitions
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import REBUILD_TAG, terminal
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.pipeline import raw, state
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step
+from nanoset_core.raw.corpus import Inventory
 
 BUILDER_TAG = "nanoset/builder"
 DATA_VERSION_TAG = "dagster/data_version"
@@ -63,15 +64,17 @@ def build(
 
     Raises:
         ConfigError: the configuration asks for what cannot be.
-        NanosetError: the raw text cannot be surveyed.
+        MissingError: there is no raw folder.
     """
     started = time.monotonic()
     close_abandoned_runs(instance)
+    project.outputs.sweep()
     corpora = raw.corpora(project)
     state.check_corpora(project, corpora)
     instance.add_dynamic_partitions(CORPORA.name or "", corpora)
-    inventories = {corpus: raw.survey(project, corpus) for corpus in corpora}
-    report = BuildReport(state.steps(project, inventories))
+    inventories, failed = _survey(project, corpora)
+    report = BuildReport(state.steps(project, inventories), failed=failed)
+    report.skipped = _held_up(project, inventories)
     builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
     selected = builder.select(select)
     with terminal(project.listener):
@@ -80,6 +83,23 @@ def build(
             builder.execute(run)
     report.seconds = time.monotonic() - started
     return report
+
+
+def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Inventory], dict[str, Exception]]:
+    """Surveys of the corpora that can be read, and what is wrong with the others."""
+    inventories: dict[str, Inventory] = {}
+    failed: dict[str, Exception] = {}
+    for corpus in corpora:
+        try:
+            inventories[corpus] = raw.survey(project, corpus)
+        except (NanosetError, OSError) as error:
+            failed[f"raw_jsonl [{corpus}]"] = error
+    return inventories, failed
+
+
+def _held_up(project: Project, inventories: Mapping[str, Inventory]) -> list[str]:
+    named = {**project.config.nanosets, **project.config.webdatasets}
+    return [name for name, spec in named.items() if not inventories.keys() >= set(spec.corpora)]
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance) -> None:

@@ -8,6 +8,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.blending import build_blending_indices
 from nanoset_core.mapping.sample_index import build_sample_index
+from nanoset_core.packed import PackedDataset
 
 __all__ = [
     "BlendedNanoset",
@@ -16,6 +17,7 @@ __all__ = [
     "Nanoset",
     "NanosetBuilder",
     "NanosetConfig",
+    "PackedDataset",
     "build_blending_indices",
     "build_sample_index",
     "load_nanoset",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.storage import point_to, published_folder, sweep_abandoned, write_atomic
+from nanoset_core.storage import UNFINISHED, point_to, published_folder, sweep_abandoned, write_atomic
 
 MANIFEST = "manifest.json"
 CURRENT = "current.json"
@@ -254,6 +255,17 @@ class OutputRoot:
                 f"the {stage} of {name!r} are damaged", where=manifest.folder, found=damage, remedy=remedy
             )
         return manifest
+
+    def sweep(self) -> None:
+        """Remove what killed processes left unfinished, in every place where outputs are published."""
+        for folder, folders, _ in os.walk(self.folder):
+            sweep_abandoned(Path(folder))
+            # Complete outputs are not looked into; nothing is written there any more.
+            folders[:] = [
+                name
+                for name in folders
+                if not name.startswith(UNFINISHED) and not (Path(folder) / name / MANIFEST).exists()
+            ]
 
     def make_current(self, manifest: Manifest) -> None:
         """Let <stage>/<name>/current.json, and the `current` link beside it, name this version."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import platform
 import secrets
@@ -17,6 +18,7 @@ UNFINISHED = ".tmp-"
 """Names of everything unfinished begin so: hidden, and never taken for an output."""
 LOCK = ".lock"
 FILE_SECONDS = 3600
+LINK_SECONDS = 60
 FOREIGN_SECONDS = 7 * 24 * 3600
 
 
@@ -37,11 +39,29 @@ def claim_scratch(final: Path) -> Iterator[Path]:
         lock.close()
 
 
+def open_unfinished(target: Path) -> BinaryIO:
+    """A new file beside `target`, open for writing and reading, to be renamed when it is whole; `.name` is its path.
+
+    It is locked while its owner has it open, so that a sweep can tell it from what a killed process left.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        path = target.with_name(f"{UNFINISHED}{target.name}-{_host_mark()}-{secrets.token_hex(4)}")
+        file = path.open("x+b")
+        _try_lock(file, wait=True)
+        # A sweep may have come between opening and locking: then this file is gone.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        file.close()
+
+
 def sweep_abandoned(folder: Path) -> None:
     """Remove the scratch of processes that are gone from `folder`.
 
     A folder goes when its lock is free, or missing. Where locks tell nothing (the owner ran on another machine, or the
-    file system has none) it goes after a week. A single file goes when nothing was written to it for an hour.
+    file system has none) it goes after a week. A single file of this machine goes when nobody holds it locked; of
+    another, or where there are no locks, when nothing was written to it for an hour.
     """
     for entry in sorted(folder.glob(f"{UNFINISHED}*")):
         if entry.name.endswith(LOCK):
@@ -49,8 +69,8 @@ def sweep_abandoned(folder: Path) -> None:
         elif entry.is_dir() and not entry.is_symlink():
             if not _lock_of(entry).exists():
                 shutil.rmtree(entry, ignore_errors=True)
-        elif _idle_seconds(entry) > FILE_SECONDS:
-            entry.unlink(missing_ok=True)
+        else:
+            _sweep_file(entry)
 
 
 def _lock_of(scratch: Path) -> Path:
@@ -85,6 +105,21 @@ def _sweep_locked(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def _sweep_file(path: Path) -> None:
+    if path.is_symlink():
+        if _idle_seconds(path) > LINK_SECONDS:  # its owner renames it within a moment
+            path.unlink(missing_ok=True)
+        return
+    try:
+        file = path.open("r+b")
+    except (FileNotFoundError, PermissionError):
+        return  # finished a moment ago, or another user's
+    with file:
+        free = _try_lock(file) if f"-{_host_mark()}-" in path.name else None
+        if free or (free is None and _idle_seconds(path) > FILE_SECONDS):
+            path.unlink(missing_ok=True)
+
+
 def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:
     """Whether the lock could be had; None where the file system knows no locks."""
     try:
@@ -98,6 +133,10 @@ def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:
 
 def _host() -> bytes:
     return platform.node().encode()
+
+
+def _host_mark() -> str:
+    return hashlib.sha256(_host()).hexdigest()[:8]
 
 
 def _idle_seconds(path: Path) -> float:

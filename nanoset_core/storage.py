@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.scratch import UNFINISHED, claim_scratch, sweep_abandoned
+from nanoset_core.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned
 
 __all__ = [
     "UNFINISHED",
@@ -60,17 +60,15 @@ def fsync_folder(folder: Path) -> None:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a small file so that readers see the old bytes or the new ones, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
-    try:
-        with temporary.open("wb") as file:
+    with open_unfinished(path) as file:
+        try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
     fsync_folder(path.parent)
 
 

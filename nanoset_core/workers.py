@@ -103,7 +103,7 @@ def _hidden_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection) -> None:
-    """In a worker: leave with the owner, which would otherwise be waited for forever, and quietly on Ctrl-C."""
+    """In a worker: leave with the owner, which would otherwise be waited for forever, and leave Ctrl-C to it."""
 
     def watch() -> None:
         try:
@@ -112,4 +112,4 @@ def _end_with_owner(owner: Connection) -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="end-with-owner").start()
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

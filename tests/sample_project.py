@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-import zstandard
-
 EOD = "<|endoftext|>"
 
 CONFIG = """\
@@ -41,7 +39,8 @@ webdatasets:
     groups: 3
 """
 
-WORDS = "the data of a model is read in order and shuffled by seed then packed into samples of one length".split()
+SENTENCE = "the data of a model is read in order and shuffled by seed then packed into samples of one length"
+WORDS = SENTENCE.split(" ")
 
 
 def sentences(corpus: str, count: int) -> list[dict[str, str]]:
@@ -69,6 +68,8 @@ def write_raw(raw: Path) -> None:
     (raw / "code").mkdir()
     members = gzip.compress(jsonl(code[:50]), mtime=0) + gzip.compress(jsonl(code[50:]), mtime=0)
     (raw / "code" / "code.jsonl.gz").write_bytes(members)
+    import zstandard
+
     books = sentences("books", 90)
     (raw / "books").mkdir()
     frames = zstandard.compress(jsonl(books[:30])) + zstandard.compress(jsonl(books[30:]))

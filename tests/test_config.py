@@ -129,7 +129,7 @@ def test_cannot_be_changed(tmp_path):
 
 def test_survives_the_way_to_a_worker(tmp_path):
     config = load(tmp_path, NANOSET)
-    assert pickle.loads(pickle.dumps(config)) == config  # noqa: TID251
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_missing_file(tmp_path):

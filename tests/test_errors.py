@@ -17,7 +17,7 @@ from nanoset_core.errors import (
 
 
 def through_pickle(error):
-    return pickle.loads(pickle.dumps(error))  # noqa: TID251
+    return pickle.loads(pickle.dumps(error))
 
 
 FAMILY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, NanosetError)]

@@ -31,7 +31,7 @@ def test_works_where_a_dict_does():
     assert value == {"a": (1, {"b": 2}), "c": None}
     assert isinstance(value["a"][1], FrozenDict)
     assert json.dumps(value) == '{"a": [1, {"b": 2}], "c": null}'
-    pickled = pickle.loads(pickle.dumps(value))  # noqa: TID251
+    pickled = pickle.loads(pickle.dumps(value))
     for twin in (pickled, copy.copy(value), copy.deepcopy(value)):
         assert type(twin) is FrozenDict
         assert twin == value

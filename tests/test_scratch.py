@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from nanoset_core import scratch as scratch_module
-from nanoset_core.scratch import LOCK, UNFINISHED, claim_scratch, sweep_abandoned
+from nanoset_core.scratch import LOCK, UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned
 from nanoset_core.storage import published_folder
 
 OWNER = """
@@ -101,6 +102,15 @@ def test_single_file_goes_after_an_hour(tmp_path, seconds, left):
     os.utime(path, (then, then))
     sweep_abandoned(tmp_path)
     assert len(hidden(tmp_path)) == left
+
+
+def test_single_file_of_this_machine_goes_once_nobody_holds_it(tmp_path):
+    file = open_unfinished(tmp_path / "current.json")
+    sweep_abandoned(tmp_path)
+    assert list(tmp_path.iterdir()) == [Path(file.name)]
+    file.close()
+    sweep_abandoned(tmp_path)
+    assert not hidden(tmp_path)
 
 
 def test_other_names_are_left_alone(tmp_path):

@@ -89,7 +89,8 @@ def wait_until(condition, seconds: float = 20.0) -> bool:
 OWNER = """
 from nanoset_core.workers import run_tasks
 import sys
-tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[1]!r}, 'a')) or __import__('time').sleep(60)"] * 4
+tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[1]!r}, 'a')) or __import__('time').sleep({seconds})"
+         for seconds in sys.argv[2:]]
 list(run_tasks(eval, tasks, 2))
 """
 
@@ -97,7 +98,8 @@ list(run_tasks(eval, tasks, 2))
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_owner(tmp_path, number):
     listing = tmp_path / "pids"
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(listing)], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", OWNER, str(listing), "60", "60", "60", "60"]
+    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
         pids = [int(pid) for pid in listing.read_text().split()]
@@ -112,15 +114,18 @@ def test_no_worker_outlives_its_owner(tmp_path, number):
     assert len(listing.read_text().split()) == 2
 
 
-def test_interrupted_workers_are_quiet(tmp_path):
-    """Ctrl-C in a terminal reaches every process of the group."""
+def test_ctrl_c_is_the_owners(tmp_path):
+    """A terminal sends it to every process: workers wait for the owner's word, and say nothing."""
     listing = tmp_path / "pids"
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(listing)], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = [sys.executable, "-c", OWNER, str(listing), "60", "60"]
+    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
         pids = [int(pid) for pid in listing.read_text().split()]
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        time.sleep(0.3)
+        assert all(map(alive, pids))
         os.killpg(owner.pid, signal.SIGINT)
         _, errors = owner.communicate(timeout=20)
         assert wait_until(lambda: not any(map(alive, pids)))

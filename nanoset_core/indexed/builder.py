@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.copying import append_file
 from nanoset_core.indexed.layout import DTYPE_CODES, bin_path, dtype_code, idx_path, write_idx_to
-from nanoset_core.indexed.publish import close_synced, discard, open_temporary, sync_folder
+from nanoset_core.indexed.publish import discard, open_temporary, put_in_place, sync_folder
 from nanoset_core.indexed.reading import read_idx
 
 _MAX_LENGTH = 2**31 - 1
@@ -119,12 +119,10 @@ class MMapIndexedDatasetBuilder:
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
             lengths, documents = np.frombuffer(self._lengths, np.int32), np.frombuffer(self._documents, np.int64)
             write_idx_to(index_file, self.dtype, lengths, documents, modes)
-            close_synced(index_file)
-            close_synced(self._file)
             # An old .idx beside the new .bin would be read as if it belonged to it.
             index.unlink(missing_ok=True)
-            os.replace(self._file.name, binary)
-            os.replace(index_file.name, index)
+            put_in_place(self._file, binary)
+            put_in_place(index_file, index)
         except BaseException:
             discard(index_file)
             self.abort()

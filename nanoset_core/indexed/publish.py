@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-_numbers = itertools.count()
+from nanoset_core.scratch import open_unfinished
 
 
 def sync_folder(folder: Path) -> None:
@@ -23,20 +22,15 @@ def sync_folder(folder: Path) -> None:
 
 def open_temporary(target: Path) -> IO[bytes]:
     """Open a new hidden file beside `target` for writing and reading; its folder is made where it is missing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        path = target.with_name(f".{target.name}.{os.getpid()}-{next(_numbers)}.tmp")
-        try:
-            return open(path, "x+b")
-        except FileExistsError:
-            continue
+    return open_unfinished(target)
 
 
-def close_synced(file: IO[bytes]) -> None:
-    """Flush `file` to the disk and close it."""
+def put_in_place(file: IO[bytes], target: Path) -> None:
+    """Flush a temporary file to the disk, rename it to `target` and close it."""
     file.flush()
     os.fsync(file.fileno())
-    file.close()
+    os.replace(file.name, target)
+    file.close()  # last, since a file that nobody holds is taken for abandoned
 
 
 def discard(file: IO[bytes]) -> None:
@@ -54,8 +48,7 @@ def atomic_file(target: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     file = open_temporary(target)
     try:
         yield file
-        close_synced(file)
-        os.replace(file.name, target)
+        put_in_place(file, target)
     except BaseException:
         discard(file)
         raise

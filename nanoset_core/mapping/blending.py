@@ -20,47 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.lockstep import greedy_picks
+from nanoset_core.mapping.lockstep import Work, greedy_segments
 
 MAX_DATASETS = 32767
 _CHUNK = 1 << 16
 
 
 def build_blending_indices(
-    weights: Sequence[float] | NDArray[np.float64], size: int
+    weights: Sequence[float] | NDArray[np.float64], size: int, *, work: Work | None = None
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """(dataset_index int16[size], dataset_sample_index int64[size]): dataset of each sample, and number within it.
 
-    weights: share of each dataset, at most 32766 of them. Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
+    weights: share of each dataset, at most 32766 of them. work: gets what it cost. ConfigError for weights that are not
+    finite or too many. Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
-    check_datasets(len(values))
+    _check_datasets(len(values))
     if size < 0 or not np.isfinite(values).all():
         raise ConfigError("a blend needs finite weights and a size", found=f"weights {values.tolist()}, size {size}")
-    picks = greedy_picks(values, size)
-    return picks.astype(np.int16), occurrence_numbers(picks, len(values))
-
-
-def occurrence_numbers(picks: NDArray, datasets: int) -> NDArray[np.int64]:
-    """How often the value of each entry came before, int64[len(picks)]; values are 0 to datasets - 1."""
-    numbers = np.empty(len(picks), np.int64)
-    before = np.zeros(datasets, np.int64)
-    for begin in range(0, len(picks), _CHUNK):
-        part = picks[begin : begin + _CHUNK]
-        order = np.argsort(part, kind="stable")  # a radix sort for these types
-        counts = np.bincount(part, minlength=datasets)
-        # [len(part)], in sorted order: position within the sorted chunk, less where the value's run begins
-        ranked = np.repeat(before - (np.cumsum(counts) - counts), counts)
-        ranked += np.arange(len(part))
-        numbers[begin : begin + _CHUNK][order] = ranked
-        before += counts
-    return numbers
-
-
-def check_datasets(count: int) -> None:
-    """ConfigError unless a blend may have `count` datasets."""
-    if not 0 < count < MAX_DATASETS:
-        raise ConfigError("a blend has too few or too many datasets", found=count, expected=f"1 to {MAX_DATASETS - 1}")
+    dataset_index, numbers, _ = _blend(values, size, work)
+    return dataset_index, numbers
 
 
 def build_exhaustive_blending_indices(
@@ -68,29 +47,72 @@ def build_exhaustive_blending_indices(
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """(dataset_index int16[sum], dataset_sample_index int64[sum]): every sample of every dataset once, evenly spread.
 
-    The greedy with weights size / total, over the datasets that have samples left. Source: Megatron-LM `helpers.cpp`,
-    `build_exhaustive_blending_indices`.
+    The greedy with weights size / sum, over the datasets that have samples left. ConfigError for a size below 1.
+    Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
     """
-    counts = np.ascontiguousarray(sizes, dtype=np.int64)
-    check_datasets(len(counts))
-    if counts.min() <= 0:
-        raise ConfigError("every dataset of a blend needs a sample", found=f"sizes {counts.tolist()}")
-    total = int(counts.sum())
-    weights = counts / float(total)
-    picks = greedy_picks(weights, total)
+    wanted = np.ascontiguousarray(sizes, dtype=np.int64)
+    _check_datasets(len(wanted))
+    if wanted.min() <= 0:
+        raise ConfigError("every dataset of a blend needs a sample", found=f"sizes {wanted.tolist()}")
+    total = int(wanted.sum())
+    weights = wanted / float(total)
+    dataset_index, numbers, taken = _blend(weights, total, None)
     # A dataset that is used up is never the largest, but for rounding near the very end.
-    if not np.array_equal(np.bincount(picks, minlength=len(counts)), counts):
-        _finish_unspent(weights, counts, picks)
-    return picks.astype(np.int16), occurrence_numbers(picks, len(counts))
+    if not np.array_equal(taken, wanted):
+        _finish_unspent(weights, wanted, dataset_index, numbers)
+    return dataset_index, numbers
 
 
-def _finish_unspent(weights: NDArray[np.float64], sizes: NDArray[np.int64], picks: NDArray) -> None:
-    """Take again, among unspent datasets only, what follows the first sample taken beyond a dataset's size."""
-    begin = int(np.argmax(occurrence_numbers(picks, len(sizes)) >= sizes[picks]))
-    taken = np.bincount(picks[:begin], minlength=len(sizes))
+class OccurrenceCounter:
+    """Numbers the entries of a sequence by how often their value came before; the sequence comes in parts."""
+
+    def __init__(self, values: int) -> None:
+        """values: entries are 0 to values - 1."""
+        self.counts = np.zeros(values, np.int64)
+        """How often each value came so far."""
+
+    def number(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
+        """Fill `out` [len(part)] for the next part."""
+        for begin in range(0, len(part), _CHUNK):
+            chunk = part[begin : begin + _CHUNK]
+            order = np.argsort(chunk, kind="stable")  # a radix sort for types of 8 and 16 bits
+            counts = np.bincount(chunk, minlength=len(self.counts))
+            # in sorted order: the value's count so far, less where its run begins, plus the position
+            ranked = np.repeat(self.counts - (np.cumsum(counts) - counts), counts)
+            ranked += np.arange(len(chunk))
+            out[begin : begin + _CHUNK][order] = ranked
+            self.counts += counts
+
+
+def _blend(
+    weights: NDArray[np.float64], size: int, work: Work | None
+) -> tuple[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]:
+    """(dataset_index, dataset_sample_index, samples taken of each dataset)."""
+    dataset_index, numbers = np.empty(size, np.int16), np.empty(size, np.int64)
+    counter = OccurrenceCounter(len(weights))
+    for begin, picks in greedy_segments(weights, size, work):
+        dataset_index[begin : begin + len(picks)] = picks
+        counter.number(picks, numbers[begin : begin + len(picks)])
+    return dataset_index, numbers, counter.counts
+
+
+def _finish_unspent(
+    weights: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    dataset_index: NDArray[np.int16],
+    numbers: NDArray[np.int64],
+) -> None:
+    """Take again, among unspent datasets only, all from the first sample on that is beyond its dataset's size."""
+    begin = int(np.argmax(numbers >= sizes[dataset_index]))
+    taken = np.bincount(dataset_index[:begin], minlength=len(sizes))
     counts = np.where(taken == sizes, np.inf, taken.astype(np.float64))
-    for at in range(begin, len(picks)):
+    for at in range(begin, len(dataset_index)):
         pick = int(np.argmax(weights * float(max(at, 1)) - counts))
-        picks[at] = pick
+        dataset_index[at], numbers[at] = pick, taken[pick]
         taken[pick] += 1
         counts[pick] = np.inf if taken[pick] == sizes[pick] else taken[pick]
+
+
+def _check_datasets(count: int) -> None:
+    if not 0 < count < MAX_DATASETS:
+        raise ConfigError("a blend has too few or too many datasets", found=count, expected=f"1 to {MAX_DATASETS - 1}")

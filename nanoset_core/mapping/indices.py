@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from nanoset_core.loading.config import NanosetConfig
 
 
+_CHUNK = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class MemberIndices:
     """The three index arrays of one dataset's part of a split."""
@@ -84,10 +87,13 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     else:
         dataset_index, numbers = build_blending_indices(blend.weights, blend.size)
     lengths = np.array([member.samples_given for member in plan.members], dtype=np.int64)
-    if preset.wraps == "built":
-        numbers %= lengths[dataset_index]
-    elif preset.wraps == "never":
-        _check_taken(plan, np.bincount(dataset_index, minlength=len(lengths)), lengths)
+    for begin in range(0, len(numbers), _CHUNK):
+        chunk = slice(begin, begin + _CHUNK)
+        limits = lengths[dataset_index[chunk]]
+        if preset.wraps == "built":
+            numbers[chunk] %= limits
+        elif preset.wraps == "never" and (numbers[chunk] >= limits).any():
+            raise _takes_too_much(plan, int(dataset_index[chunk][np.argmax(numbers[chunk] >= limits)]))
     return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
 
 
@@ -97,13 +103,12 @@ def _blend_of(plan: SplitPlan) -> BlendPlan:
     return plan.blend
 
 
-def _check_taken(plan: SplitPlan, taken: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-    short = np.flatnonzero(taken > lengths)
-    if len(short):
-        first = int(short[0])
-        raise SampleIndexError(
-            "the blend takes more samples of a dataset than were built",
-            where=f"split {plan.split}, {plan.members[first].prefix}",
-            found=f"{int(taken[first])} taken, {int(lengths[first])} built",
-            remedy="raise surplus, for example to 0.05",
-        )
+def _takes_too_much(plan: SplitPlan, dataset: int) -> SampleIndexError:
+    member = plan.members[dataset]
+    return SampleIndexError(
+        "the blend takes more samples of a dataset than were built",
+        where=f"split {plan.split}, {member.prefix}",
+        found=f"more than {member.samples_given}",
+        expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
+        remedy="raise surplus, for example to 0.05",
+    )

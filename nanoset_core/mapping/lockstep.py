@@ -1,27 +1,28 @@
-"""The greedy of a blend, many stretches of it at a time: see `blending` for the method.
+"""The greedy of a blend by speculation: see `blending` for the rule and the reason.
 
-A *lane* is one stretch (block) of the blend that is being advanced: the counts per dataset, and the sample it is at.
-All lanes take a step together. A *segment* is a run of blocks that are speculated together; it begins with true counts,
-so scratch stays the size of a segment however long the blend is.
+A *segment* is a run of blocks that are speculated together. It begins with true counts, so scratch stays the size of a
+segment however long the blend is. A *lane* is a block that is being advanced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_WIDE_DATASETS = 96  # from here on a lane per row and argmax beat a lane per column and max-reduce
-_CHECK_STEPS = 16
+from nanoset_core.mapping.lanes import WIDE_DATASETS, Lanes, Picks, counts_by_lane, take_one_by_one, transposed
+
+_SEGMENT_SAMPLES = 1 << 24
+_CHECK_STEPS = 32
 _FEW_LANES = 5  # so many blocks are repaired one sample at a time
 _THRESHOLD = 0.75  # error at which a dataset is guessed to be taken
-_SEGMENT = 1 << 23
 
 
 @dataclass(slots=True)
 class Work:
-    """What the speculation cost, for tests and benchmarks."""
+    """What speculation cost, for tests and benchmarks."""
 
     segments: int = 0
     """Segments that were speculated."""
@@ -30,51 +31,32 @@ class Work:
     redone: int = 0
     """Samples that were taken again in repair passes."""
     sequential: int = 0
-    """Samples that were taken one by one: small blends, and what was left when the budget was used up."""
+    """Samples that were taken one by one: short segments, and what was left when the budget was used up."""
 
 
-def greedy_picks(weights: NDArray[np.float64], size: int, work: Work | None = None) -> NDArray[np.uint8 | np.uint16]:
-    """Dataset of every sample, [size], as the plain loop picks them; uint8 up to 255 datasets, else uint16."""
+def greedy_segments(weights: NDArray[np.float64], size: int, work: Work | None = None) -> Iterator[tuple[int, Picks]]:
+    """Yield (first sample, datasets of the samples from there) in order, as the plain loop picks them."""
     work = Work() if work is None else work
-    datasets = len(weights)
-    picks = np.empty(size, np.uint8 if datasets <= 255 else np.uint16)
-    counts = np.zeros(datasets)
+    dtype = np.uint8 if len(weights) <= 255 else np.uint16
     shares = simplex_projection(weights)
-    segment_size = -(-size // max(-(-size // _SEGMENT), 1))
-    begin = 0
-    while begin < size:
-        count = min(segment_size, size - begin)
-        blocks, length = block_shape(datasets, count)
-        part = picks[begin : begin + count]
-        if blocks < 2:
-            work.sequential += count
-            take_one_by_one(weights, counts, begin, part)
-        else:
-            segment = _Segment(weights, counts, begin, part, blocks, length, work)
-            segment.run(_guess(shares, counts, segment.guess_at, segment.warm))
-            counts = segment.end_counts()
-        begin += count
-    return picks
+    counts = np.zeros(len(weights))
+    step = -(-size // max(-(-size // _SEGMENT_SAMPLES), 1)) or 1
+    for begin in range(0, size, step):
+        picks = np.zeros(min(step, size - begin), dtype)
+        blocks, length = block_shape(len(weights), len(picks))
+        if blocks > 1 and len(weights) > 1:
+            counts = _Segment(weights, shares, counts, begin, picks, blocks, length, work).run()
+        elif len(weights) > 1:
+            work.sequential += len(picks)
+            take_one_by_one(weights, counts, begin, picks)
+        yield begin, picks
 
 
-def block_shape(datasets: int, count: int) -> tuple[int, int]:
+def block_shape(datasets: int, samples: int) -> tuple[int, int]:
     """(blocks, samples per block) for a segment: blocks long enough to forget a wrong start."""
-    most = max(4096 if datasets <= 32 else (1 << 15) // datasets, 16)
-    length = max(-(-count // most), 16 * datasets, 1024)
-    return -(-count // length), length
-
-
-def take_one_by_one(
-    weights: NDArray[np.float64], counts: NDArray[np.float64], begin: int, picks: NDArray[np.uint8 | np.uint16]
-) -> None:
-    """The plain loop: fill `picks` for samples begin, begin + 1, …, and advance `counts`."""
-    errors = np.empty(len(weights))
-    for at in range(len(picks)):
-        np.multiply(weights, float(max(begin + at, 1)), out=errors)
-        np.subtract(errors, counts, out=errors)
-        pick = errors.argmax()
-        picks[at] = pick
-        counts[pick] += 1.0
+    most = 4096 if datasets < WIDE_DATASETS else max((1 << 15) // datasets, 16)
+    length = max(-(-samples // most), 16 * datasets, 1024)
+    return -(-samples // length), length
 
 
 def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -84,161 +66,148 @@ def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(weights - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
 
 
-class _Lanes:
-    """Counts of several lanes. `counts` is [datasets, lanes], or [lanes, datasets] for many datasets."""
-
-    def __init__(self, weights: NDArray[np.float64], counts: NDArray[np.float64], at: NDArray[np.int64]) -> None:
-        # counts: [lanes, datasets]
-        lanes, datasets = counts.shape
-        self.wide = datasets >= _WIDE_DATASETS
-        self.weights = weights if self.wide else np.ascontiguousarray(weights[:, None])
-        self.counts = np.array(counts if self.wide else counts.T, order="C")
-        self.at = at.astype(np.float64)[:, None] if self.wide else at.astype(np.float64)
-        self._flat = self.counts.reshape(-1)
-        self._time = np.empty_like(self.at)
-        self._errors = np.empty_like(self.counts)
-        self._columns = np.arange(lanes) * datasets if self.wide else np.arange(lanes)
-        if not self.wide:
-            self._most = np.empty(lanes)
-            self._equal = np.empty((datasets, lanes), bool)
-            # the first dataset wins a tie: give it the highest rank
-            self._ranks = np.arange(datasets, 0, -1).astype(np.uint8)[:, None]
-            self._ranked = np.empty((datasets, lanes), np.uint8)
-            self._top = np.empty(lanes, np.uint8)
-
-    def step(self) -> NDArray[np.intp]:
-        """Take one sample in every lane; return the picks, [lanes]."""
-        np.maximum(self.at, 1.0, out=self._time)
-        np.multiply(self.weights, self._time, out=self._errors)
-        np.subtract(self._errors, self.counts, out=self._errors)
-        if self.wide:
-            picks = self._errors.argmax(axis=1)
-            self._flat[picks + self._columns] += 1.0
-        else:
-            np.maximum.reduce(self._errors, axis=0, out=self._most)
-            np.equal(self._errors, self._most, out=self._equal)
-            np.multiply(self._equal, self._ranks, out=self._ranked)
-            np.maximum.reduce(self._ranked, axis=0, out=self._top)
-            picks = len(self.weights) - self._top.astype(np.intp)
-            self._flat[picks * len(self._columns) + self._columns] += 1.0
-        self.at += 1.0
-        return picks
-
-    def by_lane(self) -> NDArray[np.float64]:
-        """Counts as [lanes, datasets]."""
-        return self.counts if self.wide else self.counts.T
-
-
 class _Segment:
-    """Blocks of equal length (the last may be cut short) that begin with the true counts `counts` at sample `begin`."""
+    """Blocks of equal length, the last one cut short, from sample `begin` on with the true counts there."""
 
     def __init__(
         self,
         weights: NDArray[np.float64],
+        shares: NDArray[np.float64],
         counts: NDArray[np.float64],
         begin: int,
-        picks: NDArray[np.uint8 | np.uint16],
+        picks: Picks,
         blocks: int,
         length: int,
         work: Work,
     ) -> None:
-        self.weights, self.counts, self.picks, self.length, self.work = weights, counts, picks, length, work
+        """picks: filled by `run`. shares: long-run shares of the datasets, for the guess."""
+        self.weights, self.shares, self.counts, self.picks, self.work = weights, shares, counts, picks, work
+        self.length = length
+        # [blocks]: first sample of each
         self.at = begin + np.arange(blocks, dtype=np.int64) * length
-        self.warm = min(max(64, 4 * len(weights), 1024 if weights.min() * length < 1.0 else 0), length)
-        self.guess_at = self.at[1:] - self.warm
-        # [length, blocks]: picks in the order in which steps produce them
-        self.steps = np.empty((length, blocks), picks.dtype)
+        # [length, blocks]: picks as steps produce them; rows of whole 8-byte words
+        self.steps = np.zeros((length, -(-blocks // 8) * 8), picks.dtype)
         work.segments += 1
 
-    def run(self, guess: NDArray[np.float64]) -> None:
-        """Speculate from `guess` ([blocks - 1, datasets], counts at `guess_at`), then repair until it is the truth."""
-        warming = _Lanes(self.weights, guess, self.guess_at)
-        for _ in range(self.warm):
-            warming.step()
-        # [blocks, datasets]
-        self.starts = np.concatenate((self.counts[None, :], warming.by_lane()))
-        lanes = _Lanes(self.weights, self.starts, self.at)
-        for step in range(self.length):
-            self.steps[step] = lanes.step()
-        self.ends = np.ascontiguousarray(lanes.by_lane())
-        self._repair()
-
-    def end_counts(self) -> NDArray[np.float64]:
-        """True counts after the last sample of the segment."""
-        datasets = len(self.weights)
-        return self.counts + np.bincount(self.picks, minlength=datasets)
-
-    def _repair(self) -> None:
-        """Run blocks with a wrong start again until no start is wrong.
-
-        The first wrong block always gets the truth, so every pass gains a block at least.
-        """
+    def run(self) -> NDArray[np.float64]:
+        """Fill the picks; return the true counts after them."""
+        self._speculate()
         spent = 0.0
-        while len(bad := np.flatnonzero((self.ends[:-1] != self.starts[1:]).any(axis=1)) + 1):
-            first = int(bad[0])
-            rest = len(self.picks) - first * self.length
-            if spent > rest * _one_by_one_cost(len(self.weights)):
-                self._publish(first)
-                self.work.sequential += rest
-                counts = self.ends[first - 1].copy()
-                take_one_by_one(self.weights, counts, int(self.at[first]), self.picks[first * self.length :])
-                return
-            self.work.passes += 1
-            steps = self._redo(bad, self.ends[bad - 1] - self.starts[bad])
-            spent += steps * _step_cost(len(self.weights), len(bad))
+        while len(wrong := self._wrong_starts()):
+            first = int(wrong[0])
+            left = len(self.picks) - first * self.length
+            if spent > left * _one_by_one_cost(len(self.weights)):
+                return self._finish_one_by_one(first)
+            spent += self._repair(wrong)
         self._publish(len(self.at))
+        last = self.picks[(len(self.at) - 1) * self.length :]
+        return self.starts[-1] + np.bincount(last, minlength=len(self.weights))
 
-    def _redo(self, blocks: NDArray[np.int64], moves: NDArray[np.float64]) -> int:
-        """Run blocks again from starts moved by `moves` [lanes, datasets]; return the steps taken."""
-        self.starts[blocks] += moves
-        if len(blocks) <= _FEW_LANES:
-            return self._redo_one_by_one(blocks, moves)
-        live = blocks
+    def _speculate(self) -> None:
+        """Advance every block from a guess, after some steps in front of it in which wrong counts come right."""
+        datasets = len(self.weights)
+        rare = self.weights.min() * self.length < 1.0
+        warm = min(max(64, 4 * datasets, 1024 if rare else 0), self.length)
+        warming = Lanes(self.weights, _guess(self.shares, self.counts, self.at[1:] - warm, warm), self.at[1:] - warm)
+        for _ in range(warm):
+            warming.step()
+        # [blocks, datasets]: counts assumed at each block's start
+        self.starts = np.concatenate((self.counts[None, :], warming.counts()))
+        lanes = Lanes(self.weights, self.starts, self.at)
+        for step in range(self.length):
+            self.steps[step, : len(self.at)] = lanes.step()
+        # [blocks, datasets]: counts at each block's end
+        self.ends = np.ascontiguousarray(lanes.counts())
+
+    def _wrong_starts(self) -> NDArray[np.int64]:
+        """Blocks that do not begin with the counts that the block before them ends with."""
+        return np.flatnonzero((self.ends[:-1] != self.starts[1:]).any(axis=1)) + 1
+
+    def _repair(self, wrong: NDArray[np.int64]) -> float:
+        """Run wrong blocks again, from the ends of the blocks before; return the cost.
+
+        The first of them begins with the truth then: every pass makes a block right at least.
+        """
         # [lanes, datasets]: counts of the new course less counts of the old one
-        apart = moves
-        lanes = _Lanes(self.weights, self.starts[blocks], self.at[live])
+        apart = self.ends[wrong - 1] - self.starts[wrong]
+        self.starts[wrong] += apart
+        self.work.passes += 1
+        redo = self._redo_one_by_one if len(wrong) <= _FEW_LANES else self._redo
+        return redo(wrong, apart) * _step_cost(len(self.weights), len(wrong))
+
+    def _redo(self, live: NDArray[np.int64], apart: NDArray[np.float64]) -> int:
+        """Run blocks until they meet their old course; return the steps taken."""
+        lanes, datasets = Lanes(self.weights, self.starts[live], self.at[live]), len(self.weights)
         step = 0
         while step < self.length and len(live):
-            rows = np.arange(len(live))
-            for _ in range(min(_CHECK_STEPS, self.length - step)):
-                new = lanes.step()
-                apart[rows, new] += 1.0
-                apart[rows, self.steps[step, live]] -= 1.0
-                self.steps[step, live] = new
-                self.work.redone += len(live)
-                step += 1
+            count = min(_CHECK_STEPS, self.length - step)
+            # [count, lanes]
+            new = np.array([lanes.step() for _ in range(count)])
+            old = self.steps[step : step + count, live]
+            apart += counts_by_lane(new, datasets) - counts_by_lane(old, datasets)
+            self.steps[step : step + count, live] = new
+            self.work.redone += new.size
+            step += count
             running = apart.any(axis=1)
             if not running.all():
                 live, apart = live[running], apart[running]
-                lanes = _Lanes(self.weights, lanes.by_lane()[running], self.at[live] + step)
+                lanes = Lanes(self.weights, lanes.counts()[running], self.at[live] + step)
         self.ends[live] += apart
         return step
 
-    def _redo_one_by_one(self, blocks: NDArray[np.int64], moves: NDArray[np.float64]) -> int:
-        """As `_redo`, for few blocks."""
+    def _redo_one_by_one(self, blocks: NDArray[np.int64], apart: NDArray[np.float64]) -> int:
+        """As `_redo`, one sample after the other: faster for few blocks."""
         longest = 0
-        for block, apart in zip(blocks.tolist(), moves, strict=True):
-            counts, old, begin = self.starts[block].copy(), self.steps[:, block], int(self.at[block])
-            picks = np.empty(_CHECK_STEPS, old.dtype)
+        new = np.empty(_CHECK_STEPS, self.steps.dtype)
+        for block, moved in zip(blocks.tolist(), apart, strict=True):
+            counts = self.starts[block].copy()
             for step in range(0, self.length, _CHECK_STEPS):
-                part = old[step : step + _CHECK_STEPS]
-                take_one_by_one(self.weights, counts, begin + step, picks[: len(part)])
-                np.add.at(apart, picks[: len(part)], 1.0)
-                np.subtract.at(apart, part, 1.0)
-                part[:] = picks[: len(part)]
-                self.work.redone += len(part)
-                longest = max(longest, step + len(part))
-                if not apart.any():
+                old = self.steps[step : step + _CHECK_STEPS, block]
+                take_one_by_one(self.weights, counts, int(self.at[block]) + step, new[: len(old)])
+                np.add.at(moved, new[: len(old)], 1.0)
+                np.subtract.at(moved, old, 1.0)
+                old[:] = new[: len(old)]
+                self.work.redone += len(old)
+                longest = max(longest, step + len(old))
+                if not moved.any():
                     break
             else:
-                self.ends[block] += apart
+                self.ends[block] += moved
         return longest
 
+    def _finish_one_by_one(self, first: int) -> NDArray[np.float64]:
+        """Take block `first` and all after it in the plain loop; return the true counts after them."""
+        self._publish(first)
+        rest = self.picks[first * self.length :]
+        self.work.sequential += len(rest)
+        counts = self.ends[first - 1].copy()
+        take_one_by_one(self.weights, counts, int(self.at[first]), rest)
+        return counts
+
     def _publish(self, blocks: int) -> None:
-        """Copy the steps of the first `blocks` blocks to their place in the blend."""
-        whole = np.ascontiguousarray(self.steps[:, :blocks].T).reshape(-1)
+        """Copy the steps of the first `blocks` blocks to the picks."""
+        whole = transposed(self.steps)[:blocks].reshape(-1)
         count = min(len(whole), len(self.picks))
         self.picks[:count] = whole[:count]
+
+
+def _guess(
+    shares: NDArray[np.float64], counts: NDArray[np.float64], at: NDArray[np.int64], warm: int
+) -> NDArray[np.float64]:
+    """Counts near the greedy's at samples `at`, [len(at), datasets]; counts are those where the segment begins.
+
+    A rarely taken dataset is guessed late: warming up makes up for it, while one that was taken too early stays wrong
+    until its time comes. So only often taken ones make the sum right.
+    """
+    due = at[:, None].astype(np.float64) * shares
+    guess = np.maximum(np.ceil(due - _THRESHOLD), counts)
+    short = (at - guess.sum(axis=1))[:, None]
+    lead = np.where(shares * warm < 2.0, 0.0, guess - due)
+    # rank 0 is the dataset that lags most
+    rank = np.argsort(np.argsort(lead, axis=1, kind="stable"), axis=1, kind="stable")
+    guess += rank < short
+    guess -= (rank >= len(shares) + short) & (guess > counts)
+    return guess
 
 
 def _step_cost(datasets: int, lanes: int) -> float:
@@ -249,22 +218,3 @@ def _step_cost(datasets: int, lanes: int) -> float:
 def _one_by_one_cost(datasets: int) -> float:
     """Microseconds of a sample in the plain loop, roughly."""
     return 2.0 + 0.001 * datasets
-
-
-def _guess(
-    shares: NDArray[np.float64], counts: NDArray[np.float64], at: NDArray[np.int64], warm: int
-) -> NDArray[np.float64]:
-    """Counts near the greedy's, [len(at), datasets].
-
-    A rarely taken dataset is guessed late: warming up makes up for it, while one that was taken too early stays wrong
-    until its time comes. So only often taken ones make the sum right.
-    """
-    due = at[:, None].astype(np.float64) * shares
-    guess = np.maximum(np.ceil(due - _THRESHOLD), counts)
-    short = at - guess.sum(axis=1)
-    lead = np.where(shares * warm < 2.0, 0.0, guess - due)
-    # rank 0 is the dataset that lags most
-    rank = np.argsort(np.argsort(lead, axis=1, kind="stable"), axis=1, kind="stable")
-    guess += rank < short[:, None]
-    guess -= (rank >= len(shares) + short[:, None]) & (guess > counts)
-    return guess

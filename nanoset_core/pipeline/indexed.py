@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.errors import StaleError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
@@ -16,9 +17,10 @@ VERSION = 1
 STAGE = "datasets"
 
 
-def dataset_recipe(tokenized: Recipe) -> Recipe:
+def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
     """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
-    return Recipe(STAGE, tokenized.name, VERSION, {"tokenized": tokenized.digest})
+    options = tokenization.token_options(project) | {"tokenization": tokenization.VERSION}
+    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
 def dataset_prefix(corpus: str, text_key: str) -> str:
@@ -31,7 +33,17 @@ def index(project: Project, corpus: str) -> Manifest:
     tokenized = project.outputs.require(
         tokenization.STAGE, corpus, remedy=f"materialise tokenized_shards for the corpus {corpus!r} first"
     )
-    recipe = dataset_recipe(Recipe(**tokenized.recipe))
+    inventory_digest = tokenized.recipe["parents"]["inventory"]
+    expected = tokenization.tokenized_recipe(project, corpus, inventory_digest)
+    if tokenized.digest != expected.digest:
+        raise StaleError(
+            "the shards were made under other settings than the present ones",
+            where=tokenized.folder,
+            found=tokenized.digest,
+            expected=expected.digest,
+            remedy=f"materialise tokenized_shards for the corpus {corpus!r} first",
+        )
+    recipe = dataset_recipe(project, corpus, inventory_digest)
     shards = tokenization.current_shards(project, tokenized)
     prefix = dataset_prefix(corpus, project.config.documents.text_key)
 
@@ -44,20 +56,13 @@ def index(project: Project, corpus: str) -> Manifest:
             "tokens": tokenized.facts["tokens"],
             "rejected": tokenized.facts["rejected"],
             "faults": tokenized.facts["faults"],
-            "dtype": tokenized.recipe["options"]["dtype"],
-            # The .bin is the shards' bytes in this order, so their checksums stand for its own.
-            "bin_segments": [_segment(shard) for shard in shards],
+            "dtype": recipe.options["dtype"],
         }
-        return facts, {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
+        return facts, {f"{prefix}.{end}": sha256_file(folder / f"{prefix}.{end}") for end in ("bin", "idx")}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
-
-
-def _segment(shard: Manifest) -> dict[str, Any]:
-    fact = shard.files[f"{TOKENS}.bin"]
-    return {"shard": shard.digest, "bytes": fact.size, "sha256": fact.sha256}
 
 
 def current_dataset(project: Project, corpus: str) -> Manifest:

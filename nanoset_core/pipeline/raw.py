@@ -10,7 +10,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Progress
-from nanoset_core.raw.corpus import Inventory, discover_corpora, list_files, take_inventory
+from nanoset_core.raw.corpus import Inventory, discover_corpora, take_inventory, text_bytes
 
 VERSION = 1
 STAGE = "inventory"
@@ -42,7 +42,7 @@ def corpus_folder(project: Project, corpus: str) -> Path:
 def survey(project: Project, corpus: str) -> Inventory:
     """List and fingerprint a corpus's files as they are now; nothing is published."""
     folder = corpus_folder(project, corpus)
-    total = sum(file.size for file in list_files(folder))
+    total = text_bytes(folder)
     done = 0
 
     def hashed(count: int) -> None:
@@ -56,18 +56,16 @@ def survey(project: Project, corpus: str) -> Inventory:
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
     """Survey a corpus, publish the inventory and make it the current one."""
-    inventory = survey(project, corpus)
+    return publish_inventory(project, survey(project, corpus))
+
+
+def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
+    """Publish an inventory and make it the corpus's current one."""
     recipe = inventory_recipe(inventory)
 
     def write(place: Path) -> tuple[dict[str, Any], dict[str, str]]:
         (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n")
-        facts = {
-            "files": len(inventory.files),
-            "stored_bytes": inventory.size,
-            "ignored": list(inventory.ignored[:100]),
-            "ignored_files": len(inventory.ignored),
-        }
-        return facts, {}
+        return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)

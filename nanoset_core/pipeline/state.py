@@ -10,7 +10,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.manifest import Recipe
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import Inventory
+from nanoset_core.raw.corpus import SUFFIXES, Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,12 @@ def check_corpora(project: Project, known: list[str]) -> None:
     for path, corpora in named:
         for corpus in corpora:
             if corpus not in known:
+                empty = (project.config.raw_folder / corpus).is_dir()
                 raise ConfigError(
-                    "this corpus is not in the raw folder",
+                    "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
                     where=f"{project.config.file}: {path}.{corpus}",
                     found=f"{', '.join(known) or 'no corpora'} in {project.config.raw_folder}",
-                    remedy="put its files there, or take it out of the list",
+                    remedy=f"put its files ({', '.join(SUFFIXES)}) there, or take it out of the list",
                 )
 
 
@@ -57,7 +58,8 @@ def steps(project: Project, inventories: Mapping[str, Inventory]) -> list[Step]:
 
     Args:
         project: the project.
-        inventories: corpus → a survey of its files as they are now.
+        inventories: corpus → a survey of its files as they are now. What needs a corpus that is not among them has
+            no steps.
     """
     found: list[Step] = []
     datasets: dict[str, str] = {}
@@ -65,10 +67,12 @@ def steps(project: Project, inventories: Mapping[str, Inventory]) -> list[Step]:
         corpus_steps = list(_corpus_steps(project, corpus, inventory))
         datasets[corpus] = corpus_steps[-1].digest
         found.extend(corpus_steps)
-    for name in project.config.nanosets:
-        found.extend(_nanoset_steps(project, name, datasets))
-    for name in project.config.webdatasets:
-        found.extend(_webdataset_steps(project, name, datasets))
+    for name, nanoset in project.config.nanosets.items():
+        if datasets.keys() >= set(nanoset.corpora):
+            found.extend(_nanoset_steps(project, name, datasets))
+    for name, webdataset in project.config.webdatasets.items():
+        if datasets.keys() >= set(webdataset.corpora):
+            found.extend(_webdataset_steps(project, name, datasets))
     return found
 
 
@@ -86,7 +90,7 @@ def _corpus_steps(project: Project, corpus: str, inventory: Inventory) -> Iterat
     tokenized = tokenization.tokenized_recipe(project, corpus, snapshot.digest)
     whole = _is_current(project, tokenized) and tokenization.are_shards_whole(project, tokenized)
     yield Step(("tokenized_shards",), corpus, tokenized.digest, whole, ((("raw_jsonl",), corpus),))
-    dataset = indexed.dataset_recipe(tokenized)
+    dataset = indexed.dataset_recipe(project, corpus, snapshot.digest)
     yield Step(
         ("indexed_dataset",), corpus, dataset.digest, _is_current(project, dataset), ((("tokenized_shards",), corpus),)
     )

@@ -20,16 +20,18 @@ SHARDS = "shards"
 
 
 def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
-    """What a corpus's shards, taken together, are made from."""
-    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, _options(project))
+    """What a corpus's shards, taken together, are made from; how they are cut is part of it."""
+    options = token_options(project) | {"range_bytes": _range_bytes(project)}
+    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
 def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
     """What one shard is made from."""
-    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, _options(project))
+    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, token_options(project))
 
 
-def _options(project: Project) -> dict[str, Any]:
+def token_options(project: Project) -> dict[str, Any]:
+    """The settings that reach the tokens."""
     config = project.config
     return {
         "tokenizer": project.tokenizer.fingerprint,
@@ -40,6 +42,10 @@ def _options(project: Project) -> dict[str, Any]:
         "id_key": config.documents.id_key,
         "max_line_bytes": _max_line_bytes(project),
     }
+
+
+def _range_bytes(project: Project) -> int:
+    return int(project.config.tokenization.range_mib * (1 << 20))
 
 
 def _max_line_bytes(project: Project) -> int:
@@ -56,7 +62,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
-    ranges = cut_ranges(inventory, int(project.config.tokenization.range_mib * (1 << 20)))
+    ranges = cut_ranges(inventory, _range_bytes(project))
     shards = _make_shards(project, corpus, ranges)
     facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
     _check_counts(project, corpus, facts, shards)

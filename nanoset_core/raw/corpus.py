@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.manifest import digest_of
 from nanoset_core.names import check_corpus_name
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
@@ -23,6 +23,7 @@ __all__ = [
     "discover_corpora",
     "list_files",
     "take_inventory",
+    "text_bytes",
 ]
 
 PARTIAL_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload")
@@ -36,8 +37,8 @@ class Inventory:
     corpus: str
     pieces: tuple[Piece, ...]
     """in document order: files in natural order, pieces by offset"""
-    ignored: tuple[str, ...]
-    """files with another ending, relative paths; they are not read"""
+    ignored: tuple[str, ...] = ()
+    """files with another ending, relative paths, as a survey found them; they are not read"""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -55,27 +56,25 @@ class Inventory:
         return digest_of([asdict(piece) for piece in self.pieces])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; `from_json` turns them back."""
-        return {
-            "corpus": self.corpus,
-            "pieces": [asdict(piece) for piece in self.pieces],
-            "ignored": list(self.ignored),
-        }
+        """As plain values, without the ignored files: they reach nothing. `from_json` turns them back."""
+        return {"corpus": self.corpus, "pieces": [asdict(piece) for piece in self.pieces]}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Inventory:
         """The inventory that `to_json` wrote down."""
         pieces = tuple(Piece(**piece) for piece in value["pieces"])
-        return Inventory(value["corpus"], pieces, tuple(value["ignored"]))
+        return Inventory(value["corpus"], pieces)
 
 
 def discover_corpora(raw: Path) -> list[str]:
     """Names of the folders below `raw` that hold at least one file that could be read, sorted.
 
+    A folder that cannot be listed counts as well: what is wrong with it is said when its inventory is taken.
+
     Raises:
         MissingError: `raw` is not there.
         ConfigError: a folder's name cannot be a partition key or a path of ours.
-        InputError: a file of text lies outside of any such folder; or see list_files.
+        InputError: a file of text lies outside of any such folder.
     """
     if not raw.is_dir():
         raise MissingError(
@@ -91,7 +90,19 @@ def discover_corpora(raw: Path) -> list[str]:
             remedy=f"move it, for example to {raw / stray[0].name.partition('.')[0] / stray[0].name}",
         )
     folders = [entry for entry in entries if entry.is_dir()]
-    return [check_corpus_name(folder.name, folder) for folder in folders if any(map(_is_text, walk_files(folder)))]
+    return [check_corpus_name(folder.name, folder) for folder in folders if _may_hold_text(folder)]
+
+
+def _may_hold_text(folder: Path) -> bool:
+    try:
+        return any(map(_is_text, walk_files(folder)))
+    except NanosetError:
+        return True
+
+
+def text_bytes(folder: Path) -> int:
+    """Stored bytes of the files of a corpus that would be read."""
+    return sum(file.size for file in list_files(folder) if _is_text(file))
 
 
 def _is_text(file: FileStat) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from nanoset_core.storage import UNFINISHED, fsync_folder
+from nanoset_core.scratch import open_unfinished
+from nanoset_core.storage import fsync_folder
 
 
 class HashedFile:
@@ -51,15 +51,13 @@ def hashed_file(path: Path) -> Iterator[HashedFile]:
 
     When the block fails, nothing is left behind. Two writers of one path don't disturb each other: the last one stays.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
-    try:
-        with temporary.open("wb") as file:
+    with open_unfinished(path) as file:
+        try:
             yield HashedFile(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
     fsync_folder(path.parent)

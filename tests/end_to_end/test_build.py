@@ -252,6 +252,29 @@ def test_an_empty_corpus_and_an_unknown_one(make_project, instance):
     config.write_text(config.read_text().replace("blend: books", "blend: bokos"))
     with pytest.raises(ConfigError, match=r"nanosets\.plain\.blend\.bokos"):
         build(Project.open(config), instance)
+    (config.parent / "raw/bokos").mkdir()
+    with pytest.raises(ConfigError, match="no text that could be read"):
+        build(Project.open(config), instance)
+
+
+def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(make_project, instance):
+    config = make_project()
+    (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
+    report = build(Project.open(config), instance)
+    assert list(report.failed) == ["raw_jsonl [code]"]
+    assert "nowhere.jsonl" in str(report.failed["raw_jsonl [code]"])
+    assert report.skipped == ["pretrain", "shuffled"]
+    assert "plain/index_mappings [train]" in report.made
+
+
+def test_another_range_size_cuts_other_shards_of_the_same_dataset(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    before = tree(config.parent / "data/datasets")
+    config.write_text(config.read_text().replace("range_mib: 0.02", "range_mib: 64"))
+    report = build(Project.open(config), instance)
+    assert made(report) == ["tokenized_shards [books]", "tokenized_shards [code]", "tokenized_shards [web]"]
+    assert tree(config.parent / "data/datasets") == before
 
 
 def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, instance):

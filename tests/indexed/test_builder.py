@@ -188,7 +188,10 @@ def test_tokens_that_do_not_fit(tmp_path, tokens, dtype, found):
 
 @pytest.mark.parametrize("tokens", [[[1, 2]], [0.5], ["a"]])
 def test_tokens_that_are_not_a_flat_array(tmp_path, tokens):
-    with pytest.raises(ConfigError, match="flat array"), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
+    with (
+        pytest.raises(ConfigError, match="flat array"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
+    ):
         builder.add_document(tokens)
     assert not list(tmp_path.iterdir())
 

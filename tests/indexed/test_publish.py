@@ -47,9 +47,7 @@ def test_mode_follows_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
-def test_a_left_over_name_is_passed_over(tmp_path, monkeypatch):
-    numbers = iter([5, 5, 6])
-    monkeypatch.setattr("nanoset_core.indexed.publish._numbers", numbers)
+def test_two_writers_of_one_file_have_names_of_their_own(tmp_path):
     first, second = open_temporary(tmp_path / "file"), open_temporary(tmp_path / "file")
     assert first.name != second.name
     first.close()

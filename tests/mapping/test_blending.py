@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, lockstep
-from nanoset_core.mapping.blending import occurrence_numbers
-from nanoset_core.mapping.lockstep import Work, greedy_picks, simplex_projection
+from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, lanes, lockstep
+from nanoset_core.mapping.blending import OccurrenceCounter
+from nanoset_core.mapping.lockstep import Work, simplex_projection
 
 
 def slow_blend(weights, size):
@@ -59,7 +59,7 @@ def assert_blend(built, expected):
 def short_blocks(monkeypatch):
     """Let small blends be speculated too, in several segments."""
     monkeypatch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 16), 16))
-    monkeypatch.setattr(lockstep, "_SEGMENT", 400)
+    monkeypatch.setattr(lockstep, "_SEGMENT_SAMPLES", 400)
 
 
 @pytest.mark.parametrize("case", cases("build_blending_indices"), ids=name_of)
@@ -92,7 +92,7 @@ def test_plain_loop(weights, normal, size, length):
     weights = weights / weights.sum() if normal else weights
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
-        patch.setattr(lockstep, "_SEGMENT", 300)
+        patch.setattr(lockstep, "_SEGMENT_SAMPLES", 300)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -103,7 +103,7 @@ def test_every_way_of_repair_is_the_plain_loop(weights, size, one_by_one, wide):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 8), 8))
         patch.setattr(lockstep, "_FEW_LANES", 1000 if one_by_one else 0)
-        patch.setattr(lockstep, "_WIDE_DATASETS", 0 if wide else 1000)
+        patch.setattr(lanes, "WIDE_DATASETS", 0 if wide else 1000)
         # the worst guess there is: nothing was taken before
         patch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
@@ -113,8 +113,7 @@ def test_every_way_of_repair_is_the_plain_loop(weights, size, one_by_one, wide):
 def test_many_datasets(datasets):
     weights = np.random.RandomState(datasets).dirichlet(np.full(datasets, 0.5))
     size = 20 * 16 * datasets
-    picks = greedy_picks(weights, size)
-    assert picks.dtype == (np.uint8 if datasets <= 255 else np.uint16)
+    picks, _ = build_blending_indices(weights, size)
     counts = np.zeros(datasets)
     expected = np.empty(size, np.int64)
     for sample in range(size):
@@ -131,7 +130,7 @@ def test_many_datasets(datasets):
 def test_real_block_shapes(weights):
     weights = np.array(weights) / np.sum(weights)
     work = Work()
-    picks = greedy_picks(weights, 60_000, work)
+    picks, _ = build_blending_indices(weights, 60_000, work=work)
     assert work.segments == 1
     np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 60_000)[0])
 
@@ -141,7 +140,7 @@ def test_budget_ends_in_the_plain_loop(monkeypatch):
     monkeypatch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
     weights = np.array([0.7, 0.2999, 0.0001])
     work = Work()
-    picks = greedy_picks(weights, 40_000, work)
+    picks, _ = build_blending_indices(weights, 40_000, work=work)
     assert work.passes == 1
     assert work.sequential > 0
     np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 40_000)[0])
@@ -156,24 +155,28 @@ def test_exhaustive_plain_loop(sizes):
 def test_exhaustive_where_rounding_picks_a_dataset_that_is_used_up(monkeypatch):
     sizes = [5, 3, 4]
     expected = slow_exhaustive(sizes)
-    greedy = greedy_picks
+    greedy = blending.greedy_segments
 
-    def rounded(weights, size):
-        picks = greedy(weights, size)
-        picks[-2:] = 1  # one more of dataset 1 than it has
-        return picks
+    def rounded(weights, size, work):
+        for begin, picks in greedy(weights, size, work):
+            picks[-2:] = 1  # one more of dataset 1 than it has
+            yield begin, picks
 
-    monkeypatch.setattr(blending, "greedy_picks", rounded)
+    monkeypatch.setattr(blending, "greedy_segments", rounded)
     assert_blend(build_exhaustive_blending_indices(sizes), expected)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=200), st.sampled_from([3, 64, 1 << 16]))
 def test_occurrence_numbers(values, chunk):
-    picks = np.array(values, dtype=np.uint8)
+    picks, numbers = np.array(values, dtype=np.uint8), np.empty(len(values), np.int64)
+    half = len(values) // 2
+    counter = OccurrenceCounter(5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blending, "_CHUNK", chunk)
-        numbers = occurrence_numbers(picks, 5)
+        counter.number(picks[:half], numbers[:half])
+        counter.number(picks[half:], numbers[half:])
+    assert counter.counts.tolist() == [values.count(value) for value in range(5)]
     assert numbers.tolist() == [values[:at].count(value) for at, value in enumerate(values)]
 
 

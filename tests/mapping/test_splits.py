@@ -54,14 +54,19 @@ def test_cuts_as_the_peer_makes_them(shares, sequences):
     vector = (np.array(shares) / np.sum(shares)).tolist()
     cuts = [0]
     for share in vector:
-        cuts.append(cuts[-1] + int(round(share * float(sequences))))
+        cuts.append(cuts[-1] + round(share * float(sequences)))
     cuts[1:] = [cut - (cuts[-1] - sequences) for cut in cuts[1:]]
     assert rows_by_cuts(vector, sequences) == [(cuts[i], cuts[i + 1]) for i in range(3)]
 
 
 @pytest.mark.parametrize(
     ("text", "vector"),
-    [("949/50/1", [0.949, 0.05, 0.001]), ("1", [1.0, 0.0, 0.0]), ("90,10", [0.9, 0.1, 0.0]), ("8;1;1", [0.8, 0.1, 0.1])],
+    [
+        ("949/50/1", [0.949, 0.05, 0.001]),
+        ("1", [1.0, 0.0, 0.0]),
+        ("90,10", [0.9, 0.1, 0.0]),
+        ("8;1;1", [0.8, 0.1, 0.1]),
+    ],
 )
 def test_spellings(text, vector):
     assert list(parse_split(text)) == vector

@@ -44,7 +44,8 @@ def test_inventory(folder):
 
 def test_json_and_back(folder):
     inventory = take_inventory(folder, "web")
-    assert Inventory.from_json(json.loads(json.dumps(inventory.to_json()))) == inventory
+    again = Inventory.from_json(json.loads(json.dumps(inventory.to_json())))
+    assert (again.corpus, again.pieces, again.ignored) == (inventory.corpus, inventory.pieces, ())
 
 
 def test_digest_does_not_depend_on_times_folders_or_ignored_files(folder, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.engines.base import Encoded, Engine
-from nanoset_core.tokenization.engines.canary import canary_texts, same_tokens
+from nanoset_core.tokenization.engines.canary import canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.engines.checked import CheckedEngine
 from nanoset_core.tokenization.engines.knowledge import Knowledge, cache_folder, find_out, keep, recall
 from nanoset_core.tokenization.engines.numpy_engine import NumpyEngine
@@ -74,9 +74,10 @@ def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEn
 
 
 def _passing(known: Knowledge, reference: ReferenceEngine) -> Engine | None:
-    """The numpy engine if it gives the reference's tokens for canary texts."""
+    """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
     engine = NumpyEngine(known.rules, known.classes, reference)
-    if not same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
+    texts = canary_texts(known.rules, known.classes)
+    if not (same_pieces(engine, reference, texts) and same_tokens(engine, reference, texts)):
         return None
     reason = f"{known.rules.split.pattern} split pattern recognised, canary passed"
     return CheckedEngine(engine, reference, reason=reason)

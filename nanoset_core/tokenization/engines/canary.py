@@ -8,6 +8,8 @@ from itertools import pairwise, product
 import numpy as np
 
 from nanoset_core.tokenization.engines.base import Engine
+from nanoset_core.tokenization.engines.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.engines.reference import ReferenceEngine
 from nanoset_core.tokenization.engines.rules import Rules
 
 _LONGEST_RUN = 60
@@ -45,6 +47,11 @@ def same_tokens(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool
     """Whether two engines give the same tokens for each text."""
     ours, theirs = engine.encode(texts), reference.encode(texts)
     return np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths)
+
+
+def same_pieces(engine: NumpyEngine, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
+    """Whether the numpy engine cuts each text into pre-tokens as the library does."""
+    return all(engine.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)] for text in texts)
 
 
 def _edges_of_classes(classes: np.ndarray) -> list[str]:

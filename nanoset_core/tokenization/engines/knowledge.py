@@ -81,7 +81,7 @@ def _file_name(tokenizer_json: Path) -> str:
 def _read(path: Path) -> Knowledge | None:
     """None when there is no such file, or it is damaged (each member carries a CRC)."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _from_arrays({name: arrays[name] for name in arrays.files})
     except FileNotFoundError:
         return None

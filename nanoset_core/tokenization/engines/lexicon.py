@@ -105,16 +105,24 @@ class Lexicon:
         batch.numbers.append(numbers)
         batch.size += len(numbers)
 
+    def learn(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, encode: WordEncoder) -> None:
+        """Words for the seed whose tokens `encode` knows; those already known stay as they are."""
+        batch = Batch()
+        self.look_up(data, begins, lengths, batch)
+        numbers = batch.numbers[0]
+        for width, parts in batch.unknown.items():
+            self._learn(width, *_joined(parts), numbers, encode)
+
     def tokens(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """(ids int32[t], lengths int64[n]): tokens of all words of a batch, and how many each word has."""
         numbers = np.concatenate(batch.numbers) if batch.numbers else np.empty(0, np.int32)
         unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
         roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
         for width in roomy:
-            self._learn(width, *unknown.pop(width), numbers)
+            self._learn(width, *unknown.pop(width), numbers, self._encode)
         kept = len(self._lists)  # what there is no room for follows, to be dropped after use
         for width, (keys, places) in unknown.items():
-            self._learn(width, keys, places, numbers, remember=False)
+            self._learn(width, keys, places, numbers, self._encode, remember=False)
         if batch.long:
             places = np.array([place for place, _ in batch.long])
             numbers[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
@@ -125,13 +133,20 @@ class Lexicon:
         return gathered
 
     def _learn(
-        self, width: int, keys: list[np.ndarray], places: np.ndarray, numbers: np.ndarray, *, remember: bool = True
+        self,
+        width: int,
+        keys: list[np.ndarray],
+        places: np.ndarray,
+        numbers: np.ndarray,
+        encode: WordEncoder,
+        *,
+        remember: bool = True,
     ) -> None:
         """Encode the distinct words of `keys` and set `numbers` at `places`."""
         first, inverse = unique_keys(keys)
         distinct = [key[first] for key in keys]
         words = np.stack(distinct, axis=1).view(np.uint8)  # uint8[u, 8 * width]
-        added = self._lists.add(*self._encode(words))
+        added = self._lists.add(*encode(words))
         if remember:
             self._tables[width].insert(distinct, added)
         numbers[places] = added[inverse]

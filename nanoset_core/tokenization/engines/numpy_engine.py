@@ -38,11 +38,12 @@ class NumpyEngine:
         self._reference = reference
         self._foreign = ForeignText(rules.added_tokens, rules.forbidden_bytes, nfc=rules.nfc)
         self._classifier = ByteClassifier(classes)
-        self._starts = _split_function(rules)
+        self._starts = _split_function(rules, max(rules.space_runs, default=0))
+        self._starts_after_runs = _split_function(rules, 0)
         words = rules.vocabulary
         merger = Merger(words.byte_tokens, PairRanks(*words.merges.T))
         encoder = WordEncoder(merger, reference)
-        self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules))
+        self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger))
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
@@ -54,13 +55,21 @@ class NumpyEngine:
             parts.append(ids)
         return Encoded(np.concatenate(parts), lengths.astype(np.int32))
 
+    def piece_begins(self, text: str) -> list[int]:
+        """Where the pre-tokens of a text begin, in characters; added tokens are not looked for."""
+        buffer = _SEPARATOR + text.encode() + _SEPARATOR
+        data = np.frombuffer(buffer, np.uint8)
+        starts = self._starts_after_runs(data, self._classifier.classify(buffer))
+        is_character = (data & 0xC0) != 0x80
+        return np.flatnonzero(starts[1:-2][is_character[1:-1]]).tolist()
+
     def _units(self, texts: Sequence[str]) -> Iterator[Units]:
         """Units of all documents, about BATCH_BYTES at a time."""
         units = Units()
         for begin, end in slices(texts, UNIT_BYTES):
             try:
                 encoded = [text.encode() for text in texts[begin:end]]
-            except (UnicodeEncodeError, AttributeError) as error:
+            except UnicodeEncodeError as error:
                 raise not_unicode(texts) from error
             suspect = self._foreign.suspects(_SEPARATOR.join(encoded))
             for document, data in enumerate(encoded, begin):
@@ -77,13 +86,13 @@ class NumpyEngine:
         yield units
 
     def _checked(self, text: str, data: bytes, suspect: bool) -> tuple[bytes, bool]:
-        """A document in normal form, unless it holds anything for the reference; and whether it does."""
+        """A document in normal form, or as it is if it holds anything for the reference; and whether it does."""
         if suspect and self._foreign.holds(data):
             return data, True
-        if self._foreign.unnormalised(text):
-            data = self._reference.normalise(text).encode()
-            return data, data in self._foreign
-        return data, False
+        if not self._foreign.unnormalised(text):
+            return data, False
+        normal = self._reference.normalise(text).encode()
+        return (data, True) if self._foreign.holds(normal) else (normal, False)
 
     def _encode_units(self, units: Units) -> tuple[np.ndarray, np.ndarray]:
         """(ids int32[t], counts int64[u]): tokens of all units back to back, and how many each has."""
@@ -136,13 +145,13 @@ def interleave(
     return ids, lengths
 
 
-def _split_function(rules: Rules) -> Callable[[np.ndarray, ByteClasses], np.ndarray]:
+def _split_function(rules: Rules, longest_run: int) -> Callable[[np.ndarray, ByteClasses], np.ndarray]:
     if rules.split.pattern == "gpt2":
-        return partial(gpt2_starts, longest_run=max(rules.space_runs, default=0))
+        return partial(gpt2_starts, longest_run=longest_run)
     return partial(llama3_starts, digits=rules.split.digits)
 
 
-def _seed(rules: Rules, lexicon: Lexicon) -> None:
+def _seed(rules: Rules, merger: Merger, lexicon: Lexicon) -> None:
     """Teach the added tokens of spaces and the words of the vocabulary."""
     lengths = np.array(sorted(rules.space_runs), np.int64)
     runs = np.array([rules.space_runs[length] for length in sorted(rules.space_runs)], np.int32)
@@ -154,6 +163,4 @@ def _seed(rules: Rules, lexicon: Lexicon) -> None:
     if rules.whole_words:
         lexicon.teach(data, begins, words.lengths, words.ids)
     else:
-        batch = Batch()
-        lexicon.look_up(data, begins, words.lengths, batch)
-        lexicon.tokens(batch)
+        lexicon.learn(data, begins, words.lengths, merger.merge_words)

@@ -104,8 +104,6 @@ def slices(texts: Sequence[str], limit: int = BATCH_CHARACTERS) -> Iterator[tupl
 def not_unicode(texts: Sequence[str]) -> InputError:
     """The error for the first of `texts` that has no UTF-8 form."""
     for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            return InputError("a document is not text", where=f"document {index}", found=type(text), expected="str")
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 
 from nanoset_core.tokenization.engines.base import Engine
@@ -21,11 +19,9 @@ class WordEncoder:
         self._reference = reference
 
     def encode(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ids int32[t], lengths int[n]) of uint8[n, width] zero-padded words."""
+        """(ids int32[t], lengths int[n]) of uint8[n, width] zero-padded words, as they stand in text."""
         if len(words) < _FEW * words.shape[1]:
-            # Pieces of the vocabulary that tables are seeded with can end inside a character; the merger takes any bytes.
-            with contextlib.suppress(UnicodeDecodeError):
-                return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
+            return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
 
     def encode_long(self, words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:

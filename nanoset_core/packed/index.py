@@ -1,0 +1,161 @@
+"""Where the documents of a `.pbin` lie: its index, checked, counted from the first token, and repaired if need be.
+
+The fault that is repaired: `join_embedded_stream_data` of Modalities (`modalities data merge_packed_data`) shifts the
+entries of file k by 12 (k - 1) bytes too little, the headers that the merged file does not have. The tokens
+are right and all there, so every document lies just after the one before it. An index is taken for such a
+one when the lengths add up to the tokens and every offset is right or a multiple of 12 too low. No other index is
+like that: documents in another order have one that lies after its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.packed.index_decoding import decode_index
+from nanoset_core.packed.index_encoding import Entries
+from nanoset_core.packed.pbin import HEADER_BYTES, PackedFile
+
+_MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
+REMEDY = "write or fetch the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What a pass over the index found."""
+
+    documents: int
+    """Entries of the index."""
+    tokens: int
+    """Tokens of all documents; those of the file, unless documents overlap or leave some out."""
+    empty_documents: int
+    """Entries without tokens."""
+    is_contiguous: bool
+    """Whether each document begins where the one before it ends, the first and the last at the ends of the tokens."""
+    merge_faults: int
+    """Places after which Modalities' merge put the offsets too low; 0 in a sound index."""
+
+
+def scan_index(packed: PackedFile) -> IndexFacts:
+    """Check every entry of the index, holding no more than a chunk of it.
+
+    FormatError names the byte or the document that is wrong.
+    """
+    scan = _Scan(packed)
+    for offsets, lengths in _relative_entries(packed):
+        scan.feed(offsets, lengths)
+    return scan.finish()
+
+
+def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
+    """(starts int64[k], lengths int64[k]) in bytes, counted from the first token, repaired; `facts` are the scan's."""
+    begin = 0
+    for offsets, lengths in _relative_entries(packed):
+        if facts.merge_faults:
+            offsets = begin + np.cumsum(lengths) - lengths
+            begin = int(offsets[-1] + lengths[-1])
+        yield offsets, lengths
+
+
+def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
+    """(facts, starts int64[n], lengths int64[n]), both in tokens, counted from the first token, checked and repaired.
+
+    Memory: 16 bytes a document, twice that for a moment. FormatError as `scan_index`.
+    """
+    scan = _Scan(packed)
+    parts: list[Entries] = []
+    for offsets, lengths in _relative_entries(packed):
+        scan.feed(offsets, lengths)
+        parts.append((offsets // packed.token_bytes, lengths // packed.token_bytes))
+    facts = scan.finish()
+    none = np.empty(0, np.int64)
+    starts = np.concatenate([none, *(part[0] for part in parts)])
+    lengths = np.concatenate([none, *(part[1] for part in parts)])
+    if facts.merge_faults:
+        starts = np.cumsum(lengths) - lengths
+    return facts, starts, lengths
+
+
+def _relative_entries(packed: PackedFile) -> Iterator[Entries]:
+    for offsets, lengths in decode_index(packed.view, packed.index_begin, str(packed.path)):
+        yield offsets - packed.layout.first_offset if packed.layout.first_offset else offsets, lengths
+
+
+class _Scan:
+    """What the entries say together, while they come by."""
+
+    def __init__(self, packed: PackedFile) -> None:
+        self._packed = packed
+        self._documents = 0
+        self._bytes = 0
+        self._empty = 0
+        self._shift = 0
+        """by how much the last document begins before its turn, in bytes"""
+        self._shifts = 0
+        """times that this changed"""
+        self._mergeable = True
+        """every shift so far is one that the merge makes"""
+        self._outside: tuple[int, int, int] | None = None
+        """(number, offset, length) of the first document that is not within the tokens"""
+
+    def feed(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Take the next entries, in bytes from the first token."""
+        size, data_bytes = self._packed.token_bytes, self._packed.data_bytes
+        wrong = (lengths < 0) | (lengths > data_bytes) | (lengths % size != 0)
+        wrong |= (offsets % size != 0) | (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        if wrong.any():
+            raise self._error(int(np.argmax(wrong)), offsets, lengths)
+        ends = np.cumsum(lengths)
+        if (ends < 0).any() or self._bytes + int(ends[-1]) > _MAX_OFFSET:
+            raise self._error(len(ends) - 1, offsets, lengths)
+        shifts = self._bytes + ends - lengths - offsets
+        changes = np.flatnonzero(np.diff(shifts, prepend=self._shift))
+        if len(changes):
+            self._shifts += len(changes)
+            self._mergeable &= not ((shifts < 0) | (shifts % HEADER_BYTES != 0)).any()
+            self._shift = int(shifts[-1])
+        if self._outside is None:
+            outside = (offsets < 0) | (offsets > data_bytes - lengths)
+            if outside.any():
+                at = int(np.argmax(outside))
+                self._outside = self._documents + at, int(offsets[at]), int(lengths[at])
+        self._empty += int(np.count_nonzero(lengths == 0))
+        self._documents += len(offsets)
+        self._bytes += int(ends[-1])
+
+    def finish(self) -> IndexFacts:
+        """The verdict; FormatError where a document lies outside the tokens and the merge does not explain it."""
+        packed = self._packed
+        whole = self._bytes == packed.data_bytes
+        contiguous = whole and self._shifts == 0
+        faulty = whole and self._shifts > 0 and self._mergeable and packed.layout.first_offset == 0
+        if packed.layout.first_offset and not contiguous:
+            raise FormatError(
+                f"the index is not that of a file of layout {packed.layout.name}",
+                where=f"{packed.path}, byte {packed.index_begin}",
+                found=f"{self._documents} documents of {self._bytes} bytes, {self._shifts} of them out of place",
+                expected=f"documents back to back, {packed.data_bytes} bytes from byte {packed.layout.first_offset}",
+                remedy=REMEDY,
+            )
+        if self._outside is not None and not faulty:
+            number, offset, length = self._outside
+            raise self._misplaced(number, offset, length)
+        faults = self._shifts if faulty else 0
+        return IndexFacts(self._documents, self._bytes // packed.token_bytes, self._empty, contiguous or faulty, faults)
+
+    def _error(self, at: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> FormatError:
+        return self._misplaced(self._documents + at, int(offsets[at]), int(lengths[at]))
+
+    def _misplaced(self, number: int, offset: int, length: int) -> FormatError:
+        packed = self._packed
+        return FormatError(
+            "a document lies where no tokens are",
+            where=f"{packed.path}, entry {number} of the index at byte {packed.index_begin}",
+            found=f"{length} bytes from byte {offset} of the tokens",
+            expected=f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token",
+            remedy=REMEDY,
+        )

@@ -1,0 +1,117 @@
+"""Joining `.pbin` files into one of layout D; of one file it makes a copy with a sound index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from nanoset_core.errors import ConfigError, FormatError, SourceChangedError
+from nanoset_core.indexed.publish import atomic_file
+from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
+from nanoset_core.packed.index_encoding import Entries
+from nanoset_core.packed.pbin import PackedFile, encode_header, open_packed
+from nanoset_core.packed.writing import PackedFacts, check_not_empty, write_index, write_tokens
+
+_PIECE_BYTES = 1 << 22
+
+
+def merge_packed(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]) -> PackedFacts:
+    """Join `.pbin` files of any layout, in the order given, into one of layout D; published whole.
+
+    The tokens are those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are
+    12 (k - 1) bytes off), and files with that fault are repaired. Memory is bounded by a chunk.
+    ConfigError for an empty list, FormatError for a damaged file, or where token sizes differ.
+    """
+    parts = [_Part.scan(path) for path in paths]
+    if not parts:
+        raise ConfigError("nothing to merge", where=target, expected="one file or more")
+    token_bytes = parts[0].token_bytes
+    for part in parts:
+        if part.token_bytes != token_bytes:
+            raise FormatError(
+                "files with tokens of different sizes cannot be merged",
+                where=f"{part.path}, byte 8",
+                found=f"{part.token_bytes} bytes a token",
+                expected=f"{token_bytes}, as in {parts[0].path}",
+                remedy="make them with the same tokenizer",
+            )
+    data_bytes = sum(part.data_bytes for part in parts)
+    check_not_empty(target, data_bytes)
+    with atomic_file(Path(target)) as file:
+        file.write(encode_header(data_bytes, token_bytes))
+        for part in parts:
+            _append_tokens(part.open(), file)
+        write_index(file, _joined_entries(parts))
+    documents = sum(part.facts.documents for part in parts)
+    return PackedFacts(documents, data_bytes // token_bytes, token_bytes)
+
+
+def repair_packed(path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None) -> PackedFacts:
+    """Write a `.pbin` again, as layout D with a sound index: what Modalities' own reader needs.
+
+    target: where to; None replaces the file. A file that is sound already comes out byte for byte the same, unless
+    its pickle was of another make. Raises as `merge_packed`.
+    """
+    return merge_packed([path], path if target is None else target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One input. It is opened for each pass anew: thousands of them would use up the process's open files."""
+
+    path: Path
+    """Of the file."""
+    token_bytes: int
+    """Bytes of one token."""
+    data_bytes: int
+    """Bytes of all tokens."""
+    facts: IndexFacts
+    """Of its index."""
+
+    @classmethod
+    def scan(cls, path: str | os.PathLike[str]) -> _Part:
+        packed = open_packed(path)
+        return cls(packed.path, packed.token_bytes, packed.data_bytes, scan_index(packed))
+
+    def open(self) -> PackedFile:
+        packed = open_packed(self.path)
+        if (packed.token_bytes, packed.data_bytes) != (self.token_bytes, self.data_bytes):
+            raise SourceChangedError(
+                "the file changed while it was being merged",
+                where=f"{self.path}, byte 0",
+                found=f"{packed.data_bytes} bytes of tokens",
+                expected=f"{self.data_bytes}",
+                remedy="run again once nothing writes to it any more",
+            )
+        return packed
+
+
+def _append_tokens(part: PackedFile, file: IO[bytes]) -> None:
+    if part.layout.byte_order == ">":
+        write_tokens(file, part.tokens, part.token_bytes, str(part.path))
+        return
+    with open(part.path, "rb", buffering=0) as source:
+        source.seek(part.layout.header_bytes)
+        left = part.data_bytes
+        while left and (piece := source.read(min(left, _PIECE_BYTES))):
+            file.write(piece)
+            left -= len(piece)
+    if left:
+        raise SourceChangedError(
+            "the file became shorter while it was read",
+            where=f"{part.path}, byte {part.index_begin - left}",
+            found=f"{left} bytes of tokens less",
+            expected=f"{part.data_bytes} bytes of tokens",
+            remedy="run again once nothing writes to it any more",
+        )
+
+
+def _joined_entries(parts: list[_Part]) -> Iterator[Entries]:
+    begin = 0
+    for part in parts:
+        for starts, lengths in document_entries(part.open(), part.facts):
+            yield starts + begin, lengths
+        begin += part.data_bytes

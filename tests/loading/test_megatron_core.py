@@ -1,0 +1,157 @@
+"""megatron-core itself on our files: it reads our pairs, takes our index files, and gives our samples."""
+
+import logging
+import warnings
+
+import numpy as np
+import pytest
+
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.loading import NanosetBuilder, NanosetConfig
+
+IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"], "vocab_size": "50000"}
+SPLITS = ("train", "valid", "test")
+
+
+class Tokenizer:
+    """As much of a tokenizer as the peer's dataset asks for."""
+
+    unique_identifiers = IDENTIFIERS
+    vocab_size = 50000
+    eod = 0
+    pad = 49999
+
+
+@pytest.fixture(scope="module")
+def peer():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed")
+        from megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset, indexed_dataset
+    return blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder, gpt_dataset, indexed_dataset
+
+
+@pytest.fixture(autouse=True)
+def peers_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture
+def prefixes(tmp_path):
+    random = np.random.RandomState(3)
+    for name, count in (("a", 300), ("b", 200), ("c", 90)):
+        with MMapIndexedDatasetBuilder(tmp_path / name, np.uint16) as builder:
+            for length in random.randint(1, 150, count):
+                builder.add_document(np.append(random.randint(1, 49999, length), 0))
+    return [str(tmp_path / name) for name in ("a", "b", "c")]
+
+
+CONFIGS = [
+    {"data_path": 0, "split": "969,30,1", "samples": (None, None, None)},
+    {"data_path": 0, "split": "90,8,2", "samples": (3000, 40, 5)},
+    {"data_path": 0, "split": "90,8,2", "samples": (700, 40, 5), "add_extra_token": False},
+    {"data_path": 0, "split": "9,1,0", "samples": (9, None, None), "drop_last_partial_validation_sequence": False},
+    {"data_path": "weights", "split": "90,8,2", "samples": (2000, 60, 7)},
+    {"data_path": "list", "split": "80,15,5", "samples": (None, None, None)},
+    {"data_path": "list", "split": "80,15,5", "samples": (300, 10, None)},
+    {"data_path": "per split", "samples": (900, 33, None)},
+]
+
+
+def our_config(prefixes, case, folder):
+    weights = dict(zip(prefixes, (5.5, 3.0, 1.3), strict=True))
+    data = {0: prefixes[0], "weights": weights, "list": prefixes, "per split": None}[case["data_path"]]
+    options = {key: value for key, value in case.items() if key not in ("data_path", "samples")}
+    if case["data_path"] == "per split":
+        options["blend_per_split"] = [weights, prefixes[1:], prefixes[0]]
+    samples = {f"{split}_split_samples": size for split, size in zip(SPLITS, case["samples"], strict=True)}
+    return NanosetConfig(
+        data,
+        sequence_length=64,
+        random_seed=99,
+        path_to_cache=str(folder),
+        tokenizer_identifiers=IDENTIFIERS,
+        eod_token=0,
+        pad_token=49999,
+        reset_position_ids=True,
+        eod_mask_loss=True,
+        create_attention_mask=True,
+        **options,
+        **samples,
+    )
+
+
+def peers_splits(peer, config, samples):
+    def blend(given):
+        if given is None:
+            return None
+        if isinstance(given, str):
+            return [given], None
+        return (list(given), list(given.values())) if isinstance(given, dict) else (list(given), None)
+
+    own = config.blend_per_split
+    theirs = peer[1].GPTDatasetConfig(
+        random_seed=config.random_seed,
+        sequence_length=config.sequence_length,
+        blend=None if own else blend(config.data_path),
+        blend_per_split=[blend(each) for each in own] if own else None,
+        split=None if own else config.split,
+        path_to_cache=config.path_to_cache,
+        tokenizer=Tokenizer(),
+        reset_position_ids=True,
+        reset_attention_mask=False,
+        eod_mask_loss=True,
+        create_attention_mask=True,
+        add_extra_token_to_sequence=config.add_extra_token,
+        drop_last_partial_validation_sequence=config.drop_last_partial_validation_sequence,
+    )
+    return peer[0](peer[1].GPTDataset, list(samples), lambda: True, theirs).build()
+
+
+@pytest.mark.parametrize("case", CONFIGS, ids=str)
+def test_takes_our_index_files_and_gives_our_samples(peer, prefixes, case, tmp_path, caplog):
+    folder = tmp_path / "cache"
+    config = our_config(prefixes, case, folder)
+    ours = NanosetBuilder(config).build()
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.iterdir()}
+    with caplog.at_level(logging.INFO):
+        theirs = peers_splits(peer, config, case["samples"])
+    messages = " ".join(record.getMessage() for record in caplog.records)
+    assert "Load the" in messages
+    assert "Build and save" not in messages
+    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.iterdir()} == before
+    for mine, peers in zip(ours, theirs, strict=True):
+        assert (mine is None) == (peers is None)
+        if mine is None:
+            continue
+        assert len(mine) == len(peers)
+        assert mine.unique_description == peers.unique_description
+        for index in range(len(mine)):
+            sample, expected = mine[index], peers[index]
+            assert list(sample) == list(expected)
+            for key, value in expected.items():
+                np.testing.assert_array_equal(sample[key], np.asarray(value), err_msg=key)
+
+
+def test_builds_the_files_that_we_build(peer, prefixes, tmp_path):
+    case = CONFIGS[1]
+    config = our_config(prefixes, case, tmp_path / "ours")
+    NanosetBuilder(config).build()
+    theirs = NanosetConfig.from_json(config.to_json() | {"path_to_cache": str(tmp_path / "theirs")})
+    peers_splits(peer, theirs, case["samples"])
+    for path in (tmp_path / "theirs").iterdir():
+        assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes()
+    assert len(list((tmp_path / "theirs").iterdir())) == 12
+
+
+def test_reads_our_pairs_and_writes_the_same_bytes(peer, prefixes, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    dataset = peer[2].IndexedDataset(prefixes[0])
+    writer = peer[2].IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=np.uint16)
+    for sequence in dataset[:]:
+        writer.add_document(torch.from_numpy(sequence.astype(np.int64)), [len(sequence)])
+    writer.finalize(str(tmp_path / "theirs.idx"))
+    for end in (".bin", ".idx"):
+        assert (tmp_path / f"theirs{end}").read_bytes() == (tmp_path / f"a{end}").read_bytes()

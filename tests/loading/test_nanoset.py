@@ -1,0 +1,209 @@
+"""Reading samples one by one and in batches."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.loading import BlendedNanoset, NanosetBuilder, NanosetConfig
+from nanoset_core.loading import nanoset as reading
+from nanoset_core.mapping.presets import PRESETS
+
+
+def write(prefix, lengths, dtype=np.uint16, first=0):
+    with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
+        builder.add_documents(np.arange(first, first + sum(lengths)), lengths, [1] * len(lengths))
+    return str(prefix)
+
+
+@pytest.fixture(params=["files", "memory"])
+def splits(request, tmp_path):
+    """Train, valid and test of a blend, with index files or without."""
+    blend = {write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0, write(tmp_path / "b", [50] * 20, first=5000): 1.0}
+    if request.param == "memory":
+        (tmp_path / "a.txt").write_text("")
+        for name in ("a", "b"):  # files where the folders beside the data would be
+            (tmp_path / name).write_text("")
+    sizes = {f"{split}_split_samples": 40 for split in ("train", "valid", "test")}
+    cache = None if request.param == "memory" else str(tmp_path / "cache")
+    return NanosetBuilder(NanosetConfig(blend, sequence_length=9, split="6,2,2", path_to_cache=cache, **sizes)).build()
+
+
+def slow_tokens(nanoset, index):
+    """As Megatron-LM's `_query_document_sample_shuffle_indices`."""
+    extra, dataset = int(nanoset.config.add_extra_token), nanoset.dataset
+    sample = nanoset.shuffle_index[index]
+    first, begin = nanoset.sample_index[sample]
+    last, end = nanoset.sample_index[sample + 1]
+    if first == last:
+        parts = [dataset.get(nanoset.document_index[first], int(begin), int(end - begin + extra))]
+    else:
+        parts = []
+        for at in range(first, last + 1):
+            offset = 0 if at > first else int(begin)
+            length = None if at < last else int(end + extra)
+            parts.append(dataset.get(nanoset.document_index[at], offset, length))
+    missing = nanoset.config.sample_tokens - sum(map(len, parts))
+    pad = -1 if nanoset.config.pad_token is None else nanoset.config.pad_token
+    return np.concatenate([np.array(part, np.int64) for part in parts] + [np.full(missing, pad)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.one_of(st.integers(0, 2), st.integers(0, 200)), min_size=1, max_size=20),
+    length=st.integers(1, 40),
+    extra=st.booleans(),
+    partial=st.booleans(),
+    piece=st.sampled_from([0, 48, 1000]),
+    dtype=st.sampled_from(["uint8", "uint16", "int32", "int64"]),
+    seed=st.integers(0, 5),
+)
+def test_tokens_and_batches_are_the_slow_ones(tmp_path_factory, lengths, length, extra, partial, piece, dtype, seed):
+    prefix = tmp_path_factory.mktemp("read") / "d"
+    with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
+        builder.add_documents(np.arange(sum(lengths)) % 250, lengths, [1] * len(lengths))
+    config = NanosetConfig(
+        str(prefix),
+        sequence_length=length,
+        split="0,1,0",
+        random_seed=seed,
+        add_extra_token=extra,
+        drop_last_partial_validation_sequence=not partial,
+        pad_token=251,
+        path_to_cache=str(prefix.with_name("cache")),
+    )
+    try:
+        _, valid, _ = NanosetBuilder(config).build()
+    except ConfigError as refusal:
+        if not (partial and extra and 0 in lengths and "empty sequence" in refusal.what):
+            raise
+        return
+    expected = np.array([slow_tokens(valid, index) for index in range(len(valid))], np.int64)
+    expected = expected.reshape(len(valid), config.sample_tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_PIECE_TOKENS", piece)
+        np.testing.assert_array_equal(valid.batch(np.arange(len(valid))), expected)
+        order = np.random.RandomState(seed).randint(0, max(len(valid), 1), 7 * bool(len(valid)))
+        np.testing.assert_array_equal(valid.batch(order), expected[order])
+    for index in range(len(valid)):
+        np.testing.assert_array_equal(valid.tokens(index), expected[index])
+        assert valid.tokens(index).dtype == np.int64
+
+
+def test_every_token_is_read_once_an_epoch(tmp_path):
+    prefix = write(tmp_path / "d", [13, 5, 0, 40, 2] * 30)
+    train, _, _ = NanosetBuilder(NanosetConfig(prefix, sequence_length=7, split="1")).build()
+    tokens = np.sort(train.batch(np.arange(len(train)))[:, :-1].reshape(-1))
+    assert len(np.unique(tokens)) == len(tokens) == len(train) * 7
+
+
+def test_blend_reads_its_datasets(splits):
+    for split in splits:
+        assert isinstance(split, BlendedNanoset)
+        assert len(split) == 41  # 27 + 14
+        batch = split.batch(range(len(split)))
+        for index in range(len(split)):
+            number, sample = split.dataset_index[index], split.dataset_sample_index[index]
+            expected = slow_tokens(split.datasets[number], sample)
+            np.testing.assert_array_equal(split.tokens(index), expected)
+            np.testing.assert_array_equal(batch[index], expected)
+            item = split[index]
+            assert item["dataset_id"] == number
+            np.testing.assert_array_equal(item["tokens"], expected[:-1])
+
+
+def test_negative_indices_count_from_the_end(splits):
+    for split in (splits[0], splits[0].datasets[0]):
+        np.testing.assert_array_equal(split.tokens(-1), split.tokens(len(split) - 1))
+        np.testing.assert_array_equal(split.batch([-1, 0, -len(split)]), split.batch([len(split) - 1, 0, 0]))
+        np.testing.assert_array_equal(split[-2]["labels"], split[len(split) - 2]["labels"])
+
+
+@pytest.mark.parametrize("beyond", [0, 10**12])
+def test_indices_outside(splits, beyond):
+    for split in (splits[0], splits[0].datasets[0]):
+        for index in (len(split) + beyond, -len(split) - 1 - beyond):
+            for read in (split.tokens, split.__getitem__, lambda k, split=split: split.batch([0, k])):
+                with pytest.raises(SampleIndexError, match="train"):
+                    read(index)
+
+
+@pytest.mark.parametrize("indices", [[0.5], [[0, 1]], ["a"], 3])
+def test_indices_that_are_not_a_list_of_integers(splits, indices):
+    for split in (splits[0], splits[0].datasets[0]):
+        with pytest.raises(SampleIndexError, match="flat list"):
+            split.batch(indices)
+
+
+def test_no_indices_are_no_samples(splits):
+    for split in (splits[0], splits[0].datasets[0]):
+        assert split.batch([]).shape == (0, 10)
+
+
+def test_reads_as_a_sequence(splits):
+    assert sum(1 for _ in splits[1]) == len(splits[1])
+
+
+def test_pickles(splits):
+    for split in (splits[0], splits[0].datasets[0]):
+        data = pickle.dumps(split)
+        again = pickle.loads(data)
+        assert type(again) is type(split)
+        np.testing.assert_array_equal(again.batch(range(len(split))), split.batch(range(len(split))))
+        assert again.unique_description_hash == split.unique_description_hash
+        if split.cache_dir is not None:
+            assert len(data) < 12_000  # paths and plans, no arrays
+
+
+def test_empty_split(tmp_path):
+    prefix = write(tmp_path / "d", [30] * 5)
+    _, valid, test = NanosetBuilder(NanosetConfig(prefix, sequence_length=7, split="98,1,1")).build()
+    for split in (valid, test):
+        assert len(split) == 0
+        assert split.batch([]).shape == (0, 8)
+        with pytest.raises(SampleIndexError, match="empty"):
+            split[0]
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_reads(tmp_path, preset):
+    blend = {write(tmp_path / "a", [20] * 30): 3.0, write(tmp_path / "b", [20] * 8, first=5000): 1.0}
+    config = NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=100, preset=preset)
+    train, valid, _ = NanosetBuilder(config).build()
+    assert valid is None
+    key = {"nanotron": "input_ids", "nanotron-000": "text"}.get(preset, "tokens")
+    assert train[3][key].dtype == np.int64
+    assert ("dataset_id" in train[3]) == preset.startswith("megatron")
+    np.testing.assert_array_equal(train.batch([3])[0], train.tokens(3))
+
+
+def test_nemo_starts_a_short_dataset_again(tmp_path):
+    blend = {write(tmp_path / "a", [20] * 30): 1.0, write(tmp_path / "b", [20] * 30, first=5000): 1.0}
+    config = NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=60, preset="nemo")
+    train, _, _ = NanosetBuilder(config).build()
+    short = train.datasets[1]
+    short.shuffle_index = short.shuffle_index[:5]
+    at = int(np.flatnonzero((train.dataset_index == 1) & (train.dataset_sample_index == 7))[0])
+    np.testing.assert_array_equal(train.tokens(at), short.tokens(2))
+    np.testing.assert_array_equal(train.batch([at])[0], short.tokens(2))
+
+
+def test_loads_with_numpy_alone():
+    heavy = ("torch", "pyarrow", "yaml", "dagster", "tokenizers", "orjson", "fsspec", "rich", "click")
+    code = f"import sys, nanoset_core.loading; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_is_a_dataset_for_torch(splits):
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    train = splits[0]
+    for workers in (0, 2):
+        loader = data.DataLoader(train, batch_size=8, num_workers=workers, multiprocessing_context=None)
+        tokens = np.concatenate([batch["tokens"].numpy() for batch in loader])
+        np.testing.assert_array_equal(tokens, train.batch(range(len(train)))[:, :-1])

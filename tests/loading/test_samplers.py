@@ -1,0 +1,140 @@
+"""Samplers against the trainers' own."""
+
+import itertools
+
+import numpy as np
+import pytest
+from golden.megatron.cases import rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.loading import samplers
+from nanoset_core.loading.samplers import CyclicSampler, InterleavedSampler, PretrainingSampler, randperm
+
+ROWS = rows("samplers")
+KEYS = ("total", "consumed", "micro_batch", "dp_rank", "dp_size")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(str(row[key]) for key in KEYS))
+def test_golden(row):
+    place = [row[key] for key in KEYS]
+    batch = 2 * row["micro_batch"] * row["dp_size"]
+    expected = {
+        "mcore_sequential_drop": PretrainingSampler(*place),
+        "mcore_sequential_keep": PretrainingSampler(*place, drop_last=False),
+        "nemo_sequential_drop": PretrainingSampler(*place, pad_to_global_batch=batch),
+        "nemo_sequential_keep": PretrainingSampler(*place, drop_last=False),
+        "nemo_sequential_pad": PretrainingSampler(*place, drop_last=False, pad_to_global_batch=batch),
+        "mcore_random_sharded": CyclicSampler(*place),
+        "mcore_random_unsharded": CyclicSampler(*place, data_sharding=False),
+        "nemo_random": CyclicSampler(*place),
+    }
+    for key, sampler in expected.items():
+        assert list(sampler) == row[key]
+        assert len(sampler) == len(row[key])
+
+
+def slow_sequential(total, consumed, micro_batch, rank, size, drop_last):
+    """Megatron-LM's `MegatronPretrainingSampler.__iter__`."""
+    batch = []
+    for index in range(consumed, total):
+        batch.append(index)
+        if len(batch) == micro_batch * size:
+            yield batch[rank * micro_batch : (rank + 1) * micro_batch]
+            batch = []
+    if batch and not drop_last:
+        yield batch[rank * micro_batch : (rank + 1) * micro_batch]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 59), st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_sequential(total, consumed, micro_batch, size, drop_last):
+    consumed = min(consumed, total - 1)
+    for rank in range(size):
+        sampler = PretrainingSampler(total, consumed, micro_batch, rank, size, drop_last)
+        assert list(sampler) == list(slow_sequential(total, consumed, micro_batch, rank, size, drop_last))
+        assert len(sampler) == len(list(sampler))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 5)), min_size=1, max_size=5))
+def test_resumes_under_other_sizes_without_loss_or_repetition(phases):
+    total, consumed, seen = 400, 0, []
+    for size, steps in phases:
+        ranks = [PretrainingSampler(total, consumed, 3, rank, size) for rank in range(size)]
+        for batches in itertools.islice(zip(*ranks, strict=True), steps):
+            seen += [index for batch in batches for index in batch]
+            consumed += 3 * size
+    assert seen == list(range(consumed))
+
+
+def test_padding_fills_the_global_batch():
+    ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, pad_to_global_batch=6)) for rank in range(2)]
+    assert ranks == [[[0], [2], [4], [6], [-2], [-4]], [[1], [3], [5], [-1], [-3], [-5]]]
+
+
+def test_cyclic_goes_through_every_sample_once_an_epoch():
+    for sharding in (True, False):
+        ranks = [CyclicSampler(40, 40, 2, rank, 4, sharding) for rank in range(4)]
+        seen = [index for rank in ranks for batch in rank for index in batch]
+        assert sorted(seen) == list(range(40))
+        assert list(ranks[0]) != list(CyclicSampler(40, 0, 2, 0, 4, sharding))  # another epoch, another order
+
+
+def test_randperm_is_torchs():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for count, seed in itertools.product([0, 1, 2, 17, 5000], [0, 1, 42, 2**31, 2**32 - 1]):
+        expected = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+        np.testing.assert_array_equal(randperm(count, seed), expected)
+        np.testing.assert_array_equal(samplers._randperm_of_numpy(count, seed), expected)
+
+
+def test_randperm_without_torch():
+    (row,) = [row for row in ROWS if row["total"] == 7]
+    order = samplers._randperm_of_numpy(6, 0)
+    assert order.reshape(2, 3).tolist() == row["mcore_random_sharded"]
+    with pytest.raises(ConfigError, match="without torch"):
+        samplers._randperm_of_numpy(2**28, 0)
+
+
+def test_interleaved_is_torchs_distributed_sampler():
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    for total, drop_last, shuffle in itertools.product([1, 7, 40, 41, 43], [True, False], [True, False]):
+        for ranks, rank in [(1, 0), (2, 0), (2, 1), (5, 0), (5, 3), (5, 4)]:
+            theirs = list(data.DistributedSampler(range(total), ranks, rank, shuffle, 42, drop_last))
+            for consumed in (0, ranks, 3 * ranks + 1):
+                ours = InterleavedSampler(total, consumed, rank, ranks, shuffle=shuffle, drop_last=drop_last)
+                assert list(ours) == theirs[consumed // ranks :]
+                assert len(ours) == len(list(ours))
+
+
+def test_interleaved_deals_in_turn():
+    ranks = [list(InterleavedSampler(7, 2, rank, 2, shuffle=False, drop_last=False)) for rank in range(2)]
+    assert ranks == [[2, 4, 6], [3, 5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "where"),
+    [
+        (PretrainingSampler, (0, 0, 1, 0, 1), "total_samples"),
+        (PretrainingSampler, (5, 5, 1, 0, 1), "consumed_samples"),
+        (PretrainingSampler, (5, -1, 1, 0, 1), "consumed_samples"),
+        (PretrainingSampler, (5, 0, 0, 0, 1), "micro_batch_size"),
+        (PretrainingSampler, (5, 0, 1, 0, 0), "data_parallel_size"),
+        (PretrainingSampler, (5, 0, 1, 2, 2), "data_parallel_rank"),
+        (CyclicSampler, (5, 0, 3, 0, 2), "total_samples"),
+        (CyclicSampler, (50, 3, 2, 0, 2), "consumed_samples"),
+        (InterleavedSampler, (5, -1, 0, 1), "consumed_samples"),
+        (InterleavedSampler, (5, 0, -1, 1), "data_parallel_rank"),
+    ],
+)
+def test_arguments_that_cannot_be(kind, arguments, where):
+    with pytest.raises(ConfigError) as caught:
+        kind(*arguments)
+    assert caught.value.where == where
+
+
+def test_global_batch_of_broken_micro_batches():
+    with pytest.raises(ConfigError, match="multiple of 4"):
+        PretrainingSampler(50, 0, 2, 0, 2, False, pad_to_global_batch=6)

@@ -1,0 +1,264 @@
+"""Plans: what they promise is what is built, and what cannot be is refused before anything is built."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.loading import NanosetConfig
+from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
+from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.presets import PRESETS
+
+
+def write(prefix, lengths):
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        builder.add_documents(np.arange(sum(lengths)) % 1000, lengths, [1] * len(lengths))
+    return str(prefix)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Prefixes of three datasets, of 200, 90 and 45 tokens."""
+    sizes = {"a": [20] * 10, "b": [9] * 10, "c": [5] * 9}
+    return [write(tmp_path / name, lengths) for name, lengths in sizes.items()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=3, max_size=25),
+    asked=st.one_of(st.none(), st.integers(0, 60)),
+    length=st.integers(1, 12),
+    preset=st.sampled_from(sorted(PRESETS)),
+    extra=st.booleans(),
+    partial=st.booleans(),
+)
+def test_what_is_planned_is_what_is_built(tmp_path_factory, lengths, asked, length, preset, extra, partial):
+    prefix = write(tmp_path_factory.mktemp("plan") / "d", lengths)
+    for split, share in (("train", "1,0,0"), ("valid", "0,1,0")):
+        if preset == "nanotron" and split == "valid" and asked is not None:
+            continue
+        config = NanosetConfig(
+            prefix,
+            sequence_length=length,
+            preset=preset,
+            split=share,
+            add_extra_token=extra or preset.startswith("nanotron"),
+            drop_last_partial_validation_sequence=not partial,
+            **{f"{split}_split_samples": asked},
+        )
+        try:
+            member = plan_split(config, split).members[0]
+        except ConfigError:
+            too_few = sum(lengths) < length + int(config.add_extra_token)
+            assert sum(lengths) == 0 or (preset == "nanotron" and too_few)
+            continue
+        try:
+            built = build_member_indices(member, config, np.array(lengths, dtype=np.int32))
+        except ConfigError as refusal:
+            if not (partial and extra and 0 in lengths and "empty sequence" in refusal.what):
+                raise
+            continue
+        assert len(built.document_index) == member.epochs * len(lengths)
+        assert len(built.sample_index) == member.samples_built + 1
+        assert len(built.shuffle_index) == member.samples_given
+        if asked is not None:
+            assert member.samples_given >= asked
+            fewer = (member.epochs - 1) * sum(lengths) - int(config.add_extra_token)
+            assert member.epochs == 1 or fewer // length < asked
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_plan_survives_json(data, preset):
+    config = NanosetConfig(
+        dict(zip(data, (5, 3, 2), strict=True)), sequence_length=4, preset=preset, train_split_samples=30, split="8,1,1"
+    )
+    plan = plan_split(config, "train")
+    again = SplitPlan.from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    assert again.samples == plan.samples == len(build_blend_indices(again).dataset_index)
+    assert NanosetConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_plan_of_a_blend(data):
+    config = NanosetConfig(
+        dict(zip(data, (5, 3, 2), strict=True)), sequence_length=4, train_split_samples=100, split="1,0,0"
+    )
+    plan = plan_split(config, "train")
+    assert [member.weight for member in plan.members] == [0.5, 0.3, 0.2]
+    assert [member.samples_target for member in plan.members] == [50, 30, 20]
+    assert [member.samples_requested for member in plan.members] == [51, 31, 21]
+    assert [member.epochs for member in plan.members] == [2, 2, 2]
+    assert [member.tokens for member in plan.members] == [200, 90, 45]
+    assert plan.samples == 100
+    assert not plan.blend.exhaustive
+    assert plan_split(config, "valid") is None
+
+
+def test_trainer_paths_are_what_is_described(data):
+    config = NanosetConfig(data[0], sequence_length=4, trainer_paths={data[0]: "/lustre/a"})
+    member = plan_split(config, "train").members[0]
+    assert json.loads(member.description)["dataset_path"] == "/lustre/a"
+    assert member.prefix == data[0]
+    assert member.hash != plan_split(NanosetConfig(data[0], sequence_length=4), "train").members[0].hash
+
+
+def test_splits_with_data_of_their_own(data):
+    config = NanosetConfig(blend_per_split=[{data[0]: 2.0}, data[1:], None], sequence_length=4, train_split_samples=60)
+    train, valid, test = (plan_split(config, split) for split in ("train", "valid", "test"))
+    assert train.blend is None
+    assert train.members[0].samples_requested == 60
+    assert train.members[0].rows == (0, 10)
+    assert valid.blend.exhaustive
+    assert valid.blend.weights == (22, 11)
+    assert test is None
+    assert json.loads(train.members[0].description)["split"] is None
+
+
+def test_blend_without_weights_is_capped(data):
+    config = NanosetConfig(data, sequence_length=4, train_split_samples=1000, split="1")
+    plan = plan_split(config, "train")
+    assert plan.samples == 49 + 22 + 11
+    assert not plan.blend.exhaustive
+    assert sum(plan.blend.weights) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron"])
+@pytest.mark.parametrize("shares", [(1, 1, 1), (7, 2, 1), (0.98, 0.01, 0.01)])
+def test_largest_epoch_size(data, preset, shares):
+    weights = dict(zip(data, shares, strict=True))
+    config = NanosetConfig(weights, sequence_length=4, preset=preset, split="1,0,0")
+
+    def one_epoch(size):
+        sizes = [config.rules.member_sizes(size, share, 0.005)[1] for share in config.rules.normalized(shares)]
+        return all(size <= limit for size, limit in zip(sizes, (49, 22, 11), strict=True))
+
+    size = largest_epoch_size(config)
+    assert one_epoch(size)
+    assert not one_epoch(size + 1)
+    assert largest_epoch_size(NanosetConfig(data[0], sequence_length=4, preset=preset, split="1,0,0"), weights) == size
+
+
+def test_largest_epoch_size_of_too_little_data(data):
+    config = NanosetConfig(dict.fromkeys(data, 1.0), sequence_length=100, split="1,0,0")
+    assert largest_epoch_size(config) == 0
+    with pytest.raises(ConfigError, match="weights is needed"):
+        largest_epoch_size(NanosetConfig(data, sequence_length=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data_path": 1, "sequence_length": 4}, "needs a number of samples"),
+        ({"data_path": 1, "preset": "nanotron-000"}, "needs a number of samples"),
+        ({"data_path": 2, "preset": "nemo"}, "needs weights"),
+        ({"data_path": 2, "preset": "nanotron"}, "needs weights"),
+        ({"data_path": 2, "sequence_length": 60}, "no samples in the split"),
+        ({"data_path": 0, "split": "98,1,1", "test_split_samples": 1}, "never return"),
+        ({"data_path": 1, "split": "0,99,1", "valid_split_samples": 9, "test_split_samples": 1}, "never return"),
+        ({"data_path": 0, "split": "98,1,1", "preset": "nanotron"}, "no sequences"),
+        ({"data_path": 0, "split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"}, "always one epoch"),
+        ({"data_path": 0, "sequence_length": 2000, "preset": "nanotron", "train_split_samples": 1}, "too few tokens"),
+    ],
+)
+def test_refusals(data, options, message):
+    paths = [data[0], dict.fromkeys(data, 1.0), data]
+    config = NanosetConfig(**({"sequence_length": 4} | options | {"data_path": paths[options["data_path"]]}))
+    with pytest.raises(ConfigError, match=message) as caught:
+        for split in ("train", "valid", "test"):
+            plan_split(config, split)
+    assert caught.value.where.startswith("split ")
+
+
+def test_presets_without_blends_per_split(data):
+    config = NanosetConfig(blend_per_split=[data[0], None, None], sequence_length=4, preset="nanotron")
+    with pytest.raises(ConfigError, match="blends of their own"):
+        plan_split(config, "train")
+
+
+def test_too_many_datasets(data):
+    config = NanosetConfig({f"{n}": 1.0 for n in range(255)}, sequence_length=4, preset="nemo", train_split_samples=9)
+    with pytest.raises(ConfigError, match="too many"):
+        plan_split(config, "train")
+
+
+def test_nemo_skips_splits_without_sequences_and_refuses_half_of_a_blend(tmp_path):
+    few, many = write(tmp_path / "few", [30] * 4), write(tmp_path / "many", [30] * 400)
+    options = {"sequence_length": 4, "preset": "nemo", "split": "98,1,1"}
+    samples = {f"{split}_split_samples": 5 for split in ("train", "valid", "test")}
+    assert plan_split(NanosetConfig(few, **options), "test") is None
+    assert plan_split(NanosetConfig({few: 1.0}, **options, **samples), "test") is None
+    with pytest.raises(ConfigError, match="no sequences in the split"):
+        plan_split(NanosetConfig({few: 1.0, many: 1.0}, **options, **samples), "test")
+
+
+def test_nemo_datasets_of_one_name_cannot_share_a_cache_folder(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "y").mkdir()
+    blend = {write(tmp_path / "x" / "d", [30] * 4): 1.0, write(tmp_path / "y" / "d", [30] * 4): 1.0}
+    options = {"sequence_length": 4, "preset": "nemo", "split": "1,0,0", "train_split_samples": 5}
+    assert plan_split(NanosetConfig(blend, **options), "train") is not None
+    with pytest.raises(ConfigError, match="share index files"):
+        plan_split(NanosetConfig(blend, **options, path_to_cache=str(tmp_path)), "train")
+
+
+def test_a_cut_in_front_of_the_first_sequence(tmp_path):
+    prefix = write(tmp_path / "d", [30] * 3)
+    config = NanosetConfig(prefix, sequence_length=4, preset="nemo", split="0,1,1", valid_split_samples=1)
+    with pytest.raises(ConfigError, match="outside of the dataset"):
+        plan_split(config, "valid")
+
+
+def test_datasets_that_are_not_there_or_damaged(tmp_path, data):
+    with pytest.raises(MissingError, match=r"none\.idx"):
+        plan_split(NanosetConfig(str(tmp_path / "none"), sequence_length=4), "train")
+    (tmp_path / "a.idx").write_bytes(b"{}")
+    with pytest.raises(FormatError, match=r"a\.idx"):
+        plan_split(NanosetConfig(data[0], sequence_length=4), "train")
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"sequence_length": 2.0}, "sequence_length"),
+        ({"sequence_length": True}, "sequence_length"),
+        ({"random_seed": -1}, "random_seed"),
+        ({"random_seed": 2**32}, "random_seed"),
+        ({"train_split_samples": -1}, "train_split_samples"),
+        ({"surplus": -0.1}, "surplus"),
+        ({"surplus": float("nan")}, "surplus"),
+        ({"split": "0,0,0"}, "split"),
+        ({"split": "1,1", "preset": "nemo"}, "split"),
+        ({"data_path": None}, "data_path"),
+        ({"blend_per_split": ["d", None, None]}, "data_path"),
+        ({"data_path": None, "blend_per_split": ["d"]}, "blend_per_split"),
+        ({"data_path": None, "blend_per_split": [None] * 3}, "blend_per_split"),
+        ({"data_path": None, "blend_per_split": [[], None, "d"]}, "blend_per_split, train"),
+        ({"data_path": ""}, "data_path"),
+        ({"data_path": {}}, "data_path"),
+        ({"data_path": [1]}, "data_path"),
+        ({"data_path": 3}, "data_path"),
+        ({"data_path": {"a": 1.0, "b": 0}}, "data_path, b"),
+        ({"data_path": {"a": -1.0}}, "data_path, a"),
+        ({"data_path": {"a": float("inf")}}, "data_path, a"),
+        ({"data_path": {"a": "1"}}, "data_path, a"),
+        ({"eod_mask_loss": True}, "eod_token"),
+    ],
+)
+def test_configurations_that_cannot_be(options, where):
+    with pytest.raises(ConfigError) as caught:
+        NanosetConfig(**({"data_path": "d", "sequence_length": 8} | options))
+    assert caught.value.where == where
+
+
+def test_numbers_of_numpy_are_plain_ones():
+    config = NanosetConfig("d", sequence_length=np.int64(8), train_split_samples=np.uint32(5))
+    assert type(config.sequence_length) is int
+    assert type(config.train_split_samples) is int
+    weighted = NanosetConfig({"d": np.float32(0.5)}, sequence_length=8)
+    assert weighted.blend("train") == (["d"], [0.5])

@@ -1,0 +1,123 @@
+"""The table of differences between trainers."""
+
+import numpy as np
+import pytest
+from golden.megatron.cases import FOLDER, arrays, cases, name_of, rows
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.indexed import MMapIndexedDataset
+from nanoset_core.loading import NanosetConfig
+from nanoset_core.mapping.indices import build_member_indices
+from nanoset_core.mapping.plan import plan_split
+from nanoset_core.mapping.presets import PRESETS, get_preset
+
+ROWS = rows("size_buffers")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['weights']} {row['surplus']}")
+def test_megatron_sizes(row):
+    preset = get_preset("megatron")
+    shares = preset.normalized(row["weights"])
+    assert shares == row["mcore"]["normalized"]
+    sizes = [[preset.member_sizes(size, share, row["surplus"]) for size in row["sizes"]] for share in shares]
+    assert [[target for target, _ in each] for each in sizes] == row["mcore"]["target"]
+    assert [[buffer for _, buffer in each] for each in sizes] == row["mcore"]["buffer"]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "nemo" in row], ids=lambda row: f"{row['weights']}")
+@pytest.mark.parametrize("name", ["nemo", "megatron-0.10", "nanotron-000"])
+def test_sizes_with_a_fixed_margin(row, name):
+    preset = get_preset(name)
+    shares = preset.normalized(row["weights"])
+    assert shares == row["nemo"][0]
+    assert [[preset.member_sizes(size, share, 0.005)[1] for size in row["sizes"]] for share in shares] == row["nemo"][1]
+
+
+@pytest.mark.parametrize("case", cases("nemo"), ids=name_of)
+def test_nemo_arrays_and_names(case, monkeypatch):
+    monkeypatch.chdir(FOLDER)
+    params, golden = case["params"], arrays(case)
+    begin, end = params["documents"]
+    dataset = MMapIndexedDataset(params["prefix"])
+    tokens = int(dataset.sequence_lengths[begin:end].sum())
+    config = NanosetConfig(
+        params["prefix"],
+        sequence_length=params["seq_len"],
+        random_seed=params["seed"],
+        preset="nemo",
+        split="1,0,0",
+        train_split_samples=params["num_samples"],
+        add_extra_token=bool(params["add_extra_token"]),
+        shuffle_documents=params["shuffle_documents"],
+    )
+    whole = plan_split(config, "train").members[0]
+    stem = params["cache_name"].replace("<prefix>", params["prefix"].split("/")[-1]).replace("<split>", "train")
+    expected = [stem.replace("(doc|sample|shuffle)", part) for part in ("doc", "sample", "shuffle")]
+    assert list(whole.cache_files) == expected
+    # The golden arrays leave out the first sequence, which no split string does.
+    values = whole.to_json() | {"rows": [begin, end], "tokens": tokens, "epochs": params["epochs"]}
+    values |= {"separate_last_epoch": params["separate_last_epoch"]}
+    member = type(whole).from_json(values)
+    built = build_member_indices(member, config, dataset.sequence_lengths)
+    for ours, theirs in (
+        ("document_index", "doc_idx"),
+        ("sample_index", "sample_idx"),
+        ("shuffle_index", "shuffle_idx"),
+    ):
+        np.testing.assert_array_equal(getattr(built, ours), golden[theirs])
+        assert getattr(built, ours).dtype == golden[theirs].dtype
+
+
+def test_weights_are_normalised_in_the_last_bit_as_each_peer_does():
+    weights = [0.1, 0.7, 0.15, 0.3, 0.22]
+    twice, once = get_preset("megatron"), get_preset("nanotron")
+    array = np.array(weights)
+    first = array / array.sum()
+    assert once.blend_weights(once.normalized(weights)) == first.tolist()
+    assert twice.blend_weights(twice.normalized(weights)) == (first / first.sum()).tolist()
+    total = 0.0
+    for weight in weights:
+        total += weight
+    assert get_preset("nemo").normalized(weights) == [weight / total for weight in weights]
+
+
+def test_blend_sizes():
+    sizes = {
+        (name, per_split): PRESETS[name].weighted_size(100, [70, 31], [71, 32], per_split=per_split)
+        for name in PRESETS
+        for per_split in (False, True)
+    }
+    assert sizes == {
+        ("megatron", False): 101,
+        ("megatron", True): 101,
+        ("megatron-0.10", False): 103,
+        ("megatron-0.10", True): 103,
+        ("nemo", False): 103,
+        ("nemo", True): 100,
+        ("nanotron", False): 100,
+        ("nanotron", True): 100,
+        ("nanotron-000", False): 103,
+        ("nanotron-000", True): 103,
+    }
+
+
+def test_nanotron_repeats_one_more_time_than_it_has_to():
+    preset = get_preset("nanotron")
+    assert [preset.repeats(asked, 10) for asked in (None, 0, 9, 10, 11, 20)] == [1, 1, 1, 2, 2, 3]
+    assert get_preset("megatron").repeats(100, 10) == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        ("nanotron", {"add_extra_token": False}, "add_extra_token"),
+        ("nanotron-000", {"add_extra_token": False}, "add_extra_token"),
+        ("megatron", {"shuffle_documents": False}, "shuffle_documents"),
+        ("nemo", {"surplus": 0.02}, "surplus"),
+        ("megatron-0.10", {"surplus": 0.02}, "surplus"),
+        ("llama", {}, "unknown preset"),
+    ],
+)
+def test_options_that_a_trainer_does_not_have(preset, options, message):
+    with pytest.raises(ConfigError, match=message):
+        NanosetConfig({"d": 1.0}, sequence_length=8, preset=preset, **options)

@@ -1,0 +1,151 @@
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, FormatError, SampleIndexError
+from nanoset_core.packed import PackedDataset, write_packed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+SAMPLES = json.loads((GOLDEN / "samples.json").read_bytes())
+CONTINUOUS = [(name, case) for name, facts in SAMPLES.items() for case in facts["continuous"]]
+
+
+def digest(samples):
+    return hashlib.sha256(np.concatenate([np.asarray(sample, "<i8") for sample in samples]).tobytes()).hexdigest()
+
+
+def again(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_documents_are_those_of_modalities(name):
+    dataset, expected = PackedDataset(GOLDEN / name), SAMPLES[name]["documents"]
+    assert len(dataset) == expected["samples"]
+    assert digest(dataset) == expected["sha256_of_int64_le"]
+    assert {document.dtype.name for document in dataset} == {expected["dtype"]} == {dataset.dtype.name}
+
+
+@pytest.mark.parametrize(("name", "case"), CONTINUOUS)
+def test_continuous_samples_are_those_of_modalities(name, case):
+    dataset = PackedDataset(GOLDEN / name)
+    arguments = case["block_size"], case["reuse_last_target"]
+    if "raised" in case:
+        with pytest.raises(ValueError, match="no sample of this size"):
+            dataset.continuous(*arguments)
+        return
+    samples = dataset.continuous(*arguments)
+    assert len(samples) == case["samples"]
+    whole = samples.batch(np.arange(len(samples)))
+    assert whole.shape == (case["samples"], case["block_size"])
+    assert whole.dtype == case["dtype"] == samples.dtype
+    assert digest(whole) == case["sha256_of_int64_le"]
+    for i in {0, len(samples) // 2, len(samples) - 1}:
+        assert (samples[i] == whole[i]).all()
+        assert samples[i].dtype == whole.dtype
+
+
+@settings(deadline=None, max_examples=80)
+@given(count=st.integers(2, 60), block_size=st.integers(2, 60), reuse=st.booleans(), size=st.sampled_from([1, 2, 4]))
+def test_continuous_samples_are_those_of_the_slow_twin(tmp_path_factory, count, block_size, reuse, size):
+    path = tmp_path_factory.mktemp("x") / "x.pbin"
+    tokens = list(range(count))
+    write_packed(path, [tokens], token_bytes=size)
+    dataset = PackedDataset(path)
+    if block_size > count:
+        with pytest.raises(ConfigError, match=f"2 to {count}"):
+            dataset.continuous(block_size, reuse)
+        return
+    step = block_size - 1 if reuse else block_size
+    expected = [tokens[i : i + block_size] for i in range(0, count - block_size + 1, step)]
+    samples = dataset.continuous(block_size, reuse_last_target=reuse)
+    assert [sample.tolist() for sample in samples] == expected
+    assert len(expected) == ((count - block_size) // (block_size - 1) + 1 if reuse else count // block_size)
+    assert samples[-1].tolist() == expected[-1]
+    assert again(samples).batch([len(expected) - 1, 0]).tolist() == [expected[-1], expected[0]]
+
+
+@pytest.mark.parametrize("block_size", [-5, 0, 1])
+@pytest.mark.parametrize("reuse", [True, False])
+def test_blocks_below_two_tokens(block_size, reuse):
+    with pytest.raises(ValueError, match="no sample of this size"):
+        PackedDataset(GOLDEN / "docs.pbin").continuous(block_size, reuse)
+
+
+def test_documents_like_a_list():
+    dataset = PackedDataset(GOLDEN / "u4.pbin")
+    expected = json.loads((GOLDEN / "tokens-u4.json").read_bytes())
+    assert [document.tolist() for document in dataset] == expected
+    for part in (slice(None), slice(3, 9), slice(-4, None), slice(9, 3), slice(30, 99), slice(None, None, -7)):
+        assert [document.tolist() for document in dataset[part]] == expected[part]
+    assert dataset[-1].tolist() == expected[-1]
+    assert dataset[np.int64(3)].tolist() == expected[3]
+    assert dataset.document_lengths.tolist() == [len(document) for document in expected]
+    assert dataset.tokens.tolist() == [token for document in expected for token in document]
+    assert not dataset.tokens.flags.writeable
+    assert dataset.index_facts.is_contiguous
+    for index in (40, -41, 2**40):
+        with pytest.raises(SampleIndexError, match="no such document"):
+            dataset[index]
+    with pytest.raises(TypeError):
+        dataset[1.0]
+
+
+def test_samples_outside():
+    samples = PackedDataset(GOLDEN / "docs.pbin").continuous(129)
+    for index in (709, -710):
+        with pytest.raises(SampleIndexError, match="no such sample"):
+            samples[index]
+    for indices in ([0, 709], [-1]):
+        with pytest.raises(SampleIndexError, match="no such sample"):
+            samples.batch(indices)
+    assert samples.batch([]).shape == (0, 129)
+
+
+def test_pickling_carries_no_tokens():
+    dataset = PackedDataset(GOLDEN / "docs.pbin")
+    assert len(pickle.dumps(dataset)) < 500
+    assert digest(again(dataset)) == digest(dataset)
+    samples = dataset.continuous(129, reuse_last_target=False)
+    assert len(pickle.dumps(samples)) < 500
+    assert (again(samples)[5] == samples[5]).all()
+    assert again(samples).reuse_last_target is False
+    assert "60" not in repr(samples)
+    assert "704 samples of 129 tokens" in repr(samples)
+    assert "layout D, 90854 tokens" in repr(dataset)
+
+
+def test_continuous_samples_need_no_index(tmp_path):
+    data = bytearray((GOLDEN / "docs.pbin").read_bytes())
+    data[-3] = 0xFF
+    (tmp_path / "x.pbin").write_bytes(data)
+    dataset = PackedDataset(tmp_path / "x.pbin")
+    assert digest(dataset.continuous(129)) == digest(PackedDataset(GOLDEN / "docs.pbin").continuous(129))
+    with pytest.raises(FormatError, match="not an index"):
+        len(dataset)
+
+
+def test_merge_fault_is_reported():
+    dataset = PackedDataset(GOLDEN / "merge-buggy-index.pbin")
+    assert dataset.index_facts.merge_faults == 1
+    parts = [PackedDataset(GOLDEN / name) for name in ("docs.pbin", "edge.pbin")]
+    assert digest(dataset) == digest([*parts[0], *parts[1]])
+    assert [len(document) for document in dataset] == [len(document) for part in parts for document in part]
+
+
+def test_reading_imports_numpy_alone():
+    code = (
+        "import sys, nanoset_core.packed.datasets as d\n"
+        f"d.PackedDataset({str(GOLDEN / 'docs.pbin')!r}).continuous(129)[3]\n"
+        "heavy = {'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, packing, write_packed, writing
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+
+
+def joined(sequences):
+    return [token for sequence in sequences for token in sequence]
+
+
+def indexed(prefix, documents, dtype=np.uint16):
+    """documents: lists of sequences, each a list of tokens."""
+    with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
+        for sequences in documents:
+            builder.add_document(joined(sequences), [len(sequence) for sequence in sequences])
+    return prefix
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
+@pytest.mark.parametrize("name", ["docs", "edge", "u2"])
+def test_the_bytes_are_those_of_modalities(tmp_path, name, dtype):
+    documents = [document.tolist() for document in PackedDataset(GOLDEN / f"{name}.pbin")]
+    prefix = indexed(tmp_path / "x", [[document] for document in documents], dtype)
+    facts = pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
+    assert facts == PackedFacts(len(documents), sum(map(len, documents)), 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64])
+@pytest.mark.parametrize("vocab_size", [100, 257, 50257, 65536, 65537, 128256])
+def test_every_pair_of_token_types(tmp_path, dtype, vocab_size):
+    documents = [[list(range(100))], [[5, 0], [99]], [[1]]]
+    prefix = indexed(tmp_path / "x", documents, dtype)
+    facts = pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
+    flat = [joined(sequences) for sequences in documents]
+    write_packed(tmp_path / "y.pbin", flat, token_bytes=facts.token_bytes)
+    assert (tmp_path / "x.pbin").read_bytes() == (tmp_path / "y.pbin").read_bytes()
+
+
+DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 65000), max_size=5), max_size=3), min_size=1, max_size=30)
+
+
+@settings(deadline=None, max_examples=60)
+@given(documents=DOCUMENTS, dtype=st.sampled_from([np.uint16, np.int32]), chunk=st.integers(1, 40))
+def test_any_documents(tmp_path_factory, documents, dtype, chunk):
+    documents.append([[7]])
+    folder = tmp_path_factory.mktemp("x")
+    prefix = indexed(folder / "x", documents, dtype)
+    flat = [joined(sequences) for sequences in documents]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_CHUNK_DOCUMENTS", chunk)
+        patch.setattr(writing, "CHUNK_TOKENS", chunk)
+        facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=50257)
+    kept = [document for document in flat if document]
+    assert [document.tolist() for document in PackedDataset(folder / "x.pbin")] == kept
+    assert facts == PackedFacts(len(kept), sum(map(len, kept)), 2, left_out=len(flat) - len(kept))
+    write_packed(folder / "y.pbin", kept, token_bytes=2)
+    assert (folder / "x.pbin").read_bytes() == (folder / "y.pbin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("token", "dtype", "vocab_size"),
+    [
+        (256, np.uint16, 256),
+        (65536, np.int32, 65536),
+        (-1, np.int32, 128256),
+        (-1, np.int32, 50257),
+        (2**32, np.int64, 2**32),
+    ],
+)
+def test_tokens_that_do_not_fit(tmp_path, token, dtype, vocab_size):
+    prefix = indexed(tmp_path / "x", [[[1, 2]], [[3, token]]], dtype)
+    with pytest.raises(ConfigError, match=f"x.bin, token 3: a token does not fit the token size\n  found: {token}\n"):
+        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".bin", ".idx"}
+
+
+@pytest.mark.parametrize("documents", [[], [[]], [[[]], []]])
+def test_no_tokens(tmp_path, documents):
+    prefix = indexed(tmp_path / "x", documents)
+    with pytest.raises(InputError, match="no tokens to write"):
+        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+
+
+@pytest.mark.parametrize("extra", [b"a", b"ab"])
+def test_a_bin_with_other_bytes(tmp_path, extra):
+    prefix = indexed(tmp_path / "x", [[[1, 2]]])
+    with open(f"{prefix}.bin", "ab") as file:
+        file.write(extra)
+    with pytest.raises(FormatError, match=r"x\.bin, byte 4: the \.bin is not just the tokens"):
+        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+
+
+def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
+    with MMapIndexedDatasetBuilder(tmp_path / "f", np.float32) as builder:
+        builder.add_document(np.ones(3, np.float32), [3])
+    with pytest.raises(FormatError, match="float32"):
+        pack_indexed_dataset(tmp_path / "f", tmp_path / "x.pbin", vocab_size=512)
+    prefix = indexed(tmp_path / "x", [[[1, 2]]])
+    Path(f"{prefix}.bin").write_bytes(b"abc")
+    with pytest.raises(FormatError, match=r"x\.bin"):
+        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+    with pytest.raises(MissingError):
+        pack_indexed_dataset(tmp_path / "none", tmp_path / "x.pbin", vocab_size=512)

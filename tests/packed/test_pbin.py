@@ -1,0 +1,179 @@
+import math
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.packed import PackedDataset, token_size_bytes
+from nanoset_core.packed.index import scan_index
+from nanoset_core.packed.pbin import encode_header, open_packed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+LEGACY = [
+    [211, 210, 201, 0],
+    [216, 219, 211, 132, 216, 219, 211, 0],
+    [216, 204, 214, 201, 201, 0],
+    [202, 0],
+]
+
+
+def file_of(path, header, data, entries):
+    path.write_bytes(header + data + (entries if isinstance(entries, bytes) else pickle.dumps(entries, protocol=4)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "token_bytes"),
+    [
+        ("legacy-a-header8-be.pbin", "A", 4),
+        ("legacy-b-header12-be.pbin", "B", 2),
+        ("legacy-c-header12-le-absolute.pbin", "C", 2),
+    ],
+)
+def test_old_layouts(name, layout, token_bytes):
+    dataset = PackedDataset(GOLDEN / name)
+    assert (dataset.layout, dataset.token_bytes) == (layout, token_bytes)
+    assert [document.tolist() for document in dataset] == LEGACY
+    assert dataset.tokens.tolist() == [token for document in LEGACY for token in document]
+    assert dataset.document_starts.tolist() == [0, 4, 12, 18]
+    assert dataset[1].dtype == {2: np.int32, 4: np.int64}[token_bytes]
+
+
+@pytest.mark.parametrize("name", ["docs", "edge", "u1", "u2", "u4", "merge-buggy-index", "chunk-s11-0-of-3"])
+def test_present_layout(name):
+    assert open_packed(GOLDEN / f"{name}.pbin").layout.name == "D"
+
+
+def test_header_bytes():
+    assert encode_header(258, 2) == b"\x02\x01\0\0\0\0\0\0\x02\0\0\0"
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("token_bytes", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 2, 300, 1001])
+def test_layouts_of_the_same_documents(tmp_path, order, token_bytes, count):
+    data = (np.arange(3 * count) % 251).astype(f"{order}u{token_bytes}").tobytes()
+    step = 3 * token_bytes
+    header = struct.pack(f"{order}QI", len(data), token_bytes)
+    absolute = file_of(tmp_path / "1", header, data, [(12 + i * step, step) for i in range(count)])
+    expected = (np.arange(3 * count) % 251).reshape(count, 3).tolist()
+    assert [document.tolist() for document in PackedDataset(absolute)] == expected
+    assert PackedDataset(absolute).layout == {"<": "C", ">": "B"}[order]
+    if order == "<":
+        relative = file_of(tmp_path / "2", header, data, [(i * step, step) for i in range(count)])
+        assert [document.tolist() for document in PackedDataset(relative)] == expected
+        assert PackedDataset(relative).layout == "D"
+    elif token_bytes == 4:
+        first = file_of(tmp_path / "3", header[:8], data, [(8 + i * step, step) for i in range(count)])
+        assert [document.tolist() for document in PackedDataset(first)] == expected
+        assert PackedDataset(first).layout == "A"
+
+
+@pytest.mark.parametrize("first_token", [1, 2, 4])
+def test_a_first_token_that_looks_like_a_token_size(tmp_path, first_token):
+    """Layout A whose first token reads as B's token size, with a byte 0x80 where B's index would begin."""
+    indexes = ([(8 + 4 * i, 4) for i in range(count)] for count in range(4500, 6000, 30))
+    entries = next(index for index in indexes if pickle.dumps(index, protocol=4)[4] == 0x80)
+    tokens = np.full(len(entries), first_token, ">u4")
+    dataset = PackedDataset(file_of(tmp_path / "a", struct.pack(">Q", tokens.nbytes), tokens.tobytes(), entries))
+    assert dataset.layout == "A"
+    assert len(dataset) == len(entries)
+
+
+def test_an_index_without_entries(tmp_path):
+    path = file_of(tmp_path / "x", encode_header(4, 2), b"abcd", [])
+    assert len(PackedDataset(path)) == 0
+    assert not scan_index(open_packed(path)).is_contiguous
+    empty = file_of(tmp_path / "y", encode_header(0, 2), b"", [])
+    assert len(PackedDataset(empty)) == 0
+    assert scan_index(open_packed(empty)).is_contiguous
+
+
+def test_token_sizes_are_those_of_modalities():
+    for vocab_size in [*range(1, 3000), 65535, 65536, 65537, 2**24, 2**24 + 1, 2**32 - 1, 2**32]:
+        bytes_needed = math.ceil(math.log2(vocab_size) / 8)
+        expected = bytes_needed if bytes_needed in (1, 2) else 4
+        assert token_size_bytes(vocab_size) == expected, vocab_size
+    for vocab_size in (-1, 0, 2**32 + 1, 2**80):
+        with pytest.raises(ConfigError, match="vocab_size"):
+            token_size_bytes(vocab_size)
+
+
+WHOLE = (GOLDEN / "u2.pbin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "byte 0: the header is cut off"),
+        (WHOLE[:11], "byte 11: the header is cut off"),
+        (WHOLE[:12], "byte 12: the file ends too early"),
+        (WHOLE[:1000], "byte 1000: the file ends too early"),
+        (WHOLE[: 12 + 3076], "byte 3088: the file ends too early"),
+        (WHOLE[: 12 + 3076 + 1], "byte 3088: no index"),
+        (WHOLE[: 12 + 3076 + 10], "byte 3090: this is not an index"),
+        (WHOLE[:-1], "byte 3090: the index ends too early"),
+        (WHOLE + b"\0", "byte 3379: this is not an index"),
+        (bytes(8) + WHOLE[8:], "byte 0: the header was never completed"),
+        (WHOLE[:8] + b"\x03\0\0\0" + WHOLE[12:], "byte 8: this is no .pbin"),
+        (struct.pack("<Q", 2**64 - 1) + WHOLE[8:], "the file ends too early"),
+        (struct.pack("<Q", 3075) + WHOLE[8:], "byte 3087: no index"),
+        (WHOLE[:8] + b"\x04\0\0\0" + WHOLE[12:14] + WHOLE[12:], "no index"),
+        (encode_header(3, 2) + b"abc" + pickle.dumps([(0, 2)], protocol=4), "byte 0: the tokens end within a token"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3, "byte 8: this is no .pbin"),
+        (b"MMIDIDX\x00\x00\x01" + bytes(400), "byte 8: this is no .pbin"),
+        (bytes(5000), "byte 8: this is no .pbin"),
+        (encode_header(2, 2) + b"ab" + pickle.dumps(["x"], protocol=4), "not an index of documents"),
+        (
+            encode_header(4, 2) + b"abcd" + pickle.dumps([(12, 2)], protocol=4),
+            "byte 16: the index is not that of a file of",
+        ),
+    ],
+)
+def test_malformed_files(tmp_path, data, message):
+    path = tmp_path / "x.pbin"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=message) as caught:
+        len(PackedDataset(path))
+    assert f"{path}, " in str(caught.value)
+    assert "remedy" in str(caught.value)
+
+
+def test_every_cut_of_a_file_is_refused(tmp_path):
+    path = tmp_path / "x.pbin"
+    whole = (GOLDEN / "legacy-c-header12-le-absolute.pbin").read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(FormatError, match="byte"):
+            len(PackedDataset(path))
+
+
+def test_missing_files(tmp_path):
+    for path in (tmp_path / "x.pbin", tmp_path, tmp_path / "x" / "y"):
+        with pytest.raises(MissingError, match="no such file"):
+            open_packed(path)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    name=st.sampled_from(["u2", "legacy-a-header8-be", "legacy-b-header12-be", "legacy-c-header12-le-absolute"]),
+    at=st.one_of(st.integers(0, 13), st.integers(0, 3400)),
+    data=st.binary(max_size=9),
+    gone=st.integers(0, 9),
+)
+def test_any_damage_gives_an_error_or_documents(tmp_path_factory, name, at, data, gone):
+    whole = (GOLDEN / f"{name}.pbin").read_bytes()
+    at %= len(whole)
+    path = tmp_path_factory.mktemp("x") / "x.pbin"
+    path.write_bytes(whole[:at] + data + whole[at + gone :])
+    try:
+        documents = list(PackedDataset(path))
+    except FormatError as error:
+        assert str(path) in str(error)  # noqa: PT017
+    else:
+        assert sum(map(len, documents)) <= 41 * len(PackedDataset(path).tokens)
