@@ -88,6 +88,11 @@ class BlendedNanoset:
             out[rows] = dataset.batch(samples[rows] % len(dataset) if self._wraps else samples[rows])
         return out
 
+    def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
+        """(dataset of sample k, int64[pieces, 3] as `Nanoset.sources`)."""
+        number, sample = self._locate(index)
+        return number, self.datasets[number].sources(sample)
+
     def _locate(self, index: int) -> tuple[int, int]:
         """(dataset, sample within it) of sample k."""
         position = self._position(index)

@@ -21,11 +21,12 @@ from nanoset_core.mapping.cache import (
     write_member,
 )
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
-from nanoset_core.mapping.plan import plan_split
+from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.splits import SPLITS
 
 Split = Nanoset | BlendedNanoset
+_THREADS = min(2, os.cpu_count() or 1)
 
 
 class NanosetBuilder:
@@ -47,7 +48,7 @@ class NanosetBuilder:
         dataset than was built.
         """
         # every split is planned before anything is built
-        plans = [plan_split(self.config, split) for split in SPLITS]
+        plans = self._plan()
         train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
         return train, valid, test
 
@@ -62,7 +63,7 @@ class NanosetBuilder:
         folder = self.config.path_to_cache
         if folder is None:
             raise ConfigError("waiting needs a shared cache folder", where="path_to_cache", found=None)
-        plans = [plan_split(self.config, split) for split in SPLITS]
+        plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
         while missing := self._missing(plans, folder):
             if time.monotonic() > deadline:
@@ -75,6 +76,10 @@ class NanosetBuilder:
             time.sleep(poll_seconds)
         train, valid, test = (None if plan is None else open_split(plan, self.config, folder) for plan in plans)
         return train, valid, test
+
+    def _plan(self) -> list[SplitPlan | None]:
+        reader = LengthReader()
+        return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing(self, plans: Sequence[SplitPlan | None], folder: str) -> str | None:
         """A file of the first set that is not complete yet."""
@@ -102,7 +107,7 @@ class NanosetBuilder:
         if member_is_cached(member, self.config, folder):
             return open_nanoset(member, self.config, folder)
         if _writable(folder):
-            write_member(member, self.config, folder)
+            write_member(member, self.config, folder, threads=_THREADS)
             return open_nanoset(member, self.config, folder)
         dataset = MMapIndexedDataset(member.prefix)
         return Nanoset(

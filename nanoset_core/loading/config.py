@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from numbers import Real
 from typing import Any
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.frozen import FrozenDict, freeze
 from nanoset_core.mapping.presets import Preset, get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 
-Blend = str | Mapping[str, float] | Sequence[str]
+Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
 """One dataset; datasets with weights; or datasets without weights."""
 
 
@@ -72,7 +74,7 @@ class NanosetConfig:
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        self._check_data()
+        self._set_data()
         rules = get_preset(self.preset)
         rules.check_options(
             add_extra_token=self.add_extra_token, shuffle_documents=self.shuffle_documents, surplus=self.surplus
@@ -111,10 +113,10 @@ class NanosetConfig:
         data = self.data_path if self.blend_per_split is None else self.blend_per_split[SPLITS.index(split)]
         if data is None:
             return None
-        if isinstance(data, str):
-            return [data], None
+        if isinstance(data, str | os.PathLike):
+            return [os.fspath(data)], None
         if isinstance(data, Mapping):
-            return list(data), [float(weight) for weight in data.values()]
+            return list(data), list(data.values())
         return list(data), None
 
     def trainer_path(self, prefix: str) -> str:
@@ -147,7 +149,8 @@ class NanosetConfig:
             raise ConfigError("not a possible number", where=name, found=repr(value), expected=f"{low} to {high}")
         object.__setattr__(self, name, number)
 
-    def _check_data(self) -> None:
+    def _set_data(self) -> None:
+        """Let data be plain strings, numbers and containers that don't change."""
         if (self.data_path is None) == (self.blend_per_split is None):
             raise ConfigError(
                 "the data must be given once",
@@ -155,38 +158,47 @@ class NanosetConfig:
                 found="both" if self.data_path is not None else "neither",
                 expected="data_path or blend_per_split",
             )
-        if self.blend_per_split is None:
-            _check_blend("data_path", self.data_path)
-            return
-        if len(self.blend_per_split) != len(SPLITS) or not any(self.blend_per_split):
-            raise ConfigError(
-                "one blend per split is needed",
-                where="blend_per_split",
-                found=list(self.blend_per_split),
-                expected="three entries, for train, valid and test, None where a split has no data",
-            )
-        for split, blend in zip(SPLITS, self.blend_per_split, strict=True):
-            if blend is not None:
-                _check_blend(f"blend_per_split, {split}", blend)
+        if self.data_path is not None:
+            object.__setattr__(self, "data_path", _plain_blend("data_path", self.data_path))
+        if self.blend_per_split is not None:
+            blends = list(self.blend_per_split)
+            if len(blends) != len(SPLITS) or blends == [None] * len(SPLITS):
+                raise ConfigError(
+                    "one blend per split is needed",
+                    where="blend_per_split",
+                    found=blends,
+                    expected="three entries, for train, valid and test, None where a split has no data",
+                )
+            named = zip(SPLITS, blends, strict=True)
+            plain = (blend and _plain_blend(f"blend_per_split, {split}", blend) for split, blend in named)
+            object.__setattr__(self, "blend_per_split", tuple(plain))
+        paths = {os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()}
+        object.__setattr__(self, "trainer_paths", FrozenDict(paths))
+        object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
 
 
-def _check_blend(where: str, blend: object) -> None:
-    prefixes = [blend] if isinstance(blend, str) else list(blend) if isinstance(blend, Mapping | Sequence) else []
-    if not prefixes or not all(isinstance(prefix, str) and prefix for prefix in prefixes):
+def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
+    """The blend with its prefixes as strings; ConfigError where it is none."""
+    single = isinstance(blend, str | os.PathLike)
+    prefixes = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
+    if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):
         raise ConfigError(
             "not a blend",
             where=where,
             found=repr(blend),
             expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
         )
-    if isinstance(blend, Mapping):
-        for prefix, weight in blend.items():
-            number = isinstance(weight, Real) and not isinstance(weight, bool)
-            if not number or not 0 < weight < math.inf:
-                raise ConfigError(
-                    "a weight must be above 0",
-                    where=f"{where}, {prefix}",
-                    found=repr(weight),
-                    expected="a number above 0",
-                    remedy="leave out a dataset that is not to be used",
-                )
+    names = [str(os.fspath(prefix)) for prefix in prefixes]
+    if not isinstance(blend, Mapping):
+        return names[0] if single else tuple(names)
+    for name, weight in zip(names, blend.values(), strict=True):
+        number = isinstance(weight, Real) and not isinstance(weight, bool)
+        if not number or not 0 < weight < math.inf:
+            raise ConfigError(
+                "a weight must be above 0",
+                where=f"{where}, {name}",
+                found=repr(weight),
+                expected="a number above 0",
+                remedy="leave out a dataset that is not to be used",
+            )
+    return FrozenDict(zip(names, map(float, blend.values()), strict=True))

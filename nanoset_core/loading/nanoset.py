@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nanoset_core.errors import SampleIndexError
+from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.samples import SampleForm
@@ -19,6 +19,7 @@ from nanoset_core.mapping.indices import MemberIndices
 from nanoset_core.mapping.planned import MemberPlan
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
+_MANY_PIECES = 24  # from here on a batch of one is faster
 
 
 class Nanoset:
@@ -41,9 +42,12 @@ class Nanoset:
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
-        self._form = SampleForm(config)
-        self._extra = int(config.add_extra_token)
+        self._form = SampleForm(config, pads=_may_pad(dataset, member, config))
+        self._extra, self._width = int(config.add_extra_token), config.sample_tokens
         self._item_shift = dataset.dtype.itemsize.bit_length() - 1
+        self._shuffle, self._rows = _entries(self.shuffle_index), _entries(self.sample_index)
+        self._documents, self._bytes = _entries(self.document_index), memoryview(dataset.tokens.view(np.uint8))
+        self._lengths, self._pointers = _entries(dataset.sequence_lengths), _entries(dataset.sequence_pointers)
 
     @property
     def unique_description(self) -> str:
@@ -73,32 +77,41 @@ class Nanoset:
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Tokens of sample k, int64[sequence_length + 1] (without the extra one where there is none)."""
-        sample = int(self.shuffle_index[self._position(index)])
-        (first, begin), (last, end) = self.sample_index[sample : sample + 2].tolist()
-        width = self.config.sample_tokens
-        sequences, tokens = self.document_index[first : last + 1], self.dataset.tokens
-        starts = (self.dataset.sequence_pointers[sequences] >> self._item_shift).tolist()
-        if first == last:
-            start = starts[0]
-            sample_tokens = tokens[start + begin : start + end + self._extra].astype(np.int64)
-            return sample_tokens if len(sample_tokens) == width else self._pad(sample_tokens)
-        lengths = self.dataset.sequence_lengths[sequences].tolist()
-        lengths[-1] = end + self._extra
-        starts[0] += begin
-        lengths[0] -= begin
-        out = np.empty(width, np.int64)
-        at = 0
-        for start, length in zip(starts, lengths, strict=True):
-            out[at : at + length] = tokens[start : start + length]
-            at += length
-        out[at:] = self._form.pad
-        return out
+        position = self._position(index)
+        rows, sample = self._rows, self._shuffle[position]
+        first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
+        if last - first > _MANY_PIECES:
+            return self.batch([position])[0]
+        documents, pointers, lengths, shift = self._documents, self._pointers, self._lengths, self._item_shift
+        pieces, offset = [], begin
+        for place in range(first, last + 1):
+            start = pointers[documents[place]]
+            stop = end + self._extra if place == last else lengths[documents[place]]
+            pieces.append(self._bytes[start + (offset << shift) : start + (stop << shift)])
+            offset = 0
+        text = np.frombuffer(b"".join(pieces), self.dataset.dtype)
+        if len(text) == self._width:
+            return text.astype(np.int64)
+        self._check_short(sample, len(text))
+        padded = np.full(self._width, self._form.pad, np.int64)
+        padded[: len(text)] = text
+        return padded
+
+    def sources(self, index: int) -> NDArray[np.int64]:
+        """Where sample k's tokens are from, int64[pieces, 3]: (sequence of the dataset, first token, end excl)."""
+        sample, rows = self._shuffle[self._position(index)], self._rows
+        first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
+        sequences = self.document_index[first : last + 1].astype(np.int64)
+        pieces = np.stack((sequences, np.zeros_like(sequences), self.dataset.sequence_lengths[sequences]), axis=1)
+        pieces[0, 1] = begin
+        pieces[-1, 2] = end + self._extra
+        return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Tokens of many samples at once, int64[len(indices), sequence_length + 1]."""
-        wanted = self._positions(indices)
-        samples = self.shuffle_index[wanted].astype(np.int64)
-        width = self.config.sample_tokens
+        samples, width = self.shuffle_index[self._positions(indices)].astype(np.int64), self._width
+        if not len(samples):
+            return np.empty((0, width), np.int64)
         # [samples, 2]: (position in document_index, offset)
         begins, ends = self.sample_index[samples].astype(np.int64), self.sample_index[samples + 1].astype(np.int64)
         pieces = ends[:, 0] - begins[:, 0] + 1
@@ -112,30 +125,40 @@ class Nanoset:
         lengths[last] = ends[:, 1] + self._extra
         starts[first] += begins[:, 1]
         lengths[first] -= begins[:, 1]
-        filled = np.add.reduceat(lengths, first) if total else lengths
-        goals = np.cumsum(lengths) - lengths
-        if total and int(filled.min()) < width:
-            goals += np.repeat(np.cumsum(width - filled) - (width - filled), pieces)
-        out = np.empty(len(samples) * width, np.int64)
-        if total and int(filled.min()) < width:
-            out[:] = self._form.pad
-        self._copy(out, goals, starts, lengths)
-        return out.reshape(len(samples), width)
+        filled = np.add.reduceat(lengths, first)
+        if lengths.min() < 0 or (starts + lengths).max() > len(self.dataset.tokens):
+            raise self._misfit("samples outside of their sequences")
+        if (filled == width).all():
+            return self._gather(starts, lengths).astype(np.int64).reshape(len(samples), width)
+        for sample in np.flatnonzero(filled != width):  # one at most, unless something is wrong
+            self._check_short(int(samples[sample]), int(filled[sample]))
+        out = np.full((len(samples), width), self._form.pad, np.int64)
+        out[np.arange(width) < filled[:, None]] = self._gather(starts, lengths)
+        return out
 
-    def _copy(
-        self, out: NDArray[np.int64], goals: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> None:
-        """out[goal : goal + length] = tokens[start : start + length] for every piece."""
-        tokens = self.dataset.tokens
-        if len(lengths) * _PIECE_TOKENS > len(out):
-            inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            out[np.repeat(goals, lengths) + inside] = tokens[np.repeat(starts, lengths) + inside]
-            return
-        for goal, start, length in zip(goals.tolist(), starts.tolist(), lengths.tolist(), strict=True):
-            out[goal : goal + length] = tokens[start : start + length]
+    def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray:
+        """tokens[start : start + length] of every piece, one after the other."""
+        tokens, total = self.dataset.tokens, int(lengths.sum())
+        if len(lengths) * _PIECE_TOKENS > total:
+            return tokens[np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)]
+        begins, ends = (starts << self._item_shift).tolist(), ((starts + lengths) << self._item_shift).tolist()
+        pieces = [self._bytes[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return np.frombuffer(b"".join(pieces), tokens.dtype)  # twice as fast as copying into an array
 
-    def _pad(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.pad(tokens, (0, self.config.sample_tokens - len(tokens)), constant_values=self._form.pad)
+    def _check_short(self, sample: int, tokens: int) -> None:
+        """StaleError for a sample of too many tokens, or of too few unless it is the last of a split that keeps it."""
+        last = sample == self.member.samples_built - 1 and not self.config.drops_last_partial(self.member.split)
+        if tokens > self._width or not last:
+            raise self._misfit(f"sample {sample} of {tokens} tokens")
+
+    def _misfit(self, found: str) -> StaleError:
+        return StaleError(
+            "the index files don't fit the dataset",
+            where=f"{self.member.prefix}, {self.member.split}",
+            found=found,
+            expected=f"samples of {self._width} tokens",
+            remedy="build the nanoset again: its data was changed",
+        )
 
     def _position(self, index: int) -> int:
         position = operator.index(index)
@@ -166,6 +189,21 @@ def open_nanoset(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.
     return Nanoset(dataset, member, config, open_member(member, config, cache_dir), cache_dir)
 
 
+def _entries(array: NDArray) -> memoryview:
+    """The array's entries as Python integers, one at a time: twice as fast as from the array itself."""
+    if not array.size:
+        return memoryview(b"")
+    # By way of bytes, since the arrays of an .idx are not aligned.
+    flat = memoryview(array.reshape(-1).view(np.uint8))
+    return flat.cast(array.dtype.char, array.shape)
+
+
+def _may_pad(dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig) -> bool:
+    """Whether a sample can hold the id that fills short samples."""
+    impossible = dataset.dtype.kind == "u" and config.pad_token is None and config.add_extra_token
+    return not (impossible and config.drops_last_partial(member.split))
+
+
 def outside(prefix: str, split: str, found: int, count: int) -> SampleIndexError:
     """The error for a sample index outside of a dataset."""
     expected = f"{-count} to {count - 1}" if count else "none: it is empty"
@@ -173,7 +211,7 @@ def outside(prefix: str, split: str, found: int, count: int) -> SampleIndexError
 
 
 def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> NDArray[np.int64]:
-    """Sample indices as int64[n], negative ones counted from the end; SampleIndexError for one outside."""
+    """Sample indices as int64[n], from -count to count - 1; SampleIndexError for one outside."""
     given = np.asarray(indices)
     if given.size == 0:
         return np.empty(0, np.int64)
@@ -187,8 +225,7 @@ def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> 
     wrong = (given >= count) | (given < -count)
     if wrong.any():
         raise outside(prefix, split, int(given[int(np.argmax(wrong))]), count)
-    positions = given.astype(np.int64)
-    return np.where(positions < 0, positions + count, positions)
+    return given.astype(np.int64)
 
 
 def _rebuild(

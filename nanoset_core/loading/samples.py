@@ -17,13 +17,14 @@ class SampleForm:
     `gpt_dataset.py`; nanotron `nanoset.py`. Unlike the first two, a short sample's mask never leaks into later ones.
     """
 
-    def __init__(self, config: NanosetConfig) -> None:
+    def __init__(self, config: NanosetConfig, *, pads: bool = True) -> None:
+        """pads: whether a sample can hold the id that fills short ones; without, nothing looks for it."""
         self.form = config.rules.sample_form
         self.extra, self.length = config.add_extra_token, config.sequence_length
         # NeMo pads with -1 whatever the tokenizer says
         takes_pad = config.pad_token is not None and self.form == "megatron"
         self.pad = config.pad_token if takes_pad and config.pad_token is not None else _NO_TOKEN
-        self.eod = config.eod_token
+        self.pads, self.eod = pads, config.eod_token
         self.reset_positions, self.reset_attention = config.reset_position_ids, config.reset_attention_mask
         self.masks_eod, self.with_attention = config.eod_mask_loss, config.create_attention_mask
         self._causal: NDArray[np.bool_] | None = None
@@ -37,13 +38,15 @@ class SampleForm:
         loss_mask = np.ones(self.length, np.float32)
         if self.masks_eod:
             loss_mask[ends] = 0.0
-        loss_mask[labels == self.pad] = 0.0
+        if self.pads:
+            loss_mask[labels == self.pad] = 0.0
         if index is None or (self.form == "nemo" and index < 0):
             loss_mask[:] = 0.0
         position_ids = self._positions(ends)
         attention = {"attention_mask": self._attention(ends)} if self.with_attention else {}
-        tokens[tokens == self.pad] = 0
-        labels[labels == self.pad] = 0
+        if self.pads:
+            tokens[tokens == self.pad] = 0
+            labels[labels == self.pad] = 0
         return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
 
     def _looks_for_eod(self) -> bool:

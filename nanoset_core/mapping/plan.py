@@ -31,19 +31,33 @@ from nanoset_core.mapping.splits import (
 if TYPE_CHECKING:
     from nanoset_core.loading.config import NanosetConfig
 
-__all__ = ["BlendPlan", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
+__all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 
 _LAST_EPOCH_SHARE = 0.80
 
 
-def plan_split(config: NanosetConfig, split: SplitName) -> SplitPlan | None:
-    """Plan one split; None where it has no share of the data.
+class LengthReader:
+    """Reads every `.idx` once, for splits that are planned together."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[NDArray[np.int32], str]] = {}
+
+    def read(self, prefix: str) -> tuple[NDArray[np.int32], str]:
+        """(tokens of every sequence int32[n], sha256 of the .idx); MissingError and FormatError as `read_idx`."""
+        if prefix not in self._known:
+            path = idx_path(prefix)
+            self._known[prefix] = read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()
+        return self._known[prefix]
+
+
+def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | None = None) -> SplitPlan | None:
+    """Plan one split; None where it has no share of the data. reader: shared by splits that are planned together.
 
     ConfigError where the trainer would hang, crash or read nonsense: samples asked of a split without tokens, weights
     without a size, a dataset of a blend without samples, and what the preset cannot do. MissingError and FormatError
     from reading the `.idx` files.
     """
-    return _Planner(config, split).plan()
+    return _Planner(config, split, reader or LengthReader()).plan()
 
 
 def largest_epoch_size(
@@ -58,7 +72,7 @@ def largest_epoch_size(
     if given is None:
         raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
     shares = rules.normalized(given)
-    planner = _Planner(config, split)
+    planner = _Planner(config, split, LengthReader())
     limits = [planner.epoch_samples(prefix) for prefix in prefixes]
 
     def fits(size: int) -> bool:
@@ -86,8 +100,8 @@ def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length:
 class _Planner:
     """Plans one split of one configuration."""
 
-    def __init__(self, config: NanosetConfig, split: SplitName) -> None:
-        self.config, self.split, self.rules = config, split, config.rules
+    def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader) -> None:
+        self.config, self.split, self.rules, self.reader = config, split, config.rules, reader
         self.number = SPLITS.index(split)
         self.asked = config.samples(split)
         # the three shares; None where every split has data of its own
@@ -261,7 +275,7 @@ class _Planner:
 
     def _measure(self, prefix: str) -> tuple[Rows, int, str]:
         """(rows of the split, tokens in them, digest of the .idx)."""
-        lengths, digest = _read_lengths(prefix)
+        lengths, digest = self.reader.read(prefix)
         begin, end = self._rows(len(lengths))
         if not 0 <= begin <= len(lengths):
             raise self._error("the split begins outside of the dataset", f"{prefix}: row {begin}", "more sequences")
@@ -278,8 +292,3 @@ class _Planner:
 
     def _error(self, what: str, found: object, expected: object) -> ConfigError:
         return ConfigError(what, where=f"split {self.split}", found=found, expected=expected)
-
-
-def _read_lengths(prefix: str) -> tuple[NDArray[np.int32], str]:
-    path = idx_path(prefix)
-    return read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()

@@ -104,6 +104,7 @@ def test_a_copy_that_is_refused_half_way_goes_on_another_way(tmp_path, monkeypat
     with open(tmp_path / "target", "w+b") as target:
         target.write(b"before")
         append_file(source, target, 10240)
+        assert target.tell() == 10246
         target.write(b"after")
     assert (tmp_path / "target").read_bytes() == b"before" + source.read_bytes() + b"after"
 

@@ -119,6 +119,11 @@ def test_checks_reach_beyond_the_first_chunk(tmp_path, monkeypatch):
     with pytest.raises(FormatError, match="sequence 5"):
         read_idx(tmp_path / "x.idx")
     read_idx(tmp_path / "x.idx", validate=False)
+    struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 5, 40)
+    struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 4, 20)  # sequence 4, first of its chunk, begins at byte 24
+    (tmp_path / "x.idx").write_bytes(data)
+    with pytest.raises(FormatError, match="sequence 4"):
+        read_idx(tmp_path / "x.idx")
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(None, "int32"), (1, "uint16"), (65499, "uint16"), (65500, "int32")])

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.errors import ConfigError, SampleIndexError, StaleError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.loading import BlendedNanoset, NanosetBuilder, NanosetConfig
+from nanoset_core.loading import BlendedNanoset, NanosetBuilder, NanosetConfig, open_split
 from nanoset_core.loading import nanoset as reading
+from nanoset_core.mapping.plan import plan_split
 from nanoset_core.mapping.presets import PRESETS
 
 
@@ -118,6 +119,14 @@ def test_blend_reads_its_datasets(splits):
             np.testing.assert_array_equal(item["tokens"], expected[:-1])
 
 
+def test_sources_are_the_tokens(splits):
+    for index in range(len(splits[0])):
+        number, pieces = splits[0].sources(index)
+        dataset = splits[0].datasets[number].dataset
+        parts = [dataset.get(sequence, begin, end - begin) for sequence, begin, end in pieces.tolist()]
+        np.testing.assert_array_equal(np.concatenate(parts), splits[0].tokens(index))
+
+
 def test_negative_indices_count_from_the_end(splits):
     for split in (splits[0], splits[0].datasets[0]):
         np.testing.assert_array_equal(split.tokens(-1), split.tokens(len(split) - 1))
@@ -192,6 +201,24 @@ def test_nemo_starts_a_short_dataset_again(tmp_path):
     at = int(np.flatnonzero((train.dataset_index == 1) & (train.dataset_sample_index == 7))[0])
     np.testing.assert_array_equal(train.tokens(at), short.tokens(2))
     np.testing.assert_array_equal(train.batch([at])[0], short.tokens(2))
+
+
+@pytest.mark.parametrize("split", ["1,0,0", "0,1,0"])
+def test_data_that_was_changed_under_an_open_plan_is_noticed(tmp_path, split):
+    prefix = write(tmp_path / "d", [30] * 40)
+    partial = {"drop_last_partial_validation_sequence": False, "path_to_cache": str(tmp_path / "cache")}
+    config = NanosetConfig(prefix, sequence_length=11, split=split, **partial)
+    name = "train" if split == "1,0,0" else "valid"
+    plan = plan_split(config, name)
+    NanosetBuilder(config).build()
+    for lengths in ([3] * 40, [29] * 40, [35] * 40):
+        write(tmp_path / "d", lengths)
+        stale = open_split(plan, config, config.path_to_cache)
+        with pytest.raises(StaleError, match="don't fit"):
+            stale.batch(range(len(stale)))
+        with pytest.raises(StaleError, match="don't fit"):
+            for index in range(len(stale)):
+                stale.tokens(index)
 
 
 def test_loads_with_numpy_alone():

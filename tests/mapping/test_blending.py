@@ -135,13 +135,15 @@ def test_real_block_shapes(weights):
     np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 60_000)[0])
 
 
-def test_budget_ends_in_the_plain_loop(monkeypatch):
+@pytest.mark.parametrize("segment", [20_000, 40_000])
+def test_budget_ends_in_the_plain_loop(monkeypatch, segment):
+    monkeypatch.setattr(lockstep, "_SEGMENT_SAMPLES", segment)
     monkeypatch.setattr(lockstep, "_step_cost", lambda *_: 1e9)
     monkeypatch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
     weights = np.array([0.7, 0.2999, 0.0001])
     work = Work()
     picks, _ = build_blending_indices(weights, 40_000, work=work)
-    assert work.passes == 1
+    assert work.passes == work.segments == 40_000 // segment
     assert work.sequential > 0
     np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 40_000)[0])
 

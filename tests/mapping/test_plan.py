@@ -1,6 +1,7 @@
 """Plans: what they promise is what is built, and what cannot be is refused before anything is built."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,7 +239,8 @@ def test_datasets_that_are_not_there_or_damaged(tmp_path, data):
         ({"blend_per_split": ["d", None, None]}, "data_path"),
         ({"data_path": None, "blend_per_split": ["d"]}, "blend_per_split"),
         ({"data_path": None, "blend_per_split": [None] * 3}, "blend_per_split"),
-        ({"data_path": None, "blend_per_split": [[], None, "d"]}, "blend_per_split, train"),
+        ({"data_path": None, "blend_per_split": [[""], None, "d"]}, "blend_per_split, train"),
+        ({"data_path": None, "blend_per_split": [None, {"d": 0}, "d"]}, "blend_per_split, valid, d"),
         ({"data_path": ""}, "data_path"),
         ({"data_path": {}}, "data_path"),
         ({"data_path": [1]}, "data_path"),
@@ -262,3 +264,26 @@ def test_numbers_of_numpy_are_plain_ones():
     assert type(config.train_split_samples) is int
     weighted = NanosetConfig({"d": np.float32(0.5)}, sequence_length=8)
     assert weighted.blend("train") == (["d"], [0.5])
+
+
+def test_configurations_do_not_change():
+    blend = {Path("a"): 2, "b": 1}
+    config = NanosetConfig(
+        blend, sequence_length=8, trainer_paths={Path("a"): "/x/a"}, tokenizer_identifiers={"k": [1]}
+    )
+    blend["c"] = 3
+    assert config.blend("train") == (["a", "b"], [2.0, 1.0])
+    assert config.trainer_path("a") == "/x/a"
+    assert hash(config) == hash(NanosetConfig.from_json(config.to_json()))
+    with pytest.raises(TypeError, match="cannot be changed"):
+        config.data_path["d"] = 1
+    assert NanosetConfig(Path("a"), sequence_length=8).data_path == "a"
+    assert NanosetConfig([Path("a"), "b"], sequence_length=8).data_path == ("a", "b")
+
+
+def test_a_blend_of_no_samples(data):
+    config = NanosetConfig(dict.fromkeys(data, 1.0), sequence_length=4, train_split_samples=0, split="1,0,0")
+    plan = plan_split(config, "train")
+    assert plan.samples == 0
+    assert [member.epochs for member in plan.members] == [1, 1, 1]
+    assert len(build_blend_indices(plan).dataset_index) == 0

@@ -69,7 +69,7 @@ def test_nemo_arrays_and_names(case, monkeypatch):
 
 
 def test_weights_are_normalised_in_the_last_bit_as_each_peer_does():
-    weights = [0.1, 0.7, 0.15, 0.3, 0.22]
+    weights = [0.95, 0.53, 0.42, 0.27, 0.78, 0.47, 0.58, 0.03, 0.63]  # every way gives other bits
     twice, once = get_preset("megatron"), get_preset("nanotron")
     array = np.array(weights)
     first = array / array.sum()
@@ -78,7 +78,16 @@ def test_weights_are_normalised_in_the_last_bit_as_each_peer_does():
     total = 0.0
     for weight in weights:
         total += weight
-    assert get_preset("nemo").normalized(weights) == [weight / total for weight in weights]
+    summed = [weight / total for weight in weights]
+    assert get_preset("nemo").normalized(weights) == summed
+    again = np.array(summed) / np.sum(summed)
+    assert get_preset("nemo").blend_weights(summed) == again.tolist()
+    assert len({tuple(first), tuple(first / first.sum()), tuple(summed), tuple(again)}) == 4
+
+
+def test_nanotron_sizes_are_rounded_down():
+    assert get_preset("nanotron").member_sizes(100, 1 / 3, 0.005) == (33, 33)
+    assert get_preset("nanotron").member_sizes(1000, 0.4996, 0.005) == (500, 502)
 
 
 def test_blend_sizes():
