@@ -1,4 +1,4 @@
-"""Merging indexed datasets, against `cat` of the same .bin files."""
+"""Merging indexed datasets, against `cat` of the same .bin files: python -m benchmarks.merge [--parts N]."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from harness import interleaved, show
 
+from benchmarks.harness import interleaved, show
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 
 MERGE = """

@@ -73,6 +73,103 @@ def inspect(prefix: Path, tokenizer: Path | None, sequences: int) -> None:
         click.echo(line)
 
 
+class _ManyValued(click.Command):
+    """Takes several values after one flag, as the peers' tools do: --input a b c."""
+
+    many = ("--input", "--json-keys", "--json-key")
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        flag: str | None = None
+        for argument in args:
+            if argument.startswith("--"):
+                flag = argument if argument in self.many else None
+                if flag is None:
+                    spread.append(argument)
+            elif flag is not None:
+                spread += [flag, argument]
+            else:
+                spread.append(argument)
+        return super().parse_args(context, spread)
+
+
+@nanoset.command(cls=_ManyValued)
+@click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
+@click.option("--output-prefix", type=click.Path(path_type=Path), required=True, help="Names of the outputs begin so.")
+@click.option(
+    "--tokenizer",
+    "--tokenizer-model",
+    "--pretrained-model-name-or-path",
+    "tokenizer",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A tokenizer.json, or the folder that holds one.",
+)
+@click.option("--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True)
+@click.option("--preset", type=click.Choice(["megatron", "nanotron", "nemo"]), default="megatron", show_default=True)
+@click.option("--append-eod", "--append-eos", "append_eod", is_flag=True, help="End documents with the EOD token.")
+@click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
+@click.option("--bos", help="A token to begin every document with.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; default: one for each processor.")
+@click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
+@click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
+@click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
+@click.option(
+    "--engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto", show_default=True
+)
+@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
+@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
+@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), help="Folder for unfinished work.")
+def tokenize(
+    inputs: tuple[str, ...],
+    output_prefix: Path,
+    tokenizer: Path,
+    append_eod: bool,
+    eod: str | None,
+    per_file: bool,
+    scratch: Path | None,
+    **options: object,
+) -> None:
+    """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
+    from nanoset_core.terminal import progress_bars
+    from nanoset_core.tokenization.inputs import by_file, resolve_inputs
+    from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+
+    file = tokenizer_path(tokenizer)
+    settings = PreprocessOptions(tokenizer=file, eod=end_token(file, eod) if append_eod else None, **options)  # type: ignore[arg-type]
+    found = resolve_inputs(inputs)
+    jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
+    with progress_bars() as (listener, _):
+        results = [
+            result
+            for files, prefix in jobs
+            for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener)
+        ]
+    for result in results:
+        facts = result.facts
+        click.echo(
+            f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
+            f"{facts.rejected + facts.faults:,} rejected" + (f" ({result.rejects})" if result.rejects else "")
+        )
+
+
+@nanoset.command()
+@click.option("--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True)
+@click.option("--output-prefix", type=click.Path(path_type=Path), required=True, help="Of the merged pair.")
+def merge(folder: Path, output_prefix: Path) -> None:
+    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does."""
+    from nanoset_core.errors import MissingError
+    from nanoset_core.indexed import MMapIndexedDataset, merge_indexed_datasets
+
+    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
+    if not prefixes:
+        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx")
+    merge_indexed_datasets(prefixes, output_prefix)
+    dataset = MMapIndexedDataset(output_prefix)
+    documents = len(dataset.document_indices) - 1
+    click.echo(f"{output_prefix}: {len(prefixes):,} datasets, {documents:,} documents, {len(dataset.tokens):,} tokens")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors of ours are shown as text, without a traceback."""
     try:

@@ -40,6 +40,8 @@ class TokenizerSpec:
     """a tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder"""
     eod: str | None = None
     """text of the end-of-document token; needed by append_eod"""
+    bos: str | None = None
+    """text of the begin-of-document token; needed by prepend_bos"""
     pad: str | None = None
     """text of the padding token; needed by `tail: pad`"""
 
@@ -64,12 +66,14 @@ class DocumentsSpec:
 class TokenizationSpec:
     """How documents become tokens."""
 
-    engine: Literal["auto", "numpy", "tokenizers"] = "auto"
+    engine: Literal["auto", "numpy", "tokenizers", "gigatoken"] = "auto"
     """all give the same tokens"""
-    preset: Literal["megatron"] = "megatron"
+    preset: Literal["megatron", "nanotron", "nemo"] = "megatron"
     """whose preprocess_data is matched byte for byte"""
     append_eod: bool = True
-    """end every document that has tokens with the EOD token"""
+    """end every document with the EOD token (nanotron: those without text too)"""
+    prepend_bos: bool = False
+    """begin every document with the BOS token"""
     workers: int | None = None
     """processes; absent = the number of processors"""
     range_mib: float = 64.0
@@ -90,7 +94,7 @@ class NanosetSpec:
     """of every shuffle"""
     samples: Mapping[str, int] = field(default_factory=FrozenDict)
     """split → samples; absent = one epoch (of the scarcest corpus, when there are weights)"""
-    preset: Literal["megatron"] = "megatron"
+    preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
     """whose index mappings are matched bit for bit"""
     trainer_path: str | None = None
     """how the trainer spells the output root; goes into its cache names. Absent = the root's absolute path"""

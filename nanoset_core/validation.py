@@ -38,6 +38,12 @@ def check_project(config: ProjectConfig) -> None:
             where=f"{file}: tokenizer.eod",
             remedy='name it, for example eod: "<|endoftext|>", or set tokenization.append_eod to false',
         )
+    if tokenization.prepend_bos and config.tokenizer.bos is None:
+        raise ConfigError(
+            "prepend_bos needs a begin-of-document token",
+            where=f"{file}: tokenizer.bos",
+            remedy='name it, for example bos: "<s>", or set tokenization.prepend_bos to false',
+        )
     for name, nanoset in config.nanosets.items():
         _check_nanoset(file, f"nanosets.{name}", name, nanoset)
     for name, webdataset in config.webdatasets.items():

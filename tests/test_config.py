@@ -69,9 +69,10 @@ def test_every_key_is_read(tmp_path):
         """\
 raw: /raw
 root: ../out
-tokenizer: {path: ~/t.json, eod: </s>, pad: <pad>}
+tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
 documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5}
-tokenization: {engine: tokenizers, preset: megatron, append_eod: false, workers: 3, range_mib: 1.5}
+tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
+               range_mib: 1.5}
 nanosets:
   a:
     blend: [web, code]
@@ -91,9 +92,9 @@ webdatasets:
     assert config.raw_folder == Path("/raw")
     assert config.root_folder == tmp_path.parent / "out"
     assert config.tokenizer_file == Path.home() / "t.json"
-    assert (config.tokenizer.eod, config.tokenizer.pad) == ("</s>", "<pad>")
+    assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
     assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5)
-    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, 3, 1.5)
+    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
     assert config.workers == 3
     assert config.nanosets["a"] == NanosetSpec(
         ("web", "code"), 2048, "90/8/2", 0, {"train": 10, "test": 1}, "megatron", "/lustre",
@@ -206,7 +207,7 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (nanoset(samples="{trian: 5}"), "no split", "nanosets.pretrain.samples.trian", "correct the name"),
         (nanoset(samples="{train: 0}"), "out of range", "nanosets.pretrain.samples.train", "correct"),
         (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
-        (nanoset(preset="nemo"), "not known", "nanosets.pretrain.preset", "correct"),
+        (nanoset(preset="fairseq"), "not known", "nanosets.pretrain.preset", "correct"),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "correct"),
         (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
         (webdataset(member="zip"), "not known", "webdatasets.shuffled.member", "correct"),

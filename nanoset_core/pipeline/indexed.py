@@ -11,6 +11,7 @@ from nanoset_core.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import sha256_file
+from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
 
 VERSION = 1
@@ -19,13 +20,9 @@ STAGE = "datasets"
 
 def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
     """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
-    options = tokenization.token_options(project) | {"tokenization": tokenization.VERSION}
+    settings = project.config.tokenization
+    options = tokenization.token_options(project) | {"tokenization": tokenization.VERSION, "preset": settings.preset}
     return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
-
-
-def dataset_prefix(corpus: str, text_key: str) -> str:
-    """Megatron-LM's name for the pair: {corpus}_{key}_document."""
-    return f"{corpus}_{text_key}_document"
 
 
 def index(project: Project, corpus: str) -> Manifest:
@@ -45,7 +42,8 @@ def index(project: Project, corpus: str) -> Manifest:
         )
     recipe = dataset_recipe(project, corpus, inventory_digest)
     shards = tokenization.current_shards(project, tokenized)
-    prefix = dataset_prefix(corpus, project.config.documents.text_key)
+    config = project.config
+    prefix = pair_name(config.tokenization.preset, corpus, config.documents.text_key)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)

@@ -16,7 +16,7 @@ from nanoset_core.mapping.cache import write_blend, write_member
 from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.pipeline import indexed
-from nanoset_core.pipeline.indexed import current_dataset, dataset_prefix
+from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Progress
 
@@ -35,7 +35,6 @@ def mappings_recipe(project: Project, name: str, split: SplitName, datasets: Map
         "samples": spec.samples.get(split),
         # In the order given: the trainer breaks ties by it.
         "blend": [[corpus, weight] for corpus, weight in blend.items()] if isinstance(blend, Mapping) else spec.corpora,
-        "text_key": project.config.documents.text_key,
         "trainer_path": _trainer_root(project, name),
         "tokenizer_identifiers": dict(spec.tokenizer_identifiers),
     }
@@ -57,10 +56,10 @@ def cache_folder(project: Project, name: str) -> Path:
     return project.outputs.folder / STAGE / name / CACHE
 
 
-def trainer_prefix(project: Project, name: str, corpus: str, digest: str) -> str:
-    """How the trainer spells the prefix of a corpus's dataset: what goes into its cache names."""
-    prefix = dataset_prefix(corpus, project.config.documents.text_key)
-    return f"{_trainer_root(project, name)}/{indexed.STAGE}/{corpus}/{digest}/{prefix}"
+def trainer_prefix(project: Project, name: str, dataset: Manifest) -> str:
+    """How the trainer spells the prefix of a dataset: what goes into its cache names."""
+    place = f"{indexed.STAGE}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
+    return f"{_trainer_root(project, name)}/{place}"
 
 
 def loading_config(project: Project, name: str, split: SplitName) -> NanosetConfig:
@@ -83,14 +82,13 @@ def loading_config(project: Project, name: str, split: SplitName) -> NanosetConf
         random_seed=spec.seed,
         preset=spec.preset,
         tokenizer_identifiers=dict(spec.tokenizer_identifiers),
-        trainer_paths={
-            prefixes[corpus]: trainer_prefix(project, name, corpus, found.digest) for corpus, found in datasets.items()
-        },
+        trainer_paths={prefixes[corpus]: trainer_prefix(project, name, found) for corpus, found in datasets.items()},
         path_to_cache=str(cache_folder(project, name)),
     )
-    if isinstance(spec.blend, Mapping) and split not in samples:
+    if isinstance(spec.blend, Mapping) and split not in samples and config.rules.takes_samples(split):
         samples[split] = _epoch_of_scarcest(config, name, split)
-    return replace(config, **{f"{split}_split_samples": samples.get(split) for split in SPLITS})
+    # The one split only: what another lacks is no reason to refuse this one.
+    return replace(config, **{f"{split}_split_samples": samples.get(split)})
 
 
 def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName) -> int | None:

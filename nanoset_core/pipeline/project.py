@@ -46,6 +46,11 @@ class Project:
         return self._special(self.config.tokenizer.eod, "eod")
 
     @property
+    def bos(self) -> int | None:
+        """Id of the begin-of-document token, where one is named; raises as `eod`."""
+        return self._special(self.config.tokenizer.bos, "bos")
+
+    @property
     def pad(self) -> int | None:
         """Id of the padding token, where one is named; raises as `eod`."""
         return self._special(self.config.tokenizer.pad, "pad")

@@ -12,6 +12,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
 from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import SourceRange, cut_ranges
+from nanoset_core.tokenization.framing import Framing, make_framing
 from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
 from nanoset_core.workers import run_tasks
 
@@ -36,12 +37,22 @@ def token_options(project: Project) -> dict[str, Any]:
     return {
         "tokenizer": project.tokenizer.fingerprint,
         "dtype": project.tokenizer.dtype.name,
-        "preset": config.tokenization.preset,
-        "eod": project.eod if config.tokenization.append_eod else None,
+        "framing": framing(project).to_json(),
         "text_key": config.documents.text_key,
         "id_key": config.documents.id_key,
         "max_line_bytes": _max_line_bytes(project),
     }
+
+
+def framing(project: Project) -> Framing:
+    """What is put around each document's tokens."""
+    settings = project.config.tokenization
+    return make_framing(
+        settings.preset,
+        project.config.tokenizer_file,
+        bos=project.bos if settings.prepend_bos else None,
+        eod=project.eod if settings.append_eod else None,
+    )
 
 
 def _range_bytes(project: Project) -> int:
@@ -135,7 +146,7 @@ def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
         engine=config.tokenization.engine,
         dtype=project.tokenizer.dtype.name,
         max_id=project.tokenizer.max_id,
-        eod=project.eod if config.tokenization.append_eod else None,
+        framing=framing(project),
         text_key=config.documents.text_key,
         id_key=config.documents.id_key,
         max_line_bytes=_max_line_bytes(project),

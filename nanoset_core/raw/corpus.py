@@ -11,8 +11,8 @@ from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.manifest import digest_of
 from nanoset_core.names import check_corpus_name
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
-from nanoset_core.raw.listing import FileStat, list_files, walk_files
-from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, group_pieces
+from nanoset_core.raw.listing import list_files, walk_files
+from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, group_pieces, is_text
 
 __all__ = [
     "SUFFIXES",
@@ -38,7 +38,7 @@ class Inventory:
     pieces: tuple[Piece, ...]
     """in document order: files in natural order, pieces by offset"""
     ignored: tuple[str, ...] = ()
-    """files with another ending, relative paths, as a survey found them; they are not read"""
+    """files that are not read, judged by their names; relative paths, as a survey found them"""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def discover_corpora(raw: Path) -> list[str]:
             "the folder of raw text does not exist", where=raw, remedy="create it with one folder of .jsonl a corpus"
         )
     entries = sorted(entry for entry in raw.iterdir() if not entry.name.startswith("."))
-    if stray := [entry for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()]:
+    if stray := [entry for entry in entries if is_text(entry.name) and entry.is_file()]:
         raise InputError(
             "a file of text belongs to no corpus",
             where=stray[0],
@@ -95,18 +95,14 @@ def discover_corpora(raw: Path) -> list[str]:
 
 def _may_hold_text(folder: Path) -> bool:
     try:
-        return any(map(_is_text, walk_files(folder)))
+        return any(is_text(file.path) for file in walk_files(folder))
     except NanosetError:
         return True
 
 
 def text_bytes(folder: Path) -> int:
     """Stored bytes of the files of a corpus that would be read."""
-    return sum(file.size for file in list_files(folder) if _is_text(file))
-
-
-def _is_text(file: FileStat) -> bool:
-    return file.path.endswith(SUFFIXES)
+    return sum(file.size for file in list_files(folder) if is_text(file.path))
 
 
 def take_inventory(
@@ -119,7 +115,7 @@ def take_inventory(
     """List and fingerprint the files of one corpus.
 
     Every byte is hashed once; a file whose size, time and inode are those remembered from an earlier inventory is
-    not read again. Plain files above 256 MiB are cut at line ends into pieces with digests of their own, so that a
+    not read again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so that a
     grown file leaves its first pieces as they were.
 
     Args:
@@ -134,8 +130,8 @@ def take_inventory(
         SourceChangedError: a file changed while it was hashed.
     """
     files = list_files(folder)
-    texts = [file for file in files if _is_text(file)]
-    ignored = [file.path for file in files if not file.path.endswith((*SUFFIXES, *PARTIAL_SUFFIXES))]
+    texts = [file for file in files if is_text(file.path)]
+    ignored = [file.path for file in files if not is_text(file.path) and not file.path.endswith(PARTIAL_SUFFIXES)]
     if not texts:
         raise InputError(
             "the corpus is empty",

@@ -1,4 +1,4 @@
-"""Lines → documents, with every line that is none of them kept as a reject."""
+"""Lines and rows → documents, with every one that is none kept as a reject."""
 
 from __future__ import annotations
 
@@ -9,30 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.raw.decompression import Fault
-from nanoset_core.raw.lines import HEAD_BYTES, LineBlock, LongLine, read_lines
+from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, parse_lines
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import TABLE_SUFFIXES, SourceRange
+from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
+from nanoset_core.raw.rows import RowBlock, read_rows
 
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A line that is no document, or the fault that ends a compressed file."""
-
-    file: str
-    """relative to the corpus folder"""
-    line: int
-    """1-based; for a fault the line in which it lies"""
-    offset: int
-    """of the line's first byte (a fault: of the first byte that is lost) in the decompressed file"""
-    reason: str
-    """a short fixed word, such as invalid_json"""
-    detail: str
-    """what was found"""
-    excerpt: str
-    """the line's first bytes; bytes that are not UTF-8 as \\xNN"""
 
 
 @dataclass(slots=True)
@@ -43,18 +27,18 @@ class DocumentBatch:
     files: list[int] = field(default_factory=list)
     """index into the range's files"""
     lines: list[int] = field(default_factory=list)
-    """1-based line numbers"""
+    """1-based line or row numbers"""
     offsets: list[int] = field(default_factory=list)
-    """byte offsets of the lines in the decompressed files"""
+    """byte offsets of the lines in the decompressed files; -1 for rows of a table"""
     ids: list[str | None] = field(default_factory=list)
     """the documents' own ids, where they have one"""
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
-    """decompressed bytes, line ends included"""
+    """decompressed bytes, line ends included; of a row, those of its text"""
     read_lines: int = 0
-    """lines, whether documents or rejects"""
+    """lines and rows, whether documents or rejects"""
     faults: int = 0
-    """compressed files that could not be read to their end; each is one of the rejects"""
+    """files that could not be read to their end; each is one of the rejects"""
 
 
 def read_documents(
@@ -63,36 +47,46 @@ def read_documents(
     *,
     text_key: str = "text",
     id_key: str = "id",
+    required_keys: tuple[str, ...] = (),
     max_line_bytes: int = 1 << 30,
     batch_bytes: int = BATCH_BYTES,
     verify: bool = True,
 ) -> Iterator[DocumentBatch]:
-    """Documents of a source range in file and line order.
+    """Documents of a source range in file order, and by line or row within a file.
 
-    Lines = documents + rejected lines, always; a fault of the compression is one reject more.
+    Lines and rows = documents + rejected ones, always; a fault that ends a file is one reject more.
 
     Args:
         folder: the corpus's folder.
         source: which pieces of which files.
-        text_key: key of the text in each JSON object.
+        text_key: key of the text in each JSON object, or its column in a table; "a.b" is also b in an object or struct
+            a (see parsing.find).
         id_key: key of an id (string or number) that is kept beside the document.
-        max_line_bytes: longer lines are rejected.
+        required_keys: keys of texts that a document must also have. Reading a corpus once for each of several keys,
+            with the others required, gives the same documents every time.
+        max_line_bytes: longer lines are rejected; so are rows with a longer text at one of the keys.
         batch_bytes: a batch is given once it has read about this many bytes, or holds 10,000 rejects.
         verify: compare the bytes read with the inventory's digests.
 
     Raises:
-        MissingError, InputError, SourceChangedError: see read_lines.
+        MissingError, InputError, SourceChangedError: see read_lines and read_rows.
     """
-    fields = Fields(text_key, id_key)
+    fields = Fields(text_key, id_key, required_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
     for piece in source.pieces:
-        for item in read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify):
+        if piece.path.endswith(TABLE_SUFFIXES):
+            items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
+        else:
+            items = read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify)
+        for item in items:
             if isinstance(item, Fault):
                 batch.rejects.append(Reject(piece.path, item.line, item.offset, item.reason, item.detail, ""))
                 batch.faults += 1
             elif isinstance(item, LongLine):
                 _reject_long(batch, item, piece.path)
+            elif isinstance(item, RowBlock):
+                _take_rows(batch, item, numbers[piece.path])
             else:
                 _take(batch, item, piece.path, numbers[piece.path], fields)
             if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
@@ -128,8 +122,7 @@ def _take_one_by_one(
         try:
             text, identity = parse_line(line, fields)
         except NotADocumentError as error:
-            excerpt = line[:HEAD_BYTES].decode("utf-8", "backslashreplace")
-            batch.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt))
+            batch.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt(line)))
             continue
         batch.texts.append(text)
         batch.ids.append(identity)
@@ -138,8 +131,20 @@ def _take_one_by_one(
         batch.offsets.append(offset)
 
 
+def _take_rows(batch: DocumentBatch, block: RowBlock, file: int) -> None:
+    count = len(block.texts)
+    batch.read_lines += block.row_count
+    batch.read_bytes += block.text_bytes
+    batch.texts += block.texts
+    batch.ids += block.ids
+    batch.files += [file] * count
+    batch.lines += block.rows
+    batch.offsets += [NO_OFFSET] * count
+    batch.rejects += block.rejects
+
+
 def _reject_long(batch: DocumentBatch, line: LongLine, path: str) -> None:
     batch.read_lines += 1
     batch.read_bytes += line.end - line.begin
-    excerpt = line.head.decode("utf-8", "backslashreplace")
-    batch.rejects.append(Reject(path, line.number, line.begin, "line_too_long", f"{line.size:,} bytes", excerpt))
+    size = f"{line.size:,} bytes"
+    batch.rejects.append(Reject(path, line.number, line.begin, "line_too_long", size, excerpt(line.head)))

@@ -16,7 +16,7 @@ from nanoset_core.raw.opening import open_raw
 from nanoset_core.raw.pieces import PLAIN, Piece
 from nanoset_core.storage import write_atomic
 
-PIECE_BYTES = 256 << 20
+PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
 READ_BYTES = 4 << 20
 SAVE_BYTES = 1 << 30

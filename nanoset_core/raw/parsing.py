@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,19 @@ DETAIL_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which keys of a line's object are read."""
+    """Which keys of a line's object, or columns of a table, are read; see find for dotted ones."""
 
     text: str
     """key of the text"""
     id: str
     """key of the document's own id"""
+    required: tuple[str, ...] = ()
+    """keys of further texts that a document must have"""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Keys that must all be there, with strings; the text's first."""
+        return (self.text, *self.required)
 
 
 class NotADocumentError(Exception):
@@ -29,16 +37,50 @@ class NotADocumentError(Exception):
         self.reason, self.detail = reason, detail[:DETAIL_CHARACTERS]
 
 
+def find(value: Any, key: str) -> Any:
+    """The value at a key of nested JSON objects.
+
+    A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise what stands before
+    its first dot names an object, in which the rest is looked for in the same way.
+
+    Raises:
+        KeyError, TypeError: there is no such value.
+    """
+    while key not in value:
+        outer, dot, inner = key.partition(".")
+        if not dot:
+            raise KeyError(key)
+        value, key = value[outer], inner
+    return value[key]
+
+
+def find_all(values: Iterable[Any], key: str) -> list[Any]:
+    """`find` in each of many values; the same errors."""
+    if "." in key:
+        return [find(value, key) for value in values]
+    return [value[key] for value in values]
+
+
+def _find_or_none(value: dict[str, Any], key: str) -> Any:
+    try:
+        return find(value, key)
+    except (KeyError, TypeError):
+        return None
+
+
 def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None]] | None:
     """Texts and ids of lines that are all plain documents; None when one of them wants a closer look."""
     try:
         values = list(map(orjson.loads, lines))
-        texts = [value[fields.text] for value in values]
+        columns = [find_all(values, key) for key in fields.texts]
         ids = [value.get(fields.id) for value in values]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
-    if not all(type(text) is str for text in texts):
+    if "." in fields.id:
+        ids = [_find_or_none(value, fields.id) for value in values]
+    if not all(type(text) is str for column in columns for text in column):
         return None
+    texts = columns[0]
     return texts, [_id_text(identity, line, fields) for identity, line in zip(ids, lines, strict=True)]
 
 
@@ -49,7 +91,7 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
 
     Raises:
         NotADocumentError: with the reason: blank_line, invalid_utf8, invalid_json, not_an_object, missing_key,
-            text_not_a_string or lone_surrogate.
+            text_not_a_string or lone_surrogate. Nested keys give not_an_object and missing_key too, for any level.
     """
     try:
         value = orjson.loads(line)
@@ -57,13 +99,30 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
         value = _second_opinion(line)
     if type(value) is not dict:
         raise NotADocumentError("not_an_object", f"a JSON {_json_type(value)}")
-    text = value.get(fields.text)
+    texts = [_text_at(value, key) for key in fields.texts]
+    return texts[0], _id_text(_find_or_none(value, fields.id), line, fields)
+
+
+def _text_at(value: dict[str, Any], key: str) -> str:
+    """`find`, with the reason when there is no text."""
+    path, level = key, ""
+    while key not in value:
+        outer, dot, inner = key.partition(".")
+        if not dot or outer not in value:
+            raise NotADocumentError("missing_key", missing(outer, value, level))
+        value, key, level = value[outer], inner, path[: len(path) - len(inner) - 1]
+        if type(value) is not dict:
+            raise NotADocumentError("not_an_object", f"{level!r} is a JSON {_json_type(value)}")
+    text = value[key]
     if type(text) is not str:
-        if fields.text in value:
-            raise NotADocumentError("text_not_a_string", f"{fields.text!r} is a JSON {_json_type(text)}")
-        raise NotADocumentError("missing_key", f"no {fields.text!r} among {sorted(value)[:10]}")
+        raise NotADocumentError("text_not_a_string", f"{path!r} is a JSON {_json_type(text)}")
     _refuse_surrogates(text)
-    return text, _id_text(value.get(fields.id), line, fields)
+    return text
+
+
+def missing(name: str, names: Iterable[str], level: str) -> str:
+    """The detail of missing_key: what there is instead, and at which level of nested objects."""
+    return f"no {name!r} among {sorted(names)[:10]}" + (f" in {level!r}" if level else "")
 
 
 def _second_opinion(line: bytes) -> Any:
@@ -88,17 +147,24 @@ def _refuse_surrogates(text: str) -> None:
 
 
 def _id_text(identity: Any, line: bytes, fields: Fields) -> str | None:
+    try:
+        if type(identity) is float:  # perhaps a whole number of more than 64 bits: keep its digits
+            identity = find(json.loads(line), fields.id)
+    except (ValueError, RecursionError):
+        return None  # nothing that could name a document
+    return id_text(identity)
+
+
+def id_text(identity: Any) -> str | None:
     """An id as text: strings as they are, anything else as JSON."""
     if identity is None:
         return None
     if type(identity) is str:
         return identity.encode("utf-8", "backslashreplace").decode()
     try:
-        if type(identity) is float:  # perhaps a whole number of more than 64 bits: keep its digits
-            identity = json.loads(line)[fields.id]
         return json.dumps(identity)
     except (ValueError, RecursionError):
-        return None  # nothing that could name a document
+        return None
 
 
 def _json_type(value: Any) -> str:

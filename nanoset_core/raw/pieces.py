@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from nanoset_core.manifest import digest_of
 
 PLAIN = ".jsonl"
-SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
+LINE_SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
+PARQUET = ".parquet"
+ARROW = ".arrow"
+TABLE_SUFFIXES = (PARQUET, ARROW)
+SUFFIXES = (*LINE_SUFFIXES, *TABLE_SUFFIXES)
+_HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
 _MOST_TARGETS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of whole lines of one file: all of it, or a part of a big plain file."""
+    """A run of whole lines or rows of one file: all of it, or a part of a big plain file."""
 
     path: str
     """relative to the corpus folder"""
@@ -24,7 +30,7 @@ class Piece:
     end: int
     """byte after the last"""
     first_line: int
-    """1-based line number of the piece's first line"""
+    """1-based number of the piece's first line or row"""
     digest: str
     """sha256 of the stored bytes [begin, end)"""
 
@@ -54,6 +60,15 @@ class SourceRange:
     def digest(self) -> str:
         """Changes with the names, cuts and content of its pieces."""
         return digest_of([asdict(piece) for piece in self.pieces])
+
+
+def is_text(path: str) -> bool:
+    """Whether a file is read, judged by its name.
+
+    What Hugging Face `datasets` leaves beside a saved dataset's own files is not: `cache-<fingerprint>.arrow` holds
+    the outcome of a map, filter or shuffle, and so the same documents again.
+    """
+    return path.endswith(SUFFIXES) and not _HUGGING_FACE_CACHE.fullmatch(path.rpartition("/")[2])
 
 
 def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange]:

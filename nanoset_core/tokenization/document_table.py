@@ -17,9 +17,10 @@ ROW_GROUP_ROWS = 1 << 16
 class DocumentTable:
     """Writes one row a document, in document order; a context manager.
 
-    Columns: file (string), line (int64, 1-based), byte_offset (int64, of the line in the decompressed file), id
-    (string or null), tokens (int32, the end-of-document token included). Row groups hold 65,536 rows, however the
-    documents came in batches, so that the same documents give the same bytes.
+    Columns: file (string), line (int64, 1-based; in a Parquet or Arrow file the row), byte_offset (int64, of the
+    line in the decompressed file; -1 for a row), id (string or null), tokens (int32, the end-of-document token
+    included). Row groups hold 65,536 rows, however the documents came in batches, so that the same documents give the
+    same bytes.
     """
 
     def __init__(self, path: Path, files: Sequence[str]) -> None:
@@ -40,8 +41,8 @@ class DocumentTable:
         self._waiting: list[Any] = []
         self._waiting_rows = 0
 
-    def add(self, batch: DocumentBatch, lengths: np.ndarray) -> None:
-        """Add the documents of a batch, with lengths int32[documents] in tokens."""
+    def add(self, batch: DocumentBatch, lengths: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Add the documents of a batch, with lengths int32[documents] in tokens; only the `kept` ones, where given."""
         import pyarrow as pa
 
         columns = [
@@ -51,8 +52,11 @@ class DocumentTable:
             pa.array(batch.ids, pa.string()),
             pa.array(lengths, pa.int32()),
         ]
-        self._waiting.append(pa.record_batch(columns, schema=self._schema))
-        self._waiting_rows += len(lengths)
+        rows = pa.record_batch(columns, schema=self._schema)
+        if kept is not None and not kept.all():
+            rows = rows.filter(pa.array(kept))
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
         if self._waiting_rows >= ROW_GROUP_ROWS:
             self._flush(self._waiting_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
 

@@ -19,6 +19,7 @@ from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
 from nanoset_core.storage import sha256_file
 from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.engines import Encoded, Engine, make_engine
+from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.tokenizer import stamp
 
 VERSION = 1
@@ -44,12 +45,14 @@ class ShardTask:
     """of the .bin"""
     max_id: int
     """the greatest id the tokenizer has"""
-    eod: int | None
-    """id that ends every document with tokens, or None"""
+    framing: Framing
+    """what is put around each document's tokens"""
     text_key: str
     id_key: str
     max_line_bytes: int
     fail_on_reject: bool
+    required_keys: tuple[str, ...] = ()
+    """further keys that a line must have as text, or it is rejected"""
 
 
 @dataclass(slots=True)
@@ -57,17 +60,19 @@ class ShardFacts:
     """Counts of one shard, or of several added up."""
 
     lines: int = 0
-    """lines read = documents + rejected"""
+    """lines read = documents + skipped + rejected"""
     documents: int = 0
     """documents written, empty ones included"""
+    skipped: int = 0
+    """documents without tokens that the preset leaves out"""
     sequences: int = 0
     """entries of the .idx; a document without tokens has none"""
     tokens: int = 0
-    """EOD included"""
+    """special ones included"""
     rejected: int = 0
     """lines that are no document"""
     faults: int = 0
-    """compressed files that could not be read to their end"""
+    """files that could not be read to their end"""
     read_bytes: int = 0
     """decompressed bytes of all lines"""
     stored_bytes: int = 0
@@ -84,7 +89,7 @@ class ShardFacts:
         return ShardFacts(**counts, reasons=reasons, length_histogram=histogram)
 
 
-_COUNTS = ("lines", "documents", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
+_COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
 
 
 def make_shard(task: ShardTask) -> Manifest:
@@ -105,6 +110,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
         task.source,
         text_key=task.text_key,
         id_key=task.id_key,
+        required_keys=task.required_keys,
         max_line_bytes=task.max_line_bytes,
     )
     with (
@@ -117,11 +123,11 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                 rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
             if batch.rejects and task.fail_on_reject:
                 raise _reject_error(task.folder, batch.rejects[0])
-            encoded = with_eod(_checked(engine.encode(batch.texts), task), task.eod)
-            has_tokens = encoded.lengths > 0
-            builder.add_documents(encoded.ids, encoded.lengths[has_tokens], has_tokens.astype(np.int64))
-            documents.add(batch, encoded.lengths)
-            _count(facts, batch, encoded.lengths)
+            framed = frame(_checked(engine.encode(batch.texts), task), task.framing)
+            present = framed.sequences > 0
+            builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
+            documents.add(batch, framed.lengths, framed.kept)
+            _count(facts, batch, framed)
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", DOCUMENTS, REJECTS)
     return asdict(facts), {name: sha256_file(folder / name) for name in names}
 
@@ -159,24 +165,12 @@ def _checked(encoded: Encoded, task: ShardTask) -> Encoded:
     return encoded
 
 
-def with_eod(encoded: Encoded, eod: int | None) -> Encoded:
-    """End every document that has tokens with `eod`, as Megatron-LM's preprocess_data.py --append-eod does.
-
-    Args:
-        encoded: ids int32[n] of documents of lengths int32[d].
-        eod: the id, or None to leave all as it is.
-    """
-    if eod is None or not len(encoded.lengths):
-        return encoded
-    extra = (encoded.lengths > 0).astype(np.int32)
-    ends = np.cumsum(encoded.lengths, dtype=np.int64)[extra > 0]
-    return Encoded(np.insert(encoded.ids, ends, np.int32(eod)), encoded.lengths + extra)
-
-
-def _count(facts: ShardFacts, batch: DocumentBatch, lengths: np.ndarray) -> None:
+def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
+    lengths = framed.lengths[framed.kept]
     facts.lines += batch.read_lines
     facts.documents += len(lengths)
-    facts.sequences += int(np.count_nonzero(lengths))
+    facts.skipped += len(framed.lengths) - len(lengths)
+    facts.sequences += int(framed.sequences.sum())
     facts.tokens += int(lengths.sum(dtype=np.int64))
     facts.faults += batch.faults
     facts.rejected += len(batch.rejects) - batch.faults
@@ -193,8 +187,8 @@ def _reject_error(folder: Path, reject: Reject) -> InputError:
     is_fault = not reject.excerpt and reject.reason.startswith(("corrupt_", "truncated_"))
     return InputError(
         f"{'a file cannot be read to its end' if is_fault else 'a line was rejected'}: {reject.reason}",
-        where=f"{folder / reject.file}:{reject.line} (byte {reject.offset:,})",
+        where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
         found=reject.detail if is_fault else f"{reject.detail}: {reject.excerpt}",
-        expected="one JSON object a line, with its text as a string",
+        expected="one JSON object a line, or one row of a table, with its text as a string",
         remedy=f"mend the {'file' if is_fault else 'line'}, or set documents.on_reject to quarantine",
     )

@@ -205,3 +205,23 @@ def test_the_core_builds_what_dagster_builds(make_project, tmp_path):
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         assert not build(Project.open(through), instance).failed
     assert tree(alone.parent / "data") == tree(through.parent / "data")
+
+
+@pytest.mark.parametrize("preset", ["megatron-0.10", "nemo", "nanotron", "nanotron-000"])
+def test_other_trainers_caches_under_their_own_names(make_project, preset):
+    changes = {
+        "samples: {train: 400}": f"samples: {{train: 400}}\n    preset: {preset}",
+        "sequence_length: 16\n    split": f"sequence_length: 16\n    preset: {preset}\n    split",
+        'split: "9,1"': 'split: "90,5,5"',
+    }
+    if preset in ("nemo", "nanotron-000"):
+        changes['split: "90,5,5"'] = 'split: "90,5,5"\n    samples: {train: 100, valid: 10, test: 5}'
+    project = build_all(make_project(replacements=changes))
+    for name in ("pretrain", "plain"):
+        train = load_nanoset(project.config.root_folder, name, "train")
+        assert len(train) >= 100
+        tokens = train.batch(range(len(train)))
+        assert np.array_equal(tokens[7], train.tokens(7))
+        names = {path.name for path in mapping.cache_folder(project, name).iterdir()}
+        mark = {"megatron-0.10": "GPTDataset", "nemo": "_indexmap_"}.get(preset, "Nanoset")
+        assert any(mark in file for file in names)

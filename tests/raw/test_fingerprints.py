@@ -81,7 +81,7 @@ def test_grown_file_keeps_its_first_pieces(tmp_path, monkeypatch):
 
 
 def test_piece_of_a_file_in_one_block():
-    assert fingerprints.PIECE_BYTES == 256 << 20
+    assert fingerprints.PIECE_BYTES == 64 << 20
     assert fingerprints.PIECE_BYTES % fingerprints.READ_BYTES == 0
 
 

@@ -129,3 +129,122 @@ def test_text_is_what_pythons_json_reads(text, other):
             parse_line(line, FIELDS)
     else:
         assert parse_line(line, FIELDS)[0] == expected
+
+
+NESTED = Fields("a.b", "m.id")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "identity"),
+    [
+        (b'{"a": {"b": "x"}}', "x", None),
+        (b'{"a.b": "flat", "a": {"b": "deep"}}', "flat", None),
+        (b'{"a": {"b": "deep"}, "a.b": "flat", "m": {"id": 7}}', "flat", "7"),
+        (b'{"a": {"b": "x"}, "m.id": "flat", "m": {"id": "deep"}}', "x", "flat"),
+        (b'{"a": {"b": "x"}, "m": {"id": 123456789012345678901234567890}}', "x", "123456789012345678901234567890"),
+        (b'{"a": {"b": "x"}, "m": "id"}', "x", None),
+        (b'{"a": {"b": "x"}, "m": [1]}', "x", None),
+        (b'{"a": {"b": "x"}, "m": null}', "x", None),
+        (b'{"a": {"b": "x"}, "m": {}}', "x", None),
+    ],
+)
+def test_nested_keys(line, text, identity):
+    assert parse_line(line, NESTED) == (text, identity)
+    assert parse_lines([line], NESTED) in (None, ([text], [identity]))
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "reason", "detail"),
+    [
+        ("a.b", b'{"c": 1}', "missing_key", "no 'a' among ['c']"),
+        ("a.b", b'{"a": {"c": "x", "d": 1}}', "missing_key", "no 'b' among ['c', 'd'] in 'a'"),
+        ("a.b.c", b'{"a": {"b": {}}}', "missing_key", "no 'c' among [] in 'a.b'"),
+        ("a.b", b'{"a": null}', "not_an_object", "'a' is a JSON null"),
+        ("a.b", b'{"a": "b"}', "not_an_object", "'a' is a JSON string"),
+        ("a.b.c", b'{"a": {"b": ["c"]}}', "not_an_object", "'a.b' is a JSON array"),
+        ("a.b", b'{"a": {"b": 1}}', "text_not_a_string", "'a.b' is a JSON number"),
+        ("a.b", b'{"a.b": null, "a": {"b": "x"}}', "text_not_a_string", "'a.b' is a JSON null"),
+        ("a.b", b'{"a": {"b": "\\ud800"}}', "lone_surrogate", "\\ud800"),
+        ("a.", b'{"a": {"b": "x"}}', "missing_key", "no '' among ['b'] in 'a'"),
+    ],
+)
+def test_nested_keys_that_are_not_there(key, line, reason, detail):
+    with pytest.raises(NotADocumentError) as caught:
+        parse_line(line, Fields(key, "id"))
+    assert (caught.value.reason, caught.value.detail[: len(detail)]) == (reason, detail)
+    assert parse_lines([line], Fields(key, "id")) is None
+
+
+def look_up_slowly(value, key):
+    """Every way to read the key, the shortest number of names first."""
+    if isinstance(value, dict):
+        if key in value:
+            return [value[key]]
+        outer, dot, inner = key.partition(".")
+        if dot and outer in value:
+            return look_up_slowly(value[outer], inner)
+    return []
+
+
+NESTED_VALUES = st.recursive(
+    st.sampled_from(["b", "a.b", "", 1, None, ["b"], ["a"]]),
+    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(NESTED_VALUES, max_size=4), st.sampled_from(["a", "a.b", "b.c", "a.b.c"]))
+def test_nested_keys_are_found_as_the_slow_way_finds_them(values, key):
+    fields = Fields(key, "c.a")
+    lines = [json.dumps(value).encode() for value in values]
+    found = [look_up_slowly(value, key) for value in values]
+    block = parse_lines(lines, fields)
+    assert (block is not None) == all(text and type(text[0]) is str for text in found)
+    for line, text in zip(lines, found, strict=True):
+        if text and type(text[0]) is str:
+            assert parse_line(line, fields)[0] == text[0]
+        else:
+            with pytest.raises(NotADocumentError):
+                parse_line(line, fields)
+    if block is not None:
+        assert list(zip(*block, strict=True)) == [parse_line(line, fields) for line in lines]
+
+
+REQUIRED = st.lists(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "\ud800", "", 1, None, {"d": "y"}]), max_size=3
+    ),
+    max_size=6,
+)
+
+
+@given(REQUIRED)
+def test_each_key_with_the_others_required_gives_the_same_lines(values):
+    keys = ("a", "b", "c.d")
+    passes = []
+    for key in keys:
+        fields = Fields(key, "id", tuple(other for other in keys if other != key))
+        kept = []
+        for number, value in enumerate(values):
+            try:
+                parse_line(json.dumps(value).encode(), fields)
+                kept.append(number)
+            except NotADocumentError:
+                pass
+        passes.append(kept)
+    whole = [number for number, value in enumerate(values) if all(is_text(look_up_slowly(value, key)) for key in keys)]
+    assert passes == [whole] * 3
+
+
+def is_text(found):
+    return bool(found) and type(found[0]) is str and "\ud800" not in found[0]
+
+
+def test_required_key_that_is_missing():
+    fields = Fields("text", "id", ("summary", "meta.title"))
+    good = b'{"text": "a", "summary": "b", "meta": {"title": "c"}}'
+    assert parse_lines([good], fields) == (["a"], [None])
+    for line in (b'{"text": "a", "summary": "b"}', b'{"text": "a", "summary": null, "meta": {"title": "c"}}'):
+        assert parse_lines([good, line], fields) is None
+        with pytest.raises(NotADocumentError, match="missing_key|text_not_a_string"):
+            parse_line(line, fields)

@@ -22,8 +22,8 @@ from nanoset_core.raw import stored as stored_module
 from nanoset_core.raw.corpus import cut_ranges, take_inventory
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.tokenization import shards as shards_module
-from nanoset_core.tokenization.engines import Encoded
-from nanoset_core.tokenization.shards import ShardFacts, ShardTask, make_shard, with_eod
+from nanoset_core.tokenization.framing import Framing
+from nanoset_core.tokenization.shards import ShardFacts, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 from nanoset_core.workers import run_tasks
 
@@ -43,7 +43,7 @@ def task_for(corpus: Path, out: Path, source: SourceRange | None = None, **chang
         engine="tokenizers",
         dtype=facts.dtype.name,
         max_id=facts.max_id,
-        eod=0,
+        framing=Framing(after=(0,)),
         text_key="text",
         id_key="id",
         max_line_bytes=1 << 20,
@@ -103,27 +103,9 @@ def test_bytes_are_those_of_the_slow_way(tmp_path_factory, monkeypatch, texts, e
     folder = tmp_path_factory.mktemp("twin")
     (folder / "raw").mkdir()
     (folder / "raw" / "a.jsonl").write_bytes(lines(*texts))
-    shard = make_shard(task_for(folder / "raw", folder / "out", eod=eod))
+    shard = make_shard(task_for(folder / "raw", folder / "out", framing=Framing(after=() if eod is None else (eod,))))
     slowly(folder / "twin", texts, eod)
     assert same_files(shard.path("tokens"), folder / "twin")
-
-
-@pytest.mark.parametrize(
-    ("lengths", "ids", "expected_ids", "expected_lengths"),
-    [
-        ([], [], [], []),
-        ([0], [], [], [0]),
-        ([0, 0], [], [], [0, 0]),
-        ([1], [7], [7, 9], [2]),
-        ([0, 2, 0, 1, 0], [1, 2, 3], [1, 2, 9, 3, 9], [0, 3, 0, 2, 0]),
-        ([2, 1], [9, 9, 9], [9, 9, 9, 9, 9], [3, 2]),
-    ],
-)
-def test_end_token_only_where_there_are_tokens(lengths, ids, expected_ids, expected_lengths):
-    encoded = with_eod(Encoded(np.array(ids, np.int32), np.array(lengths, np.int32)), 9)
-    assert encoded.ids.tolist() == expected_ids
-    assert encoded.lengths.tolist() == expected_lengths
-    assert (encoded.ids.dtype, encoded.lengths.dtype) == (np.int32, np.int32)
 
 
 def mixed(corpus: Path) -> None:
@@ -329,9 +311,9 @@ def test_corpus_without_documents(corpus, tmp_path):
 
 
 def test_facts_add_up():
-    one = ShardFacts(3, 2, 1, 10, 1, 0, 30, 20, {"b": 1, "a": 2}, [1] * 32)
-    two = ShardFacts(5, 5, 5, 50, 0, 1, 60, 50, {"c": 1, "a": 1}, [2] * 32)
-    assert one + two == ShardFacts(8, 7, 6, 60, 1, 1, 90, 70, {"a": 3, "b": 1, "c": 1}, [3] * 32)
+    one = ShardFacts(4, 2, 1, 1, 10, 1, 0, 30, 20, {"b": 1, "a": 2}, [1] * 32)
+    two = ShardFacts(5, 5, 0, 5, 50, 0, 1, 60, 50, {"c": 1, "a": 1}, [2] * 32)
+    assert one + two == ShardFacts(9, 7, 1, 6, 60, 1, 1, 90, 70, {"a": 3, "b": 1, "c": 1}, [3] * 32)
     assert list((one + two).reasons) == ["a", "b", "c"]
     assert sum([one, two], ShardFacts()) == one + two
 
@@ -341,12 +323,13 @@ def test_histogram_of_lengths(corpus, tmp_path):
     # Without an end token, "<|padding|>" n times is n tokens.
     lengths = [0, 1, 2, 3, 4, 7, 8, 15, 16]
     (corpus / "a.jsonl").write_bytes(lines(*("<|padding|>" * length for length in lengths)))
-    shard = make_shard(task_for(corpus, tmp_path, eod=None))
+    shard = make_shard(task_for(corpus, tmp_path, framing=Framing()))
     assert shard.facts["length_histogram"] == [1, 1, 2, 2, 2, 1] + [0] * 26
 
 
 MAKE_ALL = """
 import pickle, sys
+from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import make_shard
 from nanoset_core.workers import run_tasks
 tasks = pickle.load(open(sys.argv[1], "rb"))

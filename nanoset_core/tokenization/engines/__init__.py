@@ -10,14 +10,16 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.engines.base import Encoded, Engine
 from nanoset_core.tokenization.engines.canary import canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.engines.checked import CheckedEngine
+from nanoset_core.tokenization.engines.gigatoken import GigatokenEngine
 from nanoset_core.tokenization.engines.knowledge import Knowledge, cache_folder, find_out, keep, recall
 from nanoset_core.tokenization.engines.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.engines.recognition import NotRecognisedError, Recognition, recognise
+from nanoset_core.tokenization.engines.recognition import Recognition, recognise
 from nanoset_core.tokenization.engines.reference import ReferenceEngine
+from nanoset_core.tokenization.engines.settings import NotRecognisedError
 
 __all__ = ["KINDS", "Encoded", "Engine", "Recognition", "make_engine", "recognise"]
 
-KINDS = ("auto", "numpy", "tokenizers")
+KINDS = ("auto", "numpy", "tokenizers", "gigatoken")
 """Values of the `engine` setting."""
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,9 @@ def make_engine(
     "auto" takes the numpy engine where it understands the tokenizer exactly and gives the reference's tokens for canary
     texts, else the `tokenizers` library; the choice is in `.name` and the reason in `.reason`. `cache`: folder in which
     what was found out about tokenizers is kept for the next start, by default in the user's cache folder.
-    Raises ConfigError for an unknown kind, or for "numpy" with a tokenizer that it does not understand; MissingError
-    and FormatError for the file.
+    "gigatoken" is the library of that name, under the same conditions and checks.
+    Raises ConfigError for an unknown kind, for "numpy" or "gigatoken" with a tokenizer that the checks do not
+    understand, or for "gigatoken" where it is not installed; MissingError and FormatError for the file.
     """
     if kind not in KINDS:
         raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
@@ -41,11 +44,14 @@ def make_engine(
         return reference
     folder = cache_folder() if cache is None else Path(cache)
     try:
-        engine: Engine = _numpy_engine(tokenizer_json, reference, folder)
+        if kind == "gigatoken":
+            engine: Engine = _gigatoken_engine(tokenizer_json, reference, folder)
+        else:
+            engine = _numpy_engine(tokenizer_json, reference, folder)
     except NotRecognisedError as error:
-        if kind == "numpy":
+        if kind != "auto":
             raise ConfigError(
-                "the numpy engine does not understand this tokenizer",
+                f"the {kind} engine cannot be checked with this tokenizer",
                 where=tokenizer_json,
                 found=error,
                 expected="byte-level BPE with the split pattern of GPT-2, GPT-NeoX, Llama-3 or Qwen2",
@@ -69,6 +75,22 @@ def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEn
         keep(known, tokenizer_json, folder)
         return engine
     reference.reason = "the numpy engine gave other tokens than the reference for the canary texts"
+    logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
+    return reference
+
+
+def _gigatoken_engine(
+    tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None
+) -> Engine:
+    """The gigatoken engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
+    engine = GigatokenEngine(tokenizer_json)
+    known = recall(tokenizer_json, folder)
+    if known is None:
+        known = find_out(tokenizer_json, reference)
+        keep(known, tokenizer_json, folder)
+    if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
+        return CheckedEngine(engine, reference, reason="asked for, canary passed")
+    reference.reason = "the gigatoken engine gave other tokens than the reference for the canary texts"
     logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
     return reference
 

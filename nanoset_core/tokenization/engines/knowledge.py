@@ -18,9 +18,10 @@ import orjson
 
 from nanoset_core.tokenization.engines.classes import CODE_POINTS, probe_classes
 from nanoset_core.tokenization.engines.normal_form import trusts_python
-from nanoset_core.tokenization.engines.recognition import NotRecognisedError, recognise
+from nanoset_core.tokenization.engines.recognition import recognise
 from nanoset_core.tokenization.engines.reference import ReferenceEngine
 from nanoset_core.tokenization.engines.rules import Rules, SplitRule, Vocabulary
+from nanoset_core.tokenization.engines.settings import NotRecognisedError
 from nanoset_core.tokenization.engines.units import cuts_are_safe
 
 _FORMAT = 1  # of the file; to be raised when what is kept, or how it is found out, changes
@@ -34,6 +35,7 @@ class Knowledge:
     """All that the numpy engine needs besides the reference."""
 
     rules: Rules
+    """What its `tokenizer.json` says."""
     classes: np.ndarray
     """uint8[0x110000]: class of every code point."""
 
@@ -85,7 +87,7 @@ def _read(path: Path) -> Knowledge | None:
             return _from_arrays({name: arrays[name] for name in arrays.files})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         logger.info("%s: cannot be used, will be made again: %s", path, error)
         return None
 

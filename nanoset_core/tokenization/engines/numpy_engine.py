@@ -74,12 +74,10 @@ class NumpyEngine:
             suspect = self._foreign.suspects(_SEPARATOR.join(encoded))
             for document, data in enumerate(encoded, begin):
                 data, is_mixed = self._checked(texts[document], data, suspect)
-                if is_mixed:
-                    sort_out(data, document, self._foreign, units)
-                    continue
-                for piece in cut(data, UNIT_BYTES):
+                whole = ((piece, False) for piece in cut(data, UNIT_BYTES))
+                for piece, is_foreign in sort_out(data, self._foreign) if is_mixed else whole:
                     if piece:
-                        units.add(piece, document, False)
+                        units.add(piece, document, is_foreign)
                     if units.size >= BATCH_BYTES:
                         yield units
                         units = Units()

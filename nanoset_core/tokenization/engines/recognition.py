@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unicodedata import is_normalized
 
-import numpy as np
 import orjson
 
-from nanoset_core.tokenization.engines.byte_alphabet import byte_characters, decode_tokens
-from nanoset_core.tokenization.engines.pair_ranks import MOST_IDS, MOST_MERGES
 from nanoset_core.tokenization.engines.rules import Rules, SplitRule, Vocabulary
+from nanoset_core.tokenization.engines.settings import NotRecognisedError, Settings, shown
 from nanoset_core.tokenization.engines.units import SAFE_CUT
+from nanoset_core.tokenization.engines.vocabulary import read_vocabulary
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
@@ -32,10 +28,6 @@ SPLIT_PATTERNS = {
 _HARMLESS_POST_PROCESSORS = ("ByteLevel", "RobertaProcessing", "BertProcessing")  # these add special tokens or nothing
 
 
-class NotRecognisedError(Exception):
-    """A setting that the numpy engine does not know; the message says which."""
-
-
 @dataclass(frozen=True, slots=True)
 class Recognition:
     """Whether the numpy engine understands a tokenizer."""
@@ -47,19 +39,21 @@ class Recognition:
 
 
 def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
-    """Read a `tokenizer.json`; raises OSError when it cannot be read, and nothing else: an unknown file is a reason."""
+    """Read a `tokenizer.json`; raises OSError when it cannot be read, else whatever is wrong is a reason."""
     try:
         rules = read_rules(orjson.loads(Path(tokenizer_json).read_bytes()))
     except NotRecognisedError as error:
         return Recognition(None, str(error))
     except orjson.JSONDecodeError as error:
         return Recognition(None, f"not JSON: {error}")
+    except (KeyError, TypeError, AttributeError) as error:
+        return Recognition(None, f"not built like a tokenizer.json: {error!r}")
     return Recognition(rules, f"{rules.split.pattern} split pattern")
 
 
 def read_rules(tokenizer: object) -> Rules:
     """Rules of a parsed `tokenizer.json`; raises NotRecognisedError."""
-    settings = _Settings(tokenizer, "the file")
+    settings = Settings(tokenizer, "the file")
     settings.expect("version", "1.0")
     settings.skip("truncation", "padding", "decoder")
     _check_post_processor(settings.take("post_processor"))
@@ -71,42 +65,11 @@ def read_rules(tokenizer: object) -> Rules:
     return Rules(split, nfc, space_runs, added_tokens, whole_words, vocabulary)
 
 
-class _Settings:
-    """A JSON object whose members are taken one by one, so that none is overlooked."""
-
-    def __init__(self, value: object, name: str) -> None:
-        if not isinstance(value, Mapping):
-            raise NotRecognisedError(f"{name} is {_shown(value)}, not an object")
-        self._left = dict(value)
-        self._name = name
-
-    def take(self, key: str, default: object = None) -> Any:
-        return self._left.pop(key, default)
-
-    def expect(self, key: str, *allowed: object, default: object = None) -> None:
-        value = self.take(key, default)
-        if not any(type(value) is type(option) and value == option for option in allowed):
-            raise NotRecognisedError(f"{key} of {self._name} is {_shown(value)}")
-
-    def skip(self, *keys: str) -> None:
-        for key in keys:
-            self.take(key)
-
-    def finish(self) -> None:
-        if self._left:
-            raise NotRecognisedError(f"unknown setting {next(iter(self._left))!r} in {self._name}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."
-
-
 def _check_post_processor(value: object) -> None:
     """Accept post-processors that change no token when special tokens are not asked for."""
     if value is None:
         return
-    settings = _Settings(value, "the post-processor")
+    settings = Settings(value, "the post-processor")
     kind = settings.take("type")
     if kind == "Sequence":
         for processor in settings.take("processors") or []:
@@ -116,41 +79,41 @@ def _check_post_processor(value: object) -> None:
         if sequences != ["A"]:
             raise NotRecognisedError(f"the post-processor's template takes {sequences}")
     elif kind not in _HARMLESS_POST_PROCESSORS:
-        raise NotRecognisedError(f"post-processor {_shown(kind)}")
+        raise NotRecognisedError(f"post-processor {shown(kind)}")
 
 
 def _read_normalizer(value: object) -> bool:
     """Whether it is NFC; none at all is the only other choice."""
     if value is None:
         return False
-    settings = _Settings(value, "the normalizer")
+    settings = Settings(value, "the normalizer")
     kind = settings.take("type")
     if kind == "Sequence":
         members = settings.take("normalizers")
         settings.finish()
         return any([_read_normalizer(member) for member in members])
     if kind != "NFC":
-        raise NotRecognisedError(f"normalizer {_shown(kind)}")
+        raise NotRecognisedError(f"normalizer {shown(kind)}")
     settings.finish()
     return True
 
 
 def _read_pre_tokenizer(value: object) -> SplitRule:
     """ByteLevel with its own pattern, or Split by a known pattern and then ByteLevel without."""
-    settings = _Settings(value, "the pre-tokenizer")
+    settings = Settings(value, "the pre-tokenizer")
     kind = settings.take("type")
     members = [value]
     if kind == "Sequence":
         members = settings.take("pretokenizers")
         settings.finish()
     if not isinstance(members, list) or not 1 <= len(members) <= 2:
-        raise NotRecognisedError(f"pre-tokenizer {_shown(value)}")
+        raise NotRecognisedError(f"pre-tokenizer {shown(value)}")
     _check_byte_level(members[-1], use_regex=len(members) == 1)
     return SPLIT_PATTERNS[_GPT2] if len(members) == 1 else _read_split(members[0])
 
 
 def _check_byte_level(value: object, *, use_regex: bool) -> None:
-    settings = _Settings(value, "the pre-tokenizer")
+    settings = Settings(value, "the pre-tokenizer")
     settings.expect("type", "ByteLevel")
     settings.expect("add_prefix_space", False, default=True)
     settings.expect("use_regex", use_regex, default=True)
@@ -159,22 +122,22 @@ def _check_byte_level(value: object, *, use_regex: bool) -> None:
 
 
 def _read_split(value: object) -> SplitRule:
-    settings = _Settings(value, "the pre-tokenizer's first member")
+    settings = Settings(value, "the pre-tokenizer's first member")
     settings.expect("type", "Split")
     settings.expect("behavior", "Isolated")
     settings.expect("invert", False, default=False)
-    pattern = _Settings(settings.take("pattern"), "the split pattern")
+    pattern = Settings(settings.take("pattern"), "the split pattern")
     regex = pattern.take("Regex")
     pattern.finish()
     settings.finish()
     if regex not in SPLIT_PATTERNS:
-        raise NotRecognisedError(f"split pattern {_shown(regex)}")
+        raise NotRecognisedError(f"split pattern {shown(regex)}")
     return SPLIT_PATTERNS[regex]
 
 
 def _read_model(value: object) -> tuple[Vocabulary, bool]:
     """The vocabulary, and `ignore_merges`."""
-    settings = _Settings(value, "the model")
+    settings = Settings(value, "the model")
     settings.expect("type", "BPE", None)
     settings.expect("dropout", None, 0.0)
     settings.expect("unk_token", None)
@@ -187,53 +150,7 @@ def _read_model(value: object) -> tuple[Vocabulary, bool]:
     settings.finish()
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise NotRecognisedError("the model has no vocabulary or no merges")
-    return _read_vocabulary(vocabulary, merges), bool(whole_words)
-
-
-def _read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
-    if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
-        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
-    data, lengths, readable = decode_tokens(list(vocabulary))
-    of_word = np.repeat(np.arange(len(lengths)), lengths)
-    readable[of_word[data == 0]] = False
-    readable &= lengths > 0
-    byte_tokens = np.array([vocabulary.get(character, -1) for character in byte_characters()], np.int32)
-    return Vocabulary(
-        data[readable[of_word]],
-        lengths[readable],
-        ids[readable].astype(np.int32),
-        byte_tokens,
-        _read_merges(vocabulary, merges),
-    )
-
-
-def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> np.ndarray:
-    """int32[r, 3]: left, right, merged. Merges are written "a b" or ["a", "b"]."""
-    parts = _flattened(merges)
-    lefts, rights = parts[::2], parts[1::2]
-    columns = (lefts, rights, map(operator.add, lefts, rights))
-    try:
-        found = [np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(lefts)) for column in columns]
-    except KeyError as error:
-        raise NotRecognisedError(f"a merge of {error}, which is no token") from error
-    table = np.stack(found, axis=1)
-    if len(np.unique(table[:, 0].astype(np.int64) * MOST_IDS + table[:, 1])) != len(table):
-        raise NotRecognisedError("merges that come twice")
-    return table
-
-
-def _flattened(merges: list[Any]) -> list[str]:
-    """Left, right, left, right … of all merges."""
-    if all(isinstance(merge, str) and " " in merge for merge in merges):
-        parts = " ".join(merges).split(" ") if merges else []
-    elif all(isinstance(merge, list) and len(merge) == 2 for merge in merges):
-        parts = [part for merge in merges for part in merge]
-    else:
-        raise NotRecognisedError("a merge that is no pair")
-    if len(parts) != 2 * len(merges) or not all(isinstance(part, str) for part in parts):
-        raise NotRecognisedError("a merge that is no pair of tokens")
-    return parts
+    return read_vocabulary(vocabulary, merges), bool(whole_words)
 
 
 def _read_added_tokens(value: object, split: SplitRule) -> tuple[dict[int, int], tuple[bytes, ...]]:
@@ -242,7 +159,7 @@ def _read_added_tokens(value: object, split: SplitRule) -> tuple[dict[int, int],
     texts: list[bytes] = []
     flags = set()
     for token in value or []:
-        settings = _Settings(token, "an added token")
+        settings = Settings(token, "an added token")
         content, ident = settings.take("content"), settings.take("id")
         normalized = settings.take("normalized", True)
         for flag in ("single_word", "lstrip", "rstrip"):

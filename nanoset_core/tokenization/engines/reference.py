@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,9 @@ from nanoset_core.tokenization.engines.base import Encoded
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-BATCH_CHARACTERS = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
 
@@ -35,7 +38,10 @@ class ReferenceEngine:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
-        parts = [self._encode_slice(texts[begin:end]) for begin, end in slices(texts)]
+        try:
+            parts = [self._encode_slice(texts[begin:end]) for begin, end in slices(texts)]
+        except UnicodeEncodeError as error:
+            raise not_unicode(texts) from error
         if not parts:
             return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
         ids, lengths = zip(*parts, strict=True)
@@ -51,10 +57,9 @@ class ReferenceEngine:
 
     def _encode_slice(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """ids int32[n] and lengths int32[d] of a few documents."""
-        try:
-            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(texts) from error
+        for text in texts:
+            text.encode()  # older versions of the library would replace lone surrogates and say nothing
+        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, ids), np.int32, len(ids))
         return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
@@ -102,16 +107,12 @@ def slices(texts: Sequence[str], limit: int = BATCH_CHARACTERS) -> Iterator[tupl
 
 
 def not_unicode(texts: Sequence[str]) -> InputError:
-    """The error for the first of `texts` that has no UTF-8 form."""
-    for index, text in enumerate(texts):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            return InputError(
-                "a document is not valid Unicode",
-                where=f"document {index}, character {error.start}",
-                found=repr(text[error.start]),
-                expected="characters that UTF-8 can carry",
-                remedy="reject the line, or replace lone surrogates before tokenising",
-            )
-    return InputError("the tokenizers library refused the documents", found=f"{len(texts)} documents")
+    """The error for the first of `texts` that holds a lone surrogate, as one of them does."""
+    index, found = next((index, found) for index, text in enumerate(texts) if (found := _SURROGATE.search(text)))
+    return InputError(
+        "a document is not valid Unicode",
+        where=f"document {index}, character {found.start()}",
+        found=repr(found.group()),
+        expected="characters that UTF-8 can carry",
+        remedy="reject the line, or replace lone surrogates before tokenising",
+    )

@@ -123,16 +123,16 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
     yield text[begin:]
 
 
-def sort_out(text: bytes, document: int, foreign: ForeignText, units: Units) -> None:
-    """Add the units of a document that holds something for the reference."""
+def sort_out(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
+    """(piece, whether it is for the reference) of a text that holds something for the reference."""
     run: list[bytes] = []
-    kind = False
+    size, kind = 0, False
     for piece in cut(text, _FOREIGN_BYTES):
         is_foreign = piece in foreign
-        if run and is_foreign != kind:
-            units.add(b"".join(run), document, kind)
-            run = []
+        if run and (is_foreign != kind or size >= UNIT_BYTES):
+            yield b"".join(run), kind
+            run, size = [], 0
         run.append(piece)
+        size += len(piece)
         kind = is_foreign
-    if run:
-        units.add(b"".join(run), document, kind)
+    yield b"".join(run), kind

@@ -1,7 +1,7 @@
 """An exact hash table from short byte strings to numbers, as flat arrays that numpy looks up in bulk.
 
 Open addressing with linear probing. A key is a byte string in one or more zero-padded little-endian 64-bit words; it is
-compared in full, so the hash decides speed and never the result. No key is all zeros, which marks a free slot.
+compared in full, so the hash decides speed and never the result. No key is all zeros: that is what free slots hold.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 
 import numpy as np
@@ -148,6 +149,12 @@ def test_what_is_not_text(pair, bad):
         with pytest.raises(InputError, match="document 1") as error:
             engine.encode(["good", bad, "good"])
         assert error.value.expected
+
+
+def test_what_is_not_text_far_into_a_batch(pair):
+    for engine in pair:
+        with pytest.raises(InputError, match="document 40, character 3"):
+            engine.encode(["x " * 20_000] * 40 + ["bad\udc00"])
 
 
 def test_the_canary_knows_every_class_and_passes(pair, known, kind):
@@ -317,3 +324,13 @@ def test_slices_cover_all_documents(texts, limit):
     assert [index for begin, end in found for index in range(begin, end)] == list(range(len(texts)))
     for begin, end in found:
         assert sum(map(len, texts[begin : end - 1])) < limit
+
+
+def test_a_vocabulary_of_bytes_without_merges(tokenizer_files, tmp_path):
+    parsed = json.loads(tokenizer_files["gpt2"].read_bytes())
+    vocabulary = parsed["model"]["vocab"]
+    parsed["model"] |= {"merges": [], "vocab": {word: token for word, token in vocabulary.items() if len(word) == 1}}
+    (tmp_path / "bytes.json").write_text(json.dumps(parsed))
+    engine = make_engine(tmp_path / "bytes.json", "numpy", cache=tmp_path)
+    assert engine.name == "numpy"
+    assert_same(engine, make_engine(tmp_path / "bytes.json", "tokenizers"), ["it's 12 bytes", "é世🎉"])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.tokenization.engines.byte_alphabet import byte_characters, decode_tokens
-from nanoset_core.tokenization.engines.recognition import NotRecognisedError, read_rules, recognise
+from nanoset_core.tokenization.engines.recognition import read_rules, recognise
+from nanoset_core.tokenization.engines.settings import NotRecognisedError
 
 NFC = {"type": "NFC"}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

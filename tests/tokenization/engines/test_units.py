@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.engines.units import SAFE_CUT, ForeignText, Units, cut, cuts_are_safe, sort_out
+from nanoset_core.tokenization.engines.units import SAFE_CUT, ForeignText, cut, cuts_are_safe, sort_out
 
 FOREIGN = ForeignText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", nfc=True)
 
@@ -96,16 +96,23 @@ def test_no_added_tokens():
 
 def test_only_the_lines_that_need_it_are_foreign(monkeypatch):
     monkeypatch.setattr("nanoset_core.tokenization.engines.units._FOREIGN_BYTES", 8)
-    units = Units()
     text = "plain words here and <|pad|> then more plain words and e\u0301 end of it all"
-    sort_out(text.encode(), 7, FOREIGN, units)
-    assert b"".join(units.texts) == text.encode()
-    assert set(units.documents) == {7}
-    assert units.size == len(text.encode())
-    assert units.foreign == [False, True, False, True, False]
-    for unit, foreign in zip(units.texts, units.foreign, strict=True):
-        assert (unit in FOREIGN) == foreign
-        assert not foreign or len(unit) < 24
+    pieces, kinds = zip(*sort_out(text.encode(), FOREIGN), strict=True)
+    assert b"".join(pieces) == text.encode()
+    assert kinds == (False, True, False, True, False)
+    for piece, foreign in zip(pieces, kinds, strict=True):
+        assert (piece in FOREIGN) == foreign
+        assert not foreign or len(piece) < 24
+
+
+def test_stretches_are_not_joined_without_end(monkeypatch):
+    monkeypatch.setattr("nanoset_core.tokenization.engines.units._FOREIGN_BYTES", 8)
+    monkeypatch.setattr("nanoset_core.tokenization.engines.units.UNIT_BYTES", 40)
+    text = b"\0 some words " * 50 + b"and words without anything " * 50
+    pieces, kinds = zip(*sort_out(text, FOREIGN), strict=True)
+    assert b"".join(pieces) == text
+    assert max(map(len, pieces)) < 80
+    assert set(kinds) == {True, False}
 
 
 def test_cut_pattern_stays_linear():

@@ -1,0 +1,70 @@
+"""`nanoset tokenize` against the plain way and, where they are at hand, the peers' tools; all outputs must be equal.
+
+python -m benchmarks.tokenize --tokenizer T/tokenizer.json --input corpus/*.jsonl [--rounds 3]
+    [--peer 'NAME=command with {input} {prefix} {workers}']
+
+Every row is a whole process, the rows run in turn. A peer's command must leave {prefix}_text_document.bin/.idx.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import interleaved, show
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--eod", default="<|endoftext|>")
+    parser.add_argument("--input", nargs="+", required=True, help="JSONL files without bad lines")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", action="append", default=[], help="NAME=command")
+    arguments = parser.parse_args()
+    megabytes = sum(Path(file).stat().st_size for file in arguments.input) / 1e6
+    with tempfile.TemporaryDirectory() as folder:
+        prefixes: dict[str, Path] = {}
+        commands: dict[str, list[str]] = {}
+
+        def add(name: str, command: list[str]) -> None:
+            prefixes[name] = Path(folder, f"out-{len(prefixes)}")
+            places = {
+                "{prefix}": [str(prefixes[name])],
+                "{input}": arguments.input,
+                "{workers}": [str(arguments.workers)],
+            }
+            commands[name] = [word for part in command for word in places.get(part, [part])]
+
+        tool = [sys.executable, "-m", "nanoset_core.cli", "tokenize", "--tokenizer", arguments.tokenizer]
+        tool += ["--append-eod", "--eod", arguments.eod, "--workers", "{workers}", "--output-prefix", "{prefix}"]
+        for engine in ("numpy", "tokenizers", *(["gigatoken"] if importlib.util.find_spec("gigatoken") else [])):
+            add(f"nanoset, {engine} engine", [*tool, "--engine", engine, "--input", "{input}"])
+        plain = [sys.executable, "-m", "benchmarks.reference_tokenize", arguments.tokenizer, arguments.eod]
+        add("plain loop over tokenizers", [*plain, "{prefix}", "{input}"])
+        for peer in arguments.peer:
+            name, _, command = peer.partition("=")
+            add(name, shlex.split(command))
+        costs = interleaved(commands, arguments.rounds)
+        compare(prefixes)
+        print(f"\n{megabytes:,.0f} MB of JSONL, {arguments.workers} worker(s), {arguments.rounds} rounds\n")
+        show(costs, megabytes)
+
+
+def compare(prefixes: dict[str, Path]) -> None:
+    """Say whose bytes are equal."""
+    first = None
+    for name, prefix in prefixes.items():
+        stem = next(p for p in (prefix.with_name(prefix.name + "_text_document"), prefix) if Path(f"{p}.bin").exists())
+        content = Path(f"{stem}.bin").read_bytes(), Path(f"{stem}.idx").read_bytes()
+        first = first or content
+        print(f"{name}: {'same bytes' if content == first else 'OTHER BYTES'}")
+
+
+if __name__ == "__main__":
+    main()

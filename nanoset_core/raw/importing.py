@@ -1,0 +1,209 @@
+"""Parquet and Arrow files → JSON lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.raw.columns import Leaf, slices
+from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.json_values import NotJsonError, json_values
+from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.pieces import LINE_SUFFIXES, TABLE_SUFFIXES, is_text
+from nanoset_core.raw.tables import read_table
+from nanoset_core.scratch import open_unfinished
+from nanoset_core.storage import fsync_folder
+
+WRITE_BYTES = 1 << 20
+_GZIP_LEVEL = 1
+_ZSTD_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFacts:
+    """What an import wrote."""
+
+    files: int
+    """tables read"""
+    rows: int
+    """lines written, one a row"""
+    written_bytes: int
+    """of JSON lines, before compression"""
+    stored_bytes: int
+    """size of the target"""
+
+
+def import_parquet(
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ImportFacts:
+    """Write the rows of Parquet and Arrow files as JSON lines: one object a row, in order, UTF-8, columns as keys.
+
+    Every column is in every object, null or not, in the order of its file. How values are written is said at
+    json_values: NaN and the infinities as null, decimals and times as strings, bytes as the text that they must be.
+    Reading the target gives the documents that reading the tables themselves gives.
+
+    The target appears when it is whole. The same tables give the same bytes; compressed, as long as the compressor's
+    version stays the same. Memory is bounded by a slice of a row group, as at read_table.
+
+    Does what nanotron's tools/hf_datasets_to_json.py does for data sets that are on disk.
+
+    Args:
+        sources: files, and folders of .parquet and .arrow files, which are taken in natural order; those of Hugging
+            Face `datasets` too.
+        target: ends in .jsonl, .jsonl.gz or .jsonl.zst, which decides on the compression.
+        columns: names of the columns to keep, in the order in which they are written; all when absent.
+        progress: called with the number of stored bytes read since the last call.
+
+    Raises:
+        ConfigError: the target has another ending, or a column is named twice.
+        MissingError: a source is not there.
+        InputError: a folder has no tables, a column is missing, or one has values that JSON cannot hold.
+        FormatError: a table is damaged.
+    """
+    target = Path(target)
+    if not target.name.endswith(LINE_SUFFIXES):
+        expected = f"a name ending in {', '.join(LINE_SUFFIXES)}"
+        raise ConfigError("a target that is no JSON lines", where=target, expected=expected, remedy="rename it")
+    if columns is not None and (not columns or len(set(columns)) != len(columns)):
+        raise ConfigError("no columns, or one of them twice", found=list(columns), remedy="name each once")
+    paths = _table_files([sources] if isinstance(sources, str | os.PathLike) else sources)
+    rows = written = 0
+    with _published(target) as file:
+        compress, finish = _compressor(target.name)
+        for path in paths:
+            for count, lines in _lines(path, columns, progress or _ignore):
+                rows += count
+                written += len(lines)
+                file.write(compress(lines))
+        file.write(finish())
+        stored = file.tell()
+    return ImportFacts(len(paths), rows, written, stored)
+
+
+def _ignore(_count: int) -> None:
+    pass
+
+
+def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    paths: list[Path] = []
+    for source in map(Path, sources):
+        if source.is_dir():
+            found = [
+                source / file.path
+                for file in list_files(source)
+                if file.path.endswith(TABLE_SUFFIXES) and is_text(file.path)
+            ]
+            if not found:
+                expected = f"files ending in {', '.join(TABLE_SUFFIXES)}"
+                raise InputError("the folder has no tables", where=source, expected=expected, remedy="name another")
+            paths += found
+        elif source.exists():
+            paths.append(source)
+        else:
+            raise MissingError("no such file or folder", where=source, remedy="correct the path")
+    if not paths:
+        raise InputError("nothing to import", expected="at least one file or folder", remedy="name one")
+    return paths
+
+
+def _lines(path: Path, columns: Sequence[str] | None, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+    """(rows, their lines) of a table, in order, about a MiB of values at a time."""
+    done = 0
+    for item in read_table(path, lambda schema: _chosen(path, schema, columns)):
+        if isinstance(item, Fault):
+            raise FormatError(
+                "a table is damaged",
+                where=path,
+                found=item.detail,
+                expected="a whole Parquet file" if item.reason == "corrupt_parquet" else "a whole Arrow file",
+                remedy="fetch or write it anew; as a file of a corpus, it is read up to the fault",
+            )
+        names = item.rows.schema.names if columns is None else columns
+        arrays = {name: item.rows.column(item.rows.schema.names.index(name)) for name in names}
+        for begin, count in slices([Leaf(array, ()) for array in arrays.values()], item.rows.num_rows, WRITE_BYTES):
+            yield count, _objects(path, item.first_row + begin, arrays, begin, count)
+            item.release()
+        progress(item.position - done)
+        done = item.position
+    progress(path.stat().st_size - done)
+
+
+def _chosen(path: Path, schema: Any, columns: Sequence[str] | None) -> list[str] | None:
+    names = schema.names if columns is None else columns
+    for name in names:
+        if schema.names.count(name) != 1:
+            raise InputError(
+                f"the column {name!r} is missing" if name not in schema.names else f"two columns are named {name!r}",
+                where=path,
+                found=f"columns {', '.join(map(repr, schema.names[:20]))}",
+                expected="each column once" if columns is None else f"each of {', '.join(map(repr, columns))} once",
+                remedy="choose other columns",
+            )
+    return None if columns is None else list(columns)
+
+
+def _objects(path: Path, first_row: int, arrays: dict[str, Any], begin: int, count: int) -> bytes:
+    import pyarrow as pa
+
+    values: list[list[Any]] = []
+    for name, array in arrays.items():
+        try:
+            part = array.slice(begin, count)
+            part.validate(full=True)
+            values.append(json_values(part))
+        except (NotJsonError, pa.ArrowException) as error:
+            raise _unfit(path, name, first_row, count, error) from error
+    names = list(arrays)
+    rows = zip(*values, strict=True) if names else [()] * count
+    return b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
+
+
+def _unfit(path: Path, name: str, first_row: int, rows: int, error: Exception) -> InputError:
+    return InputError(
+        f"the column {name!r} cannot be written as JSON",
+        where=path,
+        found=f"{error}, in rows {first_row:,} to {first_row + rows - 1:,}",
+        expected="text, numbers, times, and lists and structs of them",
+        remedy="name the columns to keep, without this one",
+    )
+
+
+def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
+    """(compress, finish) as the ending of a name asks."""
+    if name.endswith(".gz"):
+        from isal import isal_zlib
+
+        gzip = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, 31)
+        return gzip.compress, gzip.flush
+    if name.endswith(".zst"):
+        import zstandard
+
+        zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
+        return zstd.compress, zstd.flush
+    return bytes, bytes
+
+
+@contextmanager
+def _published(target: Path) -> Iterator[BinaryIO]:
+    """A file that is at `target` when the block ends well, and nowhere when it fails."""
+    with open_unfinished(target) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, target)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    fsync_folder(target.parent)

@@ -1,0 +1,32 @@
+"""What is kept of a line or row that is no document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_OFFSET = -1
+"""Stands for the byte offset of a row of a table, which has none."""
+EXCERPT_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A line or row that is no document, or the fault that ends a file early."""
+
+    file: str
+    """relative to the corpus folder"""
+    line: int
+    """1-based number of the line or row; for a fault the one in which it lies"""
+    offset: int
+    """of the line's first byte (a fault: of the first byte that is lost) in the decompressed file; -1 in a table"""
+    reason: str
+    """a short fixed word, such as invalid_json"""
+    detail: str
+    """what was found"""
+    excerpt: str
+    """the first bytes of the line, or of the row's text; bytes that are not UTF-8 as \\xNN"""
+
+
+def excerpt(data: bytes) -> str:
+    """The first bytes of a line or text, readable."""
+    return data[:EXCERPT_BYTES].decode("utf-8", "backslashreplace")

@@ -1,0 +1,198 @@
+"""Parquet and Arrow files → record batches, and where they are broken."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.opening import open_raw
+from nanoset_core.raw.pieces import PARQUET
+from nanoset_core.raw.rejects import NO_OFFSET
+
+BATCH_BYTES = 1 << 20
+"""Of values, about, that are read from Parquet at once."""
+BATCH_ROWS = 1024
+READ_BYTES = 1 << 20
+_FILE_MAGIC = b"ARROW1"
+_FILE_HEAD_BYTES = 8
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+Choose = Callable[[Any], Sequence[str] | None]
+"""Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """Consecutive rows."""
+
+    rows: Any
+    """pyarrow.RecordBatch; with the chosen columns at least"""
+    first_row: int
+    """1-based number, in its file, of the first row"""
+    position: int
+    """stored bytes up to its end, roughly"""
+    release: Callable[[], None]
+    """lets go of the memory of what was read so far; what is read again comes back by itself"""
+
+
+class _DamageError(Exception):
+    """A file that is damaged in a way that Arrow does not notice."""
+
+
+def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) -> Iterator[TableBatch | Fault]:
+    """Rows of a Parquet or Arrow file in order; a fault comes last, after every batch that could be read.
+
+    Parquet is read page by page, in slices of about 1 MiB of the chosen columns. Arrow files, in the file format or
+    the stream format, are mapped: memory does not grow with their record batches unless these are compressed, if the
+    caller releases what it has read. Who truncates a mapped file meanwhile kills its reader. An Arrow file without its footer is read as the stream that it holds. A stream without an
+    end-of-stream mark, or with more bytes after it, has a fault.
+
+    Args:
+        path: the file; one that does not end in .parquet is an Arrow file.
+        choose: names the columns to read.
+        expected_bytes: the file's size in the inventory.
+
+    Raises:
+        MissingError, InputError: see open_raw.
+        SourceChangedError: the file has another size.
+    """
+    import pyarrow as pa
+
+    is_parquet = path.name.endswith(PARQUET)
+    rows = 0
+    with open_raw(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if expected_bytes not in (None, size):
+            raise SourceChangedError(
+                "the file is not as the inventory found it",
+                where=path,
+                found=f"{size:,} bytes",
+                expected=f"{expected_bytes:,} bytes",
+                remedy="build again once nothing writes to it: the inventory is taken anew",
+            )
+        try:
+            for batch, position, release in (_parquet_batches if is_parquet else _arrow_batches)(file, size, choose):
+                yield TableBatch(batch, rows + 1, position, release)
+                rows += batch.num_rows
+        except (pa.ArrowException, OSError, UnicodeDecodeError, _DamageError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk and not the data; pyarrow's own have no number
+            yield table_fault(path, rows + 1, error)
+
+
+def table_fault(path: Path, row: int, error: Exception) -> Fault:
+    """A table that cannot be read from a row onwards."""
+    reason = "corrupt_parquet" if path.name.endswith(PARQUET) else "corrupt_arrow"
+    message = " ".join(str(error).split())[:300] or type(error).__name__
+    return Fault(NO_OFFSET, reason, f"{message}; nothing was read from row {row:,} on", row)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[Any, int, Callable[[], None]]]:
+    import pyarrow.parquet as pq
+
+    # Without pre_buffer=False a row group is held whole, whatever the buffer's size.
+    table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
+    columns = choose(table.schema_arrow)
+    total, given = table.metadata.num_rows, 0
+    for number in range(table.metadata.num_row_groups):
+        group = table.metadata.row_group(number)
+        before = given
+        step = _batch_rows(group, columns)
+        for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
+            given += batch.num_rows
+            yield batch, size * given // max(total, 1), _nothing
+        if given - before != group.num_rows:
+            raise _DamageError(f"row group {number} gave {given - before:,} of its {group.num_rows:,} rows")
+    if given != total:
+        raise _DamageError(f"the row groups hold {given:,} of the {total:,} rows that the footer promises")
+
+
+def _batch_rows(group: Any, columns: Sequence[str] | None) -> int:
+    """So many rows that their values are about a batch, by the average of the row group."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    chosen = [
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if columns is None or any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+    ]
+    row_bytes = sum(chosen) / max(group.num_rows, 1)
+    return int(max(1, min(BATCH_ROWS, BATCH_BYTES / max(row_bytes, 1))))
+
+
+def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[Any, int, Callable[[], None]]]:
+    import pyarrow as pa
+
+    if size == 0:
+        raise _DamageError("the file is empty")
+    mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    mapped.madvise(mmap.MADV_SEQUENTIAL)
+    data = pa.py_buffer(mapped)
+    is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
+    batches = _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose)
+    for batch, position in batches:
+        yield batch, position, lambda: mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _file_batches(data: Any, choose: Choose) -> Iterator[tuple[Any, int]]:
+    import pyarrow as pa
+
+    try:
+        reader = pa.ipc.open_file(data)
+    except pa.ArrowException as error:
+        yield from _stream_batches(data, _FILE_HEAD_BYTES, choose)
+        raise _DamageError(f"the footer cannot be read: {error}") from error
+    choose(reader.schema)  # all are read nevertheless: of chosen ones Arrow would make copies
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
+        batch.validate()
+        yield batch, data.size * (number + 1) // reader.num_record_batches
+
+
+def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[tuple[Any, int]]:
+    import pyarrow as pa
+
+    source = pa.BufferReader(data)
+    source.seek(begin)
+    options = _read_options(pa.ipc.open_stream(source).schema, choose)
+    source.seek(begin)
+    reader = pa.ipc.open_stream(source, options=options)
+    for batch in reader:
+        batch.validate()
+        yield batch, source.tell()
+    end = source.tell()
+    if begin == 0:
+        _check_stream_end(data, end)
+
+
+def _check_stream_end(data: Any, end: int) -> None:
+    """That a stream was ended by its writer, and is all of the file."""
+    mark = data.slice(max(end - len(_END_OF_STREAM), 0), min(end, len(_END_OF_STREAM))).to_pybytes()
+    # Before Arrow 0.15 the mark had four bytes.
+    if mark != _END_OF_STREAM and mark[-4:] != bytes(4):
+        raise _DamageError("the stream has no end-of-stream mark, so its last batches may be missing")
+    if end != data.size:
+        raise _DamageError(f"{data.size - end:,} bytes follow the end of the stream at byte {end:,}")
+
+
+def _read_options(schema: Any, choose: Choose) -> Any:
+    import pyarrow as pa
+
+    columns = choose(schema)
+    if columns is None:
+        return pa.ipc.IpcReadOptions(use_threads=False)
+    wanted = [
+        number
+        for number, name in enumerate(schema.names)
+        if any(f"{column}.".startswith(f"{name}.") for column in columns)
+    ]
+    return pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)

@@ -1,0 +1,132 @@
+"""What a preprocessing tool puts around a document's tokens, and what it makes of a document without any.
+
+| preset | special tokens of the tokenizer | end token | a document without tokens |
+| --- | --- | --- | --- |
+| megatron | none | where there are tokens | a document without a sequence |
+| nanotron | those that `tokenizer.encode` adds | always | a sequence of what is added, at least of length zero |
+| nemo | none | where there are tokens | skipped |
+
+Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data.py` (896473d), NeMo
+`scripts/nlp_language_modeling/preprocess_data_for_megatron.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization.engines import Encoded
+
+WriterPreset = Literal["megatron", "nanotron", "nemo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How documents become sequences."""
+
+    before: tuple[int, ...] = ()
+    """ids in front of a document's tokens"""
+    after: tuple[int, ...] = ()
+    """ids behind them"""
+    empty: Literal["no_sequence", "sequence", "skip"] = "no_sequence"
+    """a document without tokens: one without a sequence, one with a framed empty sequence, or none"""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self) | {"before": list(self.before), "after": list(self.after)}
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """Sequences of a batch of documents."""
+
+    ids: np.ndarray
+    """int32[n]: ids of all sequences, back to back"""
+    lengths: np.ndarray
+    """int32[d]: ids per document, 0 for one without"""
+    sequences: np.ndarray
+    """int64[d]: sequences per document, 0 or 1"""
+    kept: np.ndarray
+    """bool[d]: which documents are written"""
+
+
+def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
+    """How a preset's tool names the .bin/.idx pair of one key: {prefix}_{key}_document, nanotron {prefix}_{key}."""
+    return f"{prefix}_{key}" if preset == "nanotron" else f"{prefix}_{key}_document"
+
+
+def make_framing(
+    preset: WriterPreset, tokenizer_file: Path, *, bos: int | None = None, eod: int | None = None
+) -> Framing:
+    """The framing of a preset.
+
+    Args:
+        preset: whose tool.
+        tokenizer_file: a tokenizer.json; with `nanotron` its own special tokens are added, as its `encode` does.
+        bos: id to put in front of every document, or None.
+        eod: id to put behind every document, or None.
+    """
+    before = () if bos is None else (bos,)
+    after = () if eod is None else (eod,)
+    if preset == "megatron":
+        return Framing(before, after, "no_sequence")
+    if preset == "nemo":
+        return Framing(before, after, "skip")
+    first, last = added_tokens(tokenizer_file)
+    return Framing(before + first, last + after, "sequence")
+
+
+def added_tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
+
+    Raises:
+        ConfigError: they depend on the text.
+    """
+    from nanoset_core.tokenization.engines.reference import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_file)
+    frames = set()
+    for text in ("a", "one two", "3 4 5"):
+        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        whole = tokenizer.encode(text, add_special_tokens=True).ids
+        at = next((n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain), -1)
+        frames.add((tuple(whole[:at]), tuple(whole[at + len(plain) :])) if at >= 0 else None)
+    if len(frames) != 1 or None in frames:
+        raise ConfigError(
+            "the tokenizer's special tokens depend on the text",
+            where=tokenizer_file,
+            found="its post-processor does more than put tokens in front and behind",
+            remedy="use the preset megatron or nemo, which add none",
+        )
+    return frames.pop()  # type: ignore[return-value]
+
+
+def frame(encoded: Encoded, framing: Framing) -> Framed:
+    """Put the framing around every document of a batch, without a loop over documents."""
+    has_tokens = encoded.lengths > 0
+    framed = has_tokens | (framing.empty == "sequence")
+    extra = len(framing.before) + len(framing.after)
+    lengths = encoded.lengths + np.where(framed, extra, 0).astype(np.int32)
+    kept = np.ones(len(lengths), bool) if framing.empty != "skip" else has_tokens
+    ids = _surround(encoded.ids, lengths, framed, framing) if extra else encoded.ids
+    return Framed(ids, lengths, framed.astype(np.int64), kept)
+
+
+def _surround(ids: np.ndarray, lengths: np.ndarray, framed: np.ndarray, framing: Framing) -> np.ndarray:
+    out = np.empty(int(lengths.sum(dtype=np.int64)), np.int32)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    # [framed documents, 1]: where each begins and ends in `out`
+    firsts, lasts = (ends - lengths)[framed][:, None], ends[framed][:, None]
+    own = np.ones(len(out), bool)
+    for places, values in (
+        (firsts + np.arange(len(framing.before)), framing.before),
+        (lasts - len(framing.after) + np.arange(len(framing.after)), framing.after),
+    ):
+        own[places] = False
+        out[places] = np.asarray(values, np.int32)
+    out[own] = ids
+    return out

@@ -1,0 +1,73 @@
+"""What a command line names as input: files, folders and patterns → files, in a stated order."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw.listing import FileStat, list_files, natural_key
+from nanoset_core.raw.pieces import SUFFIXES
+
+
+@dataclass(frozen=True, slots=True)
+class InputFiles:
+    """Files below one folder, in document order."""
+
+    folder: Path
+    """absolute; all of them lie below it"""
+    files: tuple[FileStat, ...]
+    """paths relative to `folder`"""
+
+
+def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> InputFiles:
+    """The files that `inputs` name: in the order given, and in natural order within a folder or pattern.
+
+    Raises:
+        MissingError: an input names nothing.
+        InputError: a folder or pattern holds no file that could be read, or a file is named twice.
+    """
+    paths: list[Path] = []
+    for given in map(os.fspath, inputs):
+        paths.extend(_resolve(given))
+    if len(set(paths)) != len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise InputError("a file is named twice", where=twice, remedy="name it once")
+    folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
+    return InputFiles(folder, tuple(_stat(folder, path) for path in paths))
+
+
+def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, Path]]:
+    """Each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
+    jobs = []
+    for file in inputs.files:
+        stem = next((file.path.removesuffix(end) for end in SUFFIXES if file.path.endswith(end)), file.path)
+        prefix = output_prefix.with_name(f"{output_prefix.name}_{stem.replace('/', '_')}")
+        jobs.append((InputFiles(inputs.folder, (file,)), prefix))
+    if len({prefix for _, prefix in jobs}) != len(jobs):
+        raise InputError("two files would give pairs of the same name", where=inputs.folder, remedy="rename one")
+    return jobs
+
+
+def _resolve(given: str) -> list[Path]:
+    path = Path(given).expanduser()
+    if path.is_file():
+        return [path.absolute()]
+    if path.is_dir():
+        found = [path.absolute() / file.path for file in list_files(path) if file.path.endswith(SUFFIXES)]
+    else:
+        matches = [Path(match).absolute() for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]
+        if not matches:
+            raise MissingError("no such file, and no pattern that matches one", where=given, remedy="correct the path")
+        found = sorted(matches, key=lambda match: natural_key(match.as_posix()))
+    if not found:
+        raise InputError("no file to read", where=given, expected=f"files ending in {', '.join(SUFFIXES)}")
+    return found
+
+
+def _stat(folder: Path, path: Path) -> FileStat:
+    stat = path.stat()
+    return FileStat(path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns, stat.st_ino)

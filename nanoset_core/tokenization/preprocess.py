@@ -1,0 +1,302 @@
+"""Files → one .bin/.idx pair a key, as the peers' preprocess_data.py makes: resumable, every line accounted for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.indexed import merge_indexed_datasets
+from nanoset_core.indexed.reordering import deal_documents
+from nanoset_core.manifest import Manifest, OutputRoot, Recipe
+from nanoset_core.progress import Listener, Progress, silent
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
+from nanoset_core.storage import sha256_file, write_atomic
+from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
+from nanoset_core.tokenization.inputs import InputFiles
+from nanoset_core.tokenization.shards import REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
+from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
+from nanoset_core.workers import available_processors, run_tasks
+
+RANGE_BYTES = 32 << 20
+MANIFEST_ENDING = ".manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreprocessOptions:
+    """Settings of one call, named as the peers' flags."""
+
+    tokenizer: Path
+    """a tokenizer.json"""
+    keys: tuple[str, ...] = ("text",)
+    """JSON keys to tokenize; each gives a pair"""
+    preset: WriterPreset = "megatron"
+    """whose tool is matched"""
+    eod: str | None = None
+    """token to end documents with"""
+    bos: str | None = None
+    """token to begin documents with"""
+    partitions: int = 1
+    """documents are written as if dealt to so many files in turn and joined: 0, P, 2P, …, 1, P + 1, …"""
+    keep_sequential_samples: bool = False
+    """with partitions: keep the input's order instead"""
+    workers: int | None = None
+    """processes; None = one for each processor"""
+    engine: str = "auto"
+    """auto, numpy or tokenizers; all give the same bytes"""
+    on_reject: str = "quarantine"
+    """what a line that is no document does: quarantine or fail"""
+    max_rejected_fraction: float = 0.01
+    """share of lines above which nothing is written"""
+    max_line_bytes: int = 1 << 30
+    """a longer line is rejected"""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessed:
+    """One finished pair."""
+
+    prefix: Path
+    """of the .bin and .idx"""
+    facts: ShardFacts
+    """what was read and written"""
+    rejects: Path | None
+    """the rejected lines, or None where there are none"""
+
+
+def tokenizer_path(given: Path) -> Path:
+    """A tokenizer.json, from its own path or from the folder that holds it.
+
+    Raises:
+        MissingError: neither is there.
+    """
+    file = given / "tokenizer.json" if given.is_dir() else given
+    if not file.is_file():
+        raise MissingError(
+            "no tokenizer there",
+            where=given,
+            expected="a tokenizer.json, or a folder with one",
+            remedy="correct the path",
+        )
+    return file
+
+
+def end_token(tokenizer: Path, given: str | None) -> str:
+    """The end-of-document token: the one given, else what tokenizer_config.json beside the tokenizer says.
+
+    Raises:
+        ConfigError: neither names one.
+    """
+    if given is not None:
+        return given
+    try:
+        named = json.loads((tokenizer.parent / "tokenizer_config.json").read_bytes()).get("eos_token")
+    except (FileNotFoundError, ValueError):
+        named = None
+    named = named.get("content") if isinstance(named, dict) else named
+    if not isinstance(named, str):
+        raise ConfigError(
+            "the end-of-document token is not known",
+            where=tokenizer.parent / "tokenizer_config.json",
+            expected="its eos_token",
+            remedy='name it: --eod "<|endoftext|>"',
+        )
+    return named
+
+
+def preprocess(
+    inputs: InputFiles,
+    output_prefix: Path,
+    options: PreprocessOptions,
+    *,
+    scratch: Path | None = None,
+    listener: Listener = silent,
+) -> list[Preprocessed]:
+    """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
+
+    Byte-identical to the preset's tool on the same lines, for any number of workers. Finished shards stay in the
+    scratch folder until all is done, so that a call that was killed goes on where it was; then the folder is removed.
+
+    Args:
+        inputs: the files, in order.
+        output_prefix: names begin so.
+        options: the settings.
+        scratch: folder for unfinished work; default `.<prefix>.scratch` beside the output.
+        listener: hears the progress.
+
+    Raises:
+        InputError: no documents, or too many rejects; SourceChangedError: a file changed meanwhile.
+        ConfigError: the tokenizer has no such token, or an option cannot be.
+    """
+    _check(options)
+    tokenizer = tokenizer_facts(options.tokenizer)
+    framing = _framing(options)
+    root = OutputRoot(scratch or output_prefix.with_name(f".{output_prefix.name}.scratch"))
+    root.sweep()
+    ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
+    results = [
+        _preprocess_key(inputs, output_prefix, options, tokenizer, framing, root, ranges, key, listener)
+        for key in options.keys
+    ]
+    shutil.rmtree(root.folder)
+    return results
+
+
+def _check(options: PreprocessOptions) -> None:
+    if options.partitions < 1:
+        raise ConfigError("this number cannot be", where="--partitions", found=options.partitions, expected="1 or more")
+    if not options.keys or len(set(options.keys)) != len(options.keys):
+        raise ConfigError("each key is named once", where="--json-keys", found=" ".join(options.keys))
+
+
+def _framing(options: PreprocessOptions) -> Framing:
+    bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
+    eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
+    return make_framing(options.preset, options.tokenizer, bos=bos, eod=eod)
+
+
+def _pieces(inputs: InputFiles, root: OutputRoot, listener: Listener) -> list[Piece]:
+    memory = FingerprintMemory(root.folder / "fingerprints.json")
+    pieces: list[Piece] = []
+    total, done = sum(stat.size for stat in inputs.files), 0
+    for stat in inputs.files:
+        known = memory.recall(stat)
+        if known is None:
+            known = fingerprint(inputs.folder, stat)
+            memory.note(stat, known)
+        pieces.extend(known)
+        done += stat.size
+        listener(Progress("hash", "input", done, total))
+    memory.save({stat.path for stat in inputs.files})
+    return pieces
+
+
+def _preprocess_key(
+    inputs: InputFiles,
+    output_prefix: Path,
+    options: PreprocessOptions,
+    tokenizer: TokenizerFacts,
+    framing: Framing,
+    root: OutputRoot,
+    ranges: list[SourceRange],
+    key: str,
+    listener: Listener,
+) -> Preprocessed:
+    tasks = [_task(inputs, options, tokenizer, framing, root, source, key) for source in ranges]
+    shards = _run(tasks, ranges, options, key, listener)
+    facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
+    _check_counts(inputs, options, facts, shards)
+    prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    _write_pair(shards, prefix, options, root)
+    rejects = _write_rejects(shards, output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl"), facts)
+    files = {
+        name.name: {"bytes": name.stat().st_size, "sha256": sha256_file(name)}
+        for name in (prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx"))
+    }
+    value = {
+        "nanoset": 1,
+        "key": key,
+        "options": {
+            "tokenizer": tokenizer.fingerprint,
+            "dtype": tokenizer.dtype.name,
+            "preset": options.preset,
+            "framing": framing.to_json(),
+            "partitions": 1 if options.keep_sequential_samples else options.partitions,
+        },
+        "sources": [asdict(piece) for source in ranges for piece in source.pieces],
+        "facts": asdict(facts),
+        "files": files,
+    }
+    write_atomic(prefix.with_name(prefix.name + MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
+    return Preprocessed(prefix, facts, rejects)
+
+
+def _task(
+    inputs: InputFiles,
+    options: PreprocessOptions,
+    tokenizer: TokenizerFacts,
+    framing: Framing,
+    root: OutputRoot,
+    source: SourceRange,
+    key: str,
+) -> ShardTask:
+    others = tuple(other for other in options.keys if other != key)
+    recipe_options = {
+        "tokenizer": tokenizer.fingerprint,
+        "dtype": tokenizer.dtype.name,
+        "framing": framing.to_json(),
+        "text_key": key,
+        "required_keys": list(others),
+        "max_line_bytes": options.max_line_bytes,
+    }
+    return ShardTask(
+        root=root,
+        recipe=Recipe("shards", "input", VERSION, {"source": source.digest}, recipe_options),
+        folder=inputs.folder,
+        source=source,
+        tokenizer_file=options.tokenizer,
+        engine=options.engine,
+        dtype=tokenizer.dtype.name,
+        max_id=tokenizer.max_id,
+        framing=framing,
+        text_key=key,
+        id_key="id",
+        required_keys=others,
+        max_line_bytes=options.max_line_bytes,
+        fail_on_reject=options.on_reject == "fail",
+    )
+
+
+def _run(
+    tasks: list[ShardTask], ranges: list[SourceRange], options: PreprocessOptions, key: str, listener: Listener
+) -> list[Manifest]:
+    shards: dict[int, Manifest] = {}
+    total = sum(source.size for source in ranges)
+    done = documents = tokens = 0
+    for number, shard in run_tasks(make_shard, tasks, options.workers or available_processors()):
+        shards[number] = shard
+        done += ranges[number].size
+        documents += shard.facts["documents"]
+        tokens += shard.facts["tokens"]
+        listener(Progress("tokenize", key, done, total, documents=documents, tokens=tokens))
+    return [shards[number] for number in range(len(tasks))]
+
+
+def _check_counts(
+    inputs: InputFiles, options: PreprocessOptions, facts: ShardFacts, shards: Sequence[Manifest]
+) -> None:
+    bad = facts.rejected + facts.faults
+    if bad > options.max_rejected_fraction * max(facts.lines, 1):
+        listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
+        raise InputError(
+            "too many lines are no documents",
+            where=inputs.folder,
+            found=f"{facts.lines:,} lines, {bad:,} rejected: {facts.reasons}",
+            expected=f"at most {options.max_rejected_fraction:.2%} (--max-rejected-fraction)",
+            remedy=f"mend them, or raise the limit; each is listed in {listing}",
+        )
+    if facts.documents == 0:
+        raise InputError("the input holds no documents", where=inputs.folder, found=f"{facts.lines:,} lines")
+
+
+def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:
+    parts = [shard.path(TOKENS) for shard in shards]
+    if options.partitions == 1 or options.keep_sequential_samples:
+        merge_indexed_datasets(parts, prefix)
+        return
+    joined = root.folder / "joined"
+    merge_indexed_datasets(parts, joined)
+    deal_documents(joined, prefix, options.partitions)
+
+
+def _write_rejects(shards: Sequence[Manifest], path: Path, facts: ShardFacts) -> Path | None:
+    if not facts.reasons:
+        path.unlink(missing_ok=True)  # of an earlier call
+        return None
+    write_atomic(path, b"".join(shard.path(REJECTS).read_bytes() for shard in shards))
+    return path

@@ -1,0 +1,202 @@
+"""`nanoset tokenize`: the peers' pairs from files, folders and patterns, whatever the workers, resumable."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sample_project import EOD, jsonl, sentences
+
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.tokenization import preprocess as preprocess_module
+from nanoset_core.tokenization.inputs import by_file, resolve_inputs
+from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+
+EMPTY = {"id": "empty", "text": ""}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = [*sentences("web", 40), EMPTY, *sentences("late", 9)]
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "part-2.jsonl").write_bytes(jsonl(rows[:20]))
+    (raw / "part-10.jsonl").write_bytes(jsonl(rows[20:]))
+    return raw
+
+
+def texts(folder):
+    names = ("part-2.jsonl", "part-10.jsonl")
+    return [json.loads(line)["text"] for name in names for line in (folder / name).read_bytes().splitlines()]
+
+
+def slowly(prefix, tokenizer_file, documents, preset):
+    """The peers' rules, a document at a time."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    end = tokenizer.token_to_id(EOD)
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        for text in documents:
+            ids = tokenizer.encode(text, add_special_tokens=preset == "nanotron").ids
+            if preset == "nanotron" or ids:
+                builder.add_document([*ids, end])
+            elif preset == "megatron":
+                builder.add_document([], [])
+    return pair(prefix)
+
+
+def pair(prefix):
+    return [prefix.with_name(prefix.name + ending).read_bytes() for ending in (".bin", ".idx")]
+
+
+def options(tokenizer_file, **changes):
+    return PreprocessOptions(**{"tokenizer": tokenizer_file, "eod": EOD, "workers": 1, **changes})
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"), [("megatron", "out_text_document"), ("nemo", "out_text_document"), ("nanotron", "out_text")]
+)
+def test_the_pair_of_each_preset(folder, tmp_path, tokenizer_file, preset, name):
+    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file, preset=preset))
+    assert result.prefix == tmp_path / name
+    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), preset)
+    facts = result.facts
+    assert (facts.lines, facts.documents, facts.skipped) == (50, 50 - (preset == "nemo"), int(preset == "nemo"))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 60])
+def test_partitions_deal_documents_in_turn(folder, tmp_path, tokenizer_file, partitions):
+    wanted = [text for start in range(partitions) for text in texts(folder)[start::partitions]]
+    settings = options(tokenizer_file, partitions=partitions)
+    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
+    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
+
+
+def test_sequential_samples_keep_the_order(folder, tmp_path, tokenizer_file):
+    settings = options(tokenizer_file, partitions=3, keep_sequential_samples=True)
+    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
+    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+
+
+def test_worker_count_and_cuts_leave_no_trace(folder, tmp_path, tokenizer_file, monkeypatch):
+    (one,) = preprocess(resolve_inputs([folder]), tmp_path / "one", options(tokenizer_file))
+    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
+    (many,) = preprocess(resolve_inputs([folder]), tmp_path / "many", options(tokenizer_file, workers=3))
+    assert pair(one.prefix) == pair(many.prefix)
+
+
+def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
+    rows = [{"title": f"t {n}", "text": f"body {n}"} for n in range(8)]
+    (tmp_path / "in.jsonl").write_bytes(jsonl([*rows[:3], {"text": "no title"}, {"title": "no text"}, *rows[3:]]))
+    settings = options(tokenizer_file, keys=("title", "text"), max_rejected_fraction=0.5)
+    results = preprocess(resolve_inputs([tmp_path / "in.jsonl"]), tmp_path / "out", settings)
+    assert [result.prefix.name for result in results] == ["out_title_document", "out_text_document"]
+    for result, key in zip(results, ("title", "text"), strict=True):
+        wanted = [row[key] for row in rows]
+        assert pair(result.prefix) == slowly(tmp_path / f"slow-{key}", tokenizer_file, wanted, "megatron")
+        assert result.facts.rejected == 2
+    rejects = [json.loads(line) for line in (tmp_path / "out_rejects.jsonl").read_bytes().splitlines()]
+    assert [(reject["line"], reject["reason"]) for reject in rejects] == [(4, "missing_key"), (5, "missing_key")]
+
+
+def test_what_is_left_behind(folder, tmp_path, tokenizer_file):
+    preprocess(resolve_inputs([folder]), tmp_path / "deep" / "out", options(tokenizer_file))
+    names = sorted(path.name for path in (tmp_path / "deep").iterdir())
+    assert names == [f"out_text_document.{end}" for end in ("bin", "idx", "manifest.json")]
+    value = json.loads((tmp_path / "deep/out_text_document.manifest.json").read_bytes())
+    assert value["facts"]["documents"] == 50
+    assert [source["path"] for source in value["sources"]] == ["part-2.jsonl", "part-10.jsonl"]
+
+
+def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, monkeypatch):
+    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
+    inputs = resolve_inputs([folder])
+    made = []
+
+    def stop_after_one(progress):
+        if progress.stage == "tokenize":
+            made.append(progress.done)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(
+            inputs, tmp_path / "out", options(tokenizer_file), scratch=tmp_path / "work", listener=stop_after_one
+        )
+    assert not list(tmp_path.glob("out*"))
+    (shard,) = (tmp_path / "work/shards/input").glob("*/tokens.bin")
+    written = shard.stat().st_mtime_ns
+    seen = []
+
+    def remember(progress):
+        if progress.stage == "tokenize" and shard.exists():
+            seen.append(shard.stat().st_mtime_ns)
+
+    (result,) = preprocess(
+        inputs, tmp_path / "out", options(tokenizer_file), scratch=tmp_path / "work", listener=remember
+    )
+    assert set(seen) == {written}, "the finished shard was not made again"
+    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+    assert not (tmp_path / "work").exists()
+
+
+def test_too_many_rejects_write_nothing(folder, tmp_path, tokenizer_file):
+    (folder / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
+    with pytest.raises(InputError, match="max-rejected-fraction"):
+        preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file))
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_inputs(folder, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.jsonl").write_bytes(b"")
+    assert [file.path for file in resolve_inputs([folder]).files] == ["part-2.jsonl", "part-10.jsonl", "sub/a.jsonl"]
+    pattern = resolve_inputs([f"{folder}/part-*.jsonl"])
+    assert [file.path for file in pattern.files] == ["part-2.jsonl", "part-10.jsonl"]
+    assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == ["o_part-2", "o_part-10"]
+    with pytest.raises(MissingError, match="nowhere"):
+        resolve_inputs([folder / "nowhere.jsonl"])
+    with pytest.raises(InputError, match="named twice"):
+        resolve_inputs([folder, folder / "part-2.jsonl"])
+    with pytest.raises(InputError, match="no file to read"):
+        (tmp_path / "empty").mkdir()
+        resolve_inputs([tmp_path / "empty"])
+
+
+def test_end_token(tmp_path, tokenizer_file):
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(tokenizer_file.read_bytes())
+    assert tokenizer_path(tmp_path) == file
+    with pytest.raises(ConfigError, match="--eod"):
+        end_token(file, None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": EOD}}))
+    assert end_token(file, None) == EOD
+    with pytest.raises(MissingError, match="no tokenizer"):
+        tokenizer_path(tmp_path / "nowhere")
+
+
+def test_the_command_takes_the_peers_flags(folder, tmp_path, tokenizer_file):
+    arguments = ["tokenize", "--input", str(folder / "part-2.jsonl"), str(folder / "part-10.jsonl")]
+    arguments += ["--output-prefix", str(tmp_path / "out"), "--json-keys", "text", "id", "--workers", "1"]
+    arguments += ["--tokenizer-model", str(tokenizer_file.parent), "--append-eod", "--eod", EOD]
+    outcome = CliRunner().invoke(nanoset, arguments, catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    assert "50 documents" in outcome.output
+    assert len(MMapIndexedDataset(tmp_path / "out_id_document").document_indices) == 51
+
+
+def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path, tokenizer_file):
+    arguments = ["tokenize", "--input", str(folder), "--output-prefix", str(tmp_path / "parts" / "o"), "--per-file"]
+    arguments += ["--tokenizer", str(tokenizer_file), "--append-eod", "--eod", EOD, "--workers", "1"]
+    assert CliRunner().invoke(nanoset, arguments, catch_exceptions=False).exit_code == 0
+    names = sorted(path.name for path in (tmp_path / "parts").glob("*.idx"))
+    assert names == ["o_part-10_text_document.idx", "o_part-2_text_document.idx"]
+    arguments = ["merge", "--input", str(tmp_path / "parts"), "--output-prefix", str(tmp_path / "merged")]
+    outcome = CliRunner().invoke(nanoset, arguments, catch_exceptions=False)
+    assert "2 datasets, 50 documents" in outcome.output
+    wanted = texts(folder)[20:] + texts(folder)[:20]
+    assert pair(tmp_path / "merged") == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
