@@ -23,6 +23,9 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--eod", default="<|endoftext|>")
     parser.add_argument("--input", nargs="+", required=True, help="JSONL files without bad lines")
+    engines = ["numpy", "tokenizers", *(["gigatoken"] if importlib.util.find_spec("gigatoken") else [])]
+    parser.add_argument("--engines", nargs="+", default=engines)
+    parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="run the plain loop too")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", action="append", default=[], help="NAME=command")
@@ -43,10 +46,11 @@ def main() -> None:
 
         tool = [sys.executable, "-m", "nanoset_core.cli", "tokenize", "--tokenizer", arguments.tokenizer]
         tool += ["--append-eod", "--eod", arguments.eod, "--workers", "{workers}", "--output-prefix", "{prefix}"]
-        for engine in ("numpy", "tokenizers", *(["gigatoken"] if importlib.util.find_spec("gigatoken") else [])):
+        for engine in arguments.engines:
             add(f"nanoset, {engine} engine", [*tool, "--engine", engine, "--input", "{input}"])
-        plain = [sys.executable, "-m", "benchmarks.reference_tokenize", arguments.tokenizer, arguments.eod]
-        add("plain loop over tokenizers", [*plain, "{prefix}", "{input}"])
+        plain_loop = [sys.executable, "-m", "benchmarks.reference_tokenize", arguments.tokenizer, arguments.eod]
+        if arguments.plain:
+            add("plain loop over tokenizers", [*plain_loop, "{prefix}", "{input}"])
         for peer in arguments.peer:
             name, _, command = peer.partition("=")
             add(name, shlex.split(command))

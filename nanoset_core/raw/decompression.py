@@ -11,16 +11,16 @@ from nanoset_core.raw.stored import StoredPiece
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A compressed file that cannot be read to its end; everything before it was given."""
+    """A compressed file or table that cannot be read to its end; everything before it was given."""
 
     offset: int
-    """in the decompressed stream: of the first byte that could not be read"""
+    """in the decompressed stream: of the first byte that could not be read; -1 in a table"""
     reason: str
-    """corrupt_gzip, truncated_gzip, corrupt_zstd or truncated_zstd"""
+    """corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet or corrupt_arrow"""
     detail: str
     """what the decoder said, and where in the stored file"""
     line: int = 0
-    """1-based number of the line in which it lies"""
+    """1-based number of the line or row in which it lies"""
 
 
 @dataclass(frozen=True, slots=True)

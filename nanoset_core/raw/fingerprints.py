@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.opening import open_raw
-from nanoset_core.raw.pieces import PLAIN, Piece
+from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece
 from nanoset_core.storage import write_atomic
 
 PIECE_BYTES = 64 << 20
@@ -57,7 +57,7 @@ def _hash_piece(
     """Hash from `begin` to the end of the piece; → (end, line ends in it, sha256)."""
     sha = hashlib.sha256()
     lines, position = 0, begin
-    cuttable = stat.path.endswith(PLAIN)
+    cuttable = not stat.path.endswith(WHOLE_SUFFIXES)
     file.seek(begin)
     while position < stat.size:
         block = file.read(min(READ_BYTES, stat.size - position))

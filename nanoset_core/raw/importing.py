@@ -53,8 +53,9 @@ def import_parquet(
     json_values: NaN and the infinities as null, decimals and times as strings, bytes as the text that they must be.
     Reading the target gives the documents that reading the tables themselves gives.
 
-    The target appears when it is whole. The same tables give the same bytes; compressed, as long as the compressor's
-    version stays the same. Memory is bounded by a slice of a row group, as at read_table.
+    The target appears when it is whole. The same tables give the same bytes with the same versions of orjson (which
+    decides how floats are spelled) and of the compressor. Memory is bounded by a slice of a row group, as at
+    read_table.
 
     Does what nanotron's tools/hf_datasets_to_json.py does for data sets that are on disk.
 

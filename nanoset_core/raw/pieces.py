@@ -14,6 +14,8 @@ LINE_SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
 PARQUET = ".parquet"
 ARROW = ".arrow"
 TABLE_SUFFIXES = (PARQUET, ARROW)
+WHOLE_SUFFIXES = (".gz", ".zst", *TABLE_SUFFIXES)
+"""Files that cannot be cut into pieces."""
 SUFFIXES = (*LINE_SUFFIXES, *TABLE_SUFFIXES)
 _HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
 _MOST_TARGETS = 4

@@ -50,8 +50,9 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
 
     Parquet is read page by page, in slices of about 1 MiB of the chosen columns. Arrow files, in the file format or
     the stream format, are mapped: memory does not grow with their record batches unless these are compressed, if the
-    caller releases what it has read. Who truncates a mapped file meanwhile kills its reader. An Arrow file without its footer is read as the stream that it holds. A stream without an
-    end-of-stream mark, or with more bytes after it, has a fault.
+    caller releases what it has read. (Who truncates a mapped file meanwhile kills its reader.) An Arrow file without
+    its footer is read as the stream that it holds. A stream without an end-of-stream mark, or with more bytes after
+    it, has a fault.
 
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
@@ -176,9 +177,9 @@ def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[tuple[Any
 
 def _check_stream_end(data: Any, end: int) -> None:
     """That a stream was ended by its writer, and is all of the file."""
-    mark = data.slice(max(end - len(_END_OF_STREAM), 0), min(end, len(_END_OF_STREAM))).to_pybytes()
-    # Before Arrow 0.15 the mark had four bytes.
-    if mark != _END_OF_STREAM and mark[-4:] != bytes(4):
+    # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
+    ending = _END_OF_STREAM if data.slice(0, 4).to_pybytes() == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
+    if data.slice(max(end - len(ending), 0), len(ending)).to_pybytes() != ending:
         raise _DamageError("the stream has no end-of-stream mark, so its last batches may be missing")
     if end != data.size:
         raise _DamageError(f"{data.size - end:,} bytes follow the end of the stream at byte {end:,}")

@@ -246,5 +246,5 @@ def test_required_key_that_is_missing():
     assert parse_lines([good], fields) == (["a"], [None])
     for line in (b'{"text": "a", "summary": "b"}', b'{"text": "a", "summary": null, "meta": {"title": "c"}}'):
         assert parse_lines([good, line], fields) is None
-        with pytest.raises(NotADocumentError, match="missing_key|text_not_a_string"):
+        with pytest.raises(NotADocumentError, match=r"missing_key|text_not_a_string"):
             parse_line(line, fields)

@@ -90,6 +90,19 @@ def test_worker_count_and_cuts_leave_no_trace(folder, tmp_path, tokenizer_file, 
     assert pair(one.prefix) == pair(many.prefix)
 
 
+def test_a_plain_file_of_any_name_is_cut_for_the_workers(folder, tmp_path, tokenizer_file, monkeypatch):
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 1500)
+    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 1500)
+    data = (folder / "part-2.jsonl").read_bytes() + (folder / "part-10.jsonl").read_bytes() + b"nonsense\n"
+    (tmp_path / "corpus.json").write_bytes(data)
+    settings = options(tokenizer_file, workers=2, max_rejected_fraction=0.1)
+    (result,) = preprocess(resolve_inputs([tmp_path / "corpus.json"]), tmp_path / "out", settings)
+    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+    assert len(json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())["sources"]) > 3
+    (reject,) = (json.loads(line) for line in result.rejects.read_bytes().splitlines())
+    assert (reject["file"], reject["line"], reject["offset"]) == ("corpus.json", 51, len(data) - 9)
+
+
 def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
     rows = [{"title": f"t {n}", "text": f"body {n}"} for n in range(8)]
     (tmp_path / "in.jsonl").write_bytes(jsonl([*rows[:3], {"text": "no title"}, {"title": "no text"}, *rows[3:]]))

@@ -1,0 +1,89 @@
+"""Reading documents: our reader on plain, gzip, zstd (and parquet) files, against a loop of json.loads.
+
+python -m benchmarks.read [--megabytes M]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import interleaved, show
+
+KINDS = ("plain", "gzip", "zstd", "parquet")
+
+READ = """
+import sys
+from pathlib import Path
+from nanoset_core.raw.corpus import SourceRange, take_inventory
+from nanoset_core.raw.documents import read_documents
+folder = Path(sys.argv[1])
+source = SourceRange(take_inventory(folder, "corpus").pieces)
+print(sum(len(batch.texts) for batch in read_documents(folder, source)))
+"""
+
+LOOP = """
+import json, sys
+from pathlib import Path
+count = 0
+for path in sorted(Path(sys.argv[1]).glob("*.jsonl")):
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            count += isinstance(json.loads(line)["text"], str)
+print(count)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folders = {kind: Path(folder, kind) for kind in KINDS}
+        # In a process of its own: what this one holds in memory would count as its children's peak.
+        maker = multiprocessing.get_context("spawn").Process(
+            target=write, args=(folders, arguments.megabytes * 1_000_000)
+        )
+        maker.start()
+        maker.join()
+        commands = {"json.loads in a loop, plain": [sys.executable, "-c", LOOP, str(folders["plain"])]}
+        for kind, place in folders.items():
+            commands[f"nanoset, {kind} (hashed twice, parsed)"] = [sys.executable, "-c", READ, str(place)]
+        counts = {subprocess.run(command, capture_output=True, check=True).stdout for command in commands.values()}
+        print(f"documents, the same from all: {counts}")
+        show(interleaved(commands, arguments.rounds), arguments.megabytes)
+
+
+def write(folders: dict[str, Path], size: int) -> None:
+    """The same documents of about 4 KB in each form."""
+    import zstandard
+
+    words = [f"w{number:x}" for number in range(5000)]
+    rng = random.Random(0)
+    rows: list[dict[str, str]] = []
+    written = 0
+    while written < size:
+        rows.append({"id": str(len(rows)), "text": " ".join(rng.choices(words, k=800))})
+        written += len(rows[-1]["text"]) + 30
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    for place in folders.values():
+        place.mkdir()
+    (folders["plain"] / "a.jsonl").write_bytes(data)
+    (folders["gzip"] / "a.jsonl.gz").write_bytes(gzip.compress(data, 6, mtime=0))
+    (folders["zstd"] / "a.jsonl.zst").write_bytes(zstandard.compress(data))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(rows), folders["parquet"] / "a.parquet", compression="zstd")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+import io
+import random
+
+import pytest
+
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.tables import read_table
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+KINDS = ["parquet", "file", "stream"]
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+ROWS = [f"row {number} " + "x" * (number % 50) for number in range(200)]
+TABLE = pa.table({"text": ROWS, "id": range(200)})
+
+
+def read(folder, piece):
+    batches = list(read_documents(folder, SourceRange((piece,))))
+    documents = [document for batch in batches for document in zip(batch.lines, batch.texts, strict=True)]
+    rejects = [reject for batch in batches for reject in batch.rejects]
+    faults = sum(batch.faults for batch in batches)
+    assert sum(batch.read_lines for batch in batches) == len(documents) + len(rejects) - faults
+    return documents, rejects, faults
+
+
+def first_rows(count):
+    return list(enumerate(ROWS[:count], 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_numbers_and_positions(tmp_path, as_file, kind):
+    name, data = as_file(TABLE, kind, 30)
+    (tmp_path / name).write_bytes(data)
+    batches = list(read_table(tmp_path / name, lambda schema: None))
+    assert [batch.first_row for batch in batches] == list(range(1, 201, 30))
+    positions = [batch.position for batch in batches]
+    assert positions == sorted(positions)
+    assert 0 < positions[0] <= positions[-1] <= len(data)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream"])
+def test_only_chosen_columns_are_read(tmp_path, as_file, kind):
+    name, data = as_file(TABLE, kind)
+    (tmp_path / name).write_bytes(data)
+    assert [batch.rows.schema.names for batch in read_table(tmp_path / name, lambda schema: ["id"])] == [["id"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a.parquet", "corrupt_parquet"), ("a.arrow", "corrupt_arrow"), ("b/c.arrow", "corrupt_arrow")]
+)
+@pytest.mark.parametrize(
+    "data", [b"", b"P", b"PAR1PAR1", b"ARROW1", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 9, b"{}\n" * 9]
+)
+def test_no_table_at_all(tmp_path, stored, name, reason, data):
+    documents, rejects, faults = read(tmp_path, stored(name, data))
+    assert (documents, faults) == ([], 1)
+    assert [(reject.line, reject.offset, reject.reason, reject.excerpt) for reject in rejects] == [(1, -1, reason, "")]
+    assert rejects[0].detail.endswith("; nothing was read from row 1 on")
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_row_groups_before_a_damaged_one_are_kept(tmp_path, stored, as_file, compression):
+    name, data = as_file(TABLE, "parquet", 50, compression)
+    chunk = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(2).column(0)
+    damaged = bytearray(data)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    damaged[begin : begin + 30] = b"\xff" * 30
+    documents, rejects, faults = read(tmp_path, stored(name, bytes(damaged)))
+    assert documents == first_rows(100)
+    assert faults == 1
+    assert [(reject.line, reject.reason) for reject in rejects] == [(101, "corrupt_parquet")]
+
+
+def test_page_with_a_wrong_checksum(tmp_path, stored):
+    sink = io.BytesIO()
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(TABLE, sink, row_group_size=100, **options)
+    data = sink.getvalue()
+    at = data.index(b"row 151 x")
+    documents, rejects, _ = read(tmp_path, stored("a.parquet", data[:at] + b"R" + data[at + 1 :]))
+    assert documents == first_rows(100)
+    assert rejects[0].reason == "corrupt_parquet"
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_every_truncation_of_an_arrow_file_keeps_whole_batches(tmp_path, stored, as_file, kind, compression):
+    table = TABLE.slice(0, 40)
+    name, data = as_file(table, kind, 10, compression)
+    seen = set()
+    for size in range(0, len(data), 7):
+        documents, rejects, faults = read(tmp_path, stored(name, data[:size]))
+        assert faults == 1
+        assert len(documents) % 10 == 0
+        assert documents == first_rows(len(documents))
+        assert (rejects[0].line, rejects[0].reason) == (len(documents) + 1, "corrupt_arrow")
+        seen.add(len(documents))
+    assert seen == {0, 10, 20, 30, 40}
+    assert read(tmp_path, stored(name, data))[0] == first_rows(40)
+
+
+def test_stream_that_was_never_ended(tmp_path, stored, as_file):
+    name, data = as_file(TABLE, "stream")
+    assert data.endswith(END_OF_STREAM)
+    documents, rejects, _ = read(tmp_path, stored(name, data.removesuffix(END_OF_STREAM)))
+    assert documents == first_rows(200)
+    assert "no end-of-stream mark" in rejects[0].detail
+
+
+def test_stream_of_an_old_version(tmp_path, stored):
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(use_legacy_format=True)
+    with pa.ipc.new_stream(sink, TABLE.schema, options=options) as writer:
+        writer.write_table(TABLE)
+    documents, rejects, _ = read(tmp_path, stored("a.arrow", sink.getvalue().to_pybytes()))
+    assert (documents, rejects) == (first_rows(200), [])
+
+
+def test_streams_one_after_the_other_are_not_lost_silently(tmp_path, stored, as_file):
+    name, data = as_file(TABLE, "stream")
+    documents, rejects, _ = read(tmp_path, stored(name, data + data))
+    assert documents == first_rows(200)
+    assert f"{len(data):,} bytes follow the end of the stream at byte {len(data):,}" in rejects[0].detail
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damage_anywhere_loses_nothing_silently(tmp_path, stored, as_file, seed):
+    """Whatever byte is wrong: no crash, counts that add up, and every row or a fault."""
+    rng = random.Random(seed)
+    kind = KINDS[seed % 3]
+    name, data = as_file(TABLE, kind, rng.choice([9, 70, 1000]), rng.choice([None, "zstd"]))
+    damaged = bytearray(data)
+    for _ in range(rng.choice([1, 1, 4])):
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+    documents, rejects, faults = read(tmp_path, stored(name, bytes(damaged)))
+    assert faults in (0, 1)
+    assert [line for line, _ in documents] == sorted(line for line, _ in documents)
+    if not faults and not rejects and kind == "parquet":
+        assert len(documents) == 200
+    if faults:
+        assert rejects[-1].reason == ("corrupt_parquet" if kind == "parquet" else "corrupt_arrow")
+        assert rejects[-1].line > len(documents)

@@ -1,0 +1,67 @@
+"""The commands that need no Dagster, as typed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from sample_project import jsonl, sentences
+
+from nanoset_core.cli import main, nanoset
+
+
+def run(*arguments):
+    outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def test_every_command_explains_itself():
+    listing = run("--help")
+    for command in ("build", "demo", "import-parquet", "init", "inspect", "merge", "tokenize"):
+        assert command in listing
+        assert "Usage:" in run(command, "--help")
+
+
+def test_init_then_inspect(tmp_path, tokenizer_file):
+    (tmp_path / "raw" / "web").mkdir(parents=True)
+    (tmp_path / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
+    assert "nanoset build" in run("init", tmp_path)
+    assert "blend: web" in (tmp_path / "nanoset.yaml").read_text()
+    files = [tmp_path / "raw" / "web"]
+    run(
+        "tokenize",
+        "--input",
+        *files,
+        "--output-prefix",
+        tmp_path / "out",
+        "--tokenizer",
+        tokenizer_file,
+        "--workers",
+        1,
+    )
+    shown = run("inspect", tmp_path / "out_text_document", "--tokenizer", tokenizer_file)
+    assert "5 documents" in shown
+    assert "web 0: the" in shown
+
+
+def test_import_parquet(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = sentences("web", 7)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert "7 rows of 1 files" in run("import-parquet", tmp_path / "a.parquet", "--output", tmp_path / "a.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()] == rows
+    run("import-parquet", tmp_path / "a.parquet", "--output", tmp_path / "b.jsonl", "--columns", "text")
+    assert list(json.loads((tmp_path / "b.jsonl").read_bytes().splitlines()[0])) == ["text"]
+
+
+def test_our_errors_are_text_and_exit_1(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["inspect", str(tmp_path / "nothing")])
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "Traceback" not in said
