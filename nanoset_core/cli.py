@@ -134,11 +134,13 @@ def tokenize(
     from nanoset_core.terminal import progress_bars
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+    from nanoset_core.tokenization.shards import engine_choice
 
     file = tokenizer_path(tokenizer)
     settings = PreprocessOptions(tokenizer=file, eod=end_token(file, eod) if append_eod else None, **options)  # type: ignore[arg-type]
     found = resolve_inputs(inputs)
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
+    click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
     with progress_bars() as (listener, _):
         results = [
             result

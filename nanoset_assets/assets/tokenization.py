@@ -9,6 +9,7 @@ from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline import tokenization
+from nanoset_core.tokenization.shards import engine_choice
 
 SHARDS_SHOWN = 200
 
@@ -28,6 +29,8 @@ def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource
     manifest = tokenization.tokenize(opened, context.partition_key)
     seconds = time.monotonic() - started
     facts = manifest.facts
+    engine = engine_choice(opened.config.tokenizer_file, opened.config.tokenization.engine)
+    context.log.info(f"engine {engine}")
     if facts["rejected"] or facts["faults"]:
         context.log.warning(f"rejected {facts['rejected']:,} of {facts['lines']:,} lines: {facts['reasons']}")
     shards = tokenization.current_shards(opened, manifest)
@@ -45,6 +48,7 @@ def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource
             "read_bytes": facts["read_bytes"],
             "size_bytes": sum(size_bytes(shard) for shard in shards),
             "tokens_per_second": per_second(facts["tokens"], seconds),
+            "engine": engine,
             "token_lengths": histogram(facts["length_histogram"]),
             "shards": table([_row(shard) for shard in shards[:SHARDS_SHOWN]]),
         },

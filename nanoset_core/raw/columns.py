@@ -161,7 +161,10 @@ def _average_bytes(array: Any) -> float:
         return _average_bytes(array.dictionary)
     if pa.types.is_run_end_encoded(array.type):
         return _average_bytes(array.values)
-    return array.nbytes / max(len(array), 1)
+    try:
+        return array.nbytes / max(len(array), 1)
+    except pa.ArrowTypeError:  # views, in older releases of pyarrow
+        return array.get_total_buffer_size() / max(len(array), 1)
 
 
 def texts_of(leaf: Leaf, key: str, max_bytes: int) -> Texts:
@@ -210,7 +213,12 @@ def _plain(array: Any) -> Any:
         return _plain(array.dictionary_decode())
     if pa.types.is_run_end_encoded(array.type):
         return _plain(pc.run_end_decode(array))
-    return array.cast(pa.large_binary()) if array.type == pa.binary_view() else array
+    if array.type != pa.binary_view():
+        return array
+    try:
+        return array.cast(pa.large_binary())
+    except pa.ArrowNotImplementedError:  # older releases of pyarrow
+        return pa.array(array.to_pylist(), pa.large_binary())
 
 
 def _decode_one_by_one(array: Any, result: Texts) -> None:

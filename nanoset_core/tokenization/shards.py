@@ -147,6 +147,12 @@ def _engine(task: ShardTask) -> Engine:
     return engine
 
 
+def engine_choice(tokenizer_file: Path, kind: str) -> str:
+    """Which engine `kind` comes to with a tokenizer, and why; no output depends on it."""
+    engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind)
+    return f"{engine.name}: {engine.reason}"
+
+
 @lru_cache(maxsize=2)
 def _loaded_engine(file: Path, _stamp: object, kind: str) -> tuple[Engine, str]:
     engine = make_engine(file, kind)
