@@ -11,7 +11,7 @@ from nanoset_core.raw.corpus import discover_corpora
 from nanoset_core.storage import write_atomic
 
 _TEMPLATE = """\
-raw: raw                         # one folder a corpus: raw/<corpus>/**.jsonl, .jsonl.gz or .jsonl.zst
+raw: raw                         # one folder a corpus: raw/<corpus>/**.jsonl, .jsonl.gz, .jsonl.zst, .parquet or .arrow
 root: data                       # everything that is made goes here
 tokenizer:
   path: tokenizer.json           # of Hugging Face's tokenizers

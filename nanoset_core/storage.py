@@ -10,16 +10,20 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned
 
 __all__ = [
     "UNFINISHED",
+    "atomic_file",
+    "discard",
     "fsync_folder",
     "local_path",
     "point_to",
     "published_folder",
+    "put_in_place",
     "sha256_file",
     "sweep_abandoned",
     "write_atomic",
@@ -58,18 +62,41 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """Give a file to write; `target` holds all of it afterwards, or stays as it was when an exception leaves.
+
+    sync=False leaves it to the caller to call `fsync_folder`, once for several files.
+    """
+    file = open_unfinished(target)
+    try:
+        yield file
+        put_in_place(file, target)
+    except BaseException:
+        discard(file)
+        raise
+    if sync:
+        fsync_folder(target.parent)
+
+
+def put_in_place(file: BinaryIO, target: Path) -> None:
+    """Flush an unfinished file to the disk, rename it to `target` and close it."""
+    file.flush()
+    os.fsync(file.fileno())
+    os.replace(file.name, target)
+    file.close()  # last, since a file that nobody holds is taken for abandoned
+
+
+def discard(file: BinaryIO) -> None:
+    """Close and remove an unfinished file; nothing happens when it is gone already."""
+    file.close()
+    Path(file.name).unlink(missing_ok=True)
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a small file so that readers see the old bytes or the new ones, never a part."""
-    with open_unfinished(path) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    fsync_folder(path.parent)
+    with atomic_file(path) as file:
+        file.write(data)
 
 
 def point_to(link: Path, target: str) -> bool:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.copying import append_file
 from nanoset_core.indexed.layout import DTYPE_CODES, bin_path, dtype_code, idx_path, write_idx_to
-from nanoset_core.indexed.publish import discard, open_temporary, put_in_place, sync_folder
 from nanoset_core.indexed.reading import read_idx
+from nanoset_core.storage import discard, fsync_folder, open_unfinished, put_in_place
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
@@ -39,7 +39,7 @@ class MMapIndexedDatasetBuilder:
         self._lengths = array("i")
         self._documents = array("q", [0])
         self._modes = array("b") if multimodal else None
-        self._file = open_temporary(bin_path(prefix))
+        self._file = open_unfinished(bin_path(prefix))
         self._done = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
@@ -114,7 +114,7 @@ class MMapIndexedDatasetBuilder:
                 expected="every sequence inside a document",
             )
         binary, index = bin_path(self.prefix), idx_path(self.prefix)
-        index_file = open_temporary(index)
+        index_file = open_unfinished(index)
         try:
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
             lengths, documents = np.frombuffer(self._lengths, np.int32), np.frombuffer(self._documents, np.int64)
@@ -128,7 +128,7 @@ class MMapIndexedDatasetBuilder:
             self.abort()
             raise
         self._done = True
-        sync_folder(binary.parent)
+        fsync_folder(binary.parent)
 
     def abort(self) -> None:
         """Drop everything that was added; no file remains."""

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.publish import atomic_file, sync_folder
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
+from nanoset_core.storage import atomic_file, fsync_folder
 
 if TYPE_CHECKING:
     from nanoset_core.loading.config import NanosetConfig
@@ -143,7 +143,7 @@ class _FileSet:
         _write(self.folder / self.sidecar, [memoryview(json.dumps(sidecar, indent=1, sort_keys=True).encode("utf-8"))])
         if "description" in self.files:
             _write(self.folder / self.files["description"], [memoryview(text)])
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
         return {name: str(note["sha256"]) for name, note in notes.items()}
 
     def _withdraw(self) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import IO
 
 from nanoset_core.errors import ConfigError, FormatError, SourceChangedError
-from nanoset_core.indexed.publish import atomic_file
 from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
 from nanoset_core.packed.index_encoding import Entries
 from nanoset_core.packed.pbin import PackedFile, encode_header, open_packed
 from nanoset_core.packed.writing import PackedFacts, check_not_empty, write_index, write_tokens
+from nanoset_core.storage import atomic_file
 
 _PIECE_BYTES = 1 << 22
 

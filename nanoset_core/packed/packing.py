@@ -13,7 +13,6 @@ from nanoset_core.errors import FormatError
 from nanoset_core.indexed.copying import append_file
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.indexed.publish import atomic_file
 from nanoset_core.packed.index_encoding import Entries
 from nanoset_core.packed.pbin import encode_header, token_size_bytes
 from nanoset_core.packed.writing import (
@@ -24,6 +23,7 @@ from nanoset_core.packed.writing import (
     write_index,
     write_tokens,
 )
+from nanoset_core.storage import atomic_file
 
 _CHUNK_DOCUMENTS = 1 << 16
 

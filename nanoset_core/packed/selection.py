@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.indexed.publish import atomic_file
 from nanoset_core.packed.datasets import PackedDataset
 from nanoset_core.packed.pbin import encode_header
 from nanoset_core.packed.writing import (
@@ -23,6 +22,7 @@ from nanoset_core.packed.writing import (
     write_index,
     write_tokens,
 )
+from nanoset_core.storage import atomic_file
 
 _BLOCK_TOKENS = CHUNK_TOKENS
 

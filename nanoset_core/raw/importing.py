@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
@@ -18,8 +17,7 @@ from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import LINE_SUFFIXES, TABLE_SUFFIXES, is_text
 from nanoset_core.raw.tables import read_table
-from nanoset_core.scratch import open_unfinished
-from nanoset_core.storage import fsync_folder
+from nanoset_core.storage import atomic_file
 
 WRITE_BYTES = 1 << 20
 _GZIP_LEVEL = 1
@@ -80,7 +78,7 @@ def import_parquet(
         raise ConfigError("no columns, or one of them twice", found=list(columns), remedy="name each once")
     paths = _table_files([sources] if isinstance(sources, str | os.PathLike) else sources)
     rows = written = 0
-    with _published(target) as file:
+    with atomic_file(target) as file:
         compress, finish = _compressor(target.name)
         for path in paths:
             for count, lines in _lines(path, columns, progress or _ignore):
@@ -193,18 +191,3 @@ def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes
         zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
         return zstd.compress, zstd.flush
     return bytes, bytes
-
-
-@contextmanager
-def _published(target: Path) -> Iterator[BinaryIO]:
-    """A file that is at `target` when the block ends well, and nowhere when it fails."""
-    with open_unfinished(target) as file:
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, target)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    fsync_folder(target.parent)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from nanoset_core.scratch import open_unfinished
-from nanoset_core.storage import fsync_folder
+from nanoset_core.storage import atomic_file
 
 
 class HashedFile:
@@ -51,13 +49,5 @@ def hashed_file(path: Path) -> Iterator[HashedFile]:
 
     When the block fails, nothing is left behind. Two writers of one path don't disturb each other: the last one stays.
     """
-    with open_unfinished(path) as file:
-        try:
-            yield HashedFile(file)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    fsync_folder(path.parent)
+    with atomic_file(path) as file:
+        yield HashedFile(file)

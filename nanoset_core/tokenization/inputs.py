@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.raw.listing import FileStat, list_files, natural_key
-from nanoset_core.raw.pieces import SUFFIXES
+from nanoset_core.raw.pieces import SUFFIXES, is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _resolve(given: str) -> list[Path]:
     if path.is_file():
         return [path.absolute()]
     if path.is_dir():
-        found = [path.absolute() / file.path for file in list_files(path) if file.path.endswith(SUFFIXES)]
+        found = [path.absolute() / file.path for file in list_files(path) if is_text(file.path)]
     else:
         matches = [Path(match).absolute() for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]
         if not matches:

@@ -6,7 +6,6 @@ import hashlib
 import io
 import logging
 import os
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from unicodedata import unidata_version
 import numpy as np
 import orjson
 
+from nanoset_core.storage import write_atomic
 from nanoset_core.tokenization.engines.classes import CODE_POINTS, probe_classes
 from nanoset_core.tokenization.engines.normal_form import trusts_python
 from nanoset_core.tokenization.engines.recognition import recognise
@@ -96,27 +96,9 @@ def _write(path: Path, known: Knowledge) -> None:
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **_to_arrays(known))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(content.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(path)
-                _sync_folder(path.parent)
-            except OSError:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_atomic(path, content.getvalue())
     except OSError as error:
         logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _to_arrays(known: Knowledge) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from nanoset_core.indexed.publish import atomic_file, open_temporary
+from nanoset_core.storage import atomic_file, open_unfinished
 
 
 def test_a_file_appears_at_the_end(tmp_path):
@@ -48,7 +48,7 @@ def test_mode_follows_the_umask(tmp_path):
 
 
 def test_two_writers_of_one_file_have_names_of_their_own(tmp_path):
-    first, second = open_temporary(tmp_path / "file"), open_temporary(tmp_path / "file")
+    first, second = open_unfinished(tmp_path / "file"), open_unfinished(tmp_path / "file")
     assert first.name != second.name
     first.close()
     second.close()
