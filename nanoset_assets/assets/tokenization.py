@@ -42,6 +42,7 @@ def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource
             "documents": facts["documents"],
             "tokens": facts["tokens"],
             "lines": facts["lines"],
+            "skipped": facts["skipped"],
             "rejected": facts["rejected"],
             "unreadable_files": facts["faults"],
             "rejects": table([{"reason": reason, "lines": count} for reason, count in facts["reasons"].items()]),
