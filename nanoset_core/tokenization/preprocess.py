@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.indexed import merge_indexed_datasets
@@ -118,7 +119,8 @@ def preprocess(
 ) -> list[Preprocessed]:
     """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
 
-    Byte-identical to the preset's tool on the same lines, for any number of workers. Finished shards stay in the
+    Byte-identical to the preset's tool on the same lines, for any number of workers. A pair that is there already and
+    was made from the same lines and settings is left alone. Finished shards stay in the
     scratch folder until all is done, so that a call that was killed goes on where it was; then the folder is removed.
 
     Args:
@@ -186,34 +188,57 @@ def _preprocess_key(
     key: str,
     listener: Listener,
 ) -> Preprocessed:
+    prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
+    rejects = output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl")
+    made_from = _made_from(options, tokenizer, framing, ranges, key)
+    facts = _finished(prefix, made_from)
+    if facts is not None and _is_allowed(options, facts):
+        return Preprocessed(prefix, facts, rejects if facts.reasons else None)
     tasks = [_task(inputs, options, tokenizer, framing, root, source, key) for source in ranges]
     shards = _run(tasks, ranges, options, key, listener)
     facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
     _check_counts(inputs, options, facts, shards)
-    prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
     prefix.parent.mkdir(parents=True, exist_ok=True)
+    _ending(prefix, MANIFEST_ENDING).unlink(missing_ok=True)  # of another pair of that name
     _write_pair(shards, prefix, options, root)
-    rejects = _write_rejects(shards, output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl"), facts)
-    files = {
-        name.name: {"bytes": name.stat().st_size, "sha256": sha256_file(name)}
-        for name in (prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx"))
+    _write_rejects(shards, rejects, facts)
+    paths = (_ending(prefix, ".bin"), _ending(prefix, ".idx"))
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in paths}
+    value = made_from | {"facts": asdict(facts), "files": files}
+    write_atomic(_ending(prefix, MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
+    return Preprocessed(prefix, facts, rejects if facts.reasons else None)
+
+
+def _ending(prefix: Path, ending: str) -> Path:
+    return prefix.with_name(prefix.name + ending)
+
+
+def _made_from(
+    options: PreprocessOptions, tokenizer: TokenizerFacts, framing: Framing, ranges: list[SourceRange], key: str
+) -> dict[str, Any]:
+    """All that decides the bytes of a pair."""
+    settings = {
+        "tokenizer": tokenizer.fingerprint,
+        "dtype": tokenizer.dtype.name,
+        "preset": options.preset,
+        "framing": framing.to_json(),
+        "partitions": 1 if options.keep_sequential_samples else options.partitions,
+        "keys": list(options.keys),
+        "max_line_bytes": options.max_line_bytes,
     }
-    value = {
-        "nanoset": 1,
-        "key": key,
-        "options": {
-            "tokenizer": tokenizer.fingerprint,
-            "dtype": tokenizer.dtype.name,
-            "preset": options.preset,
-            "framing": framing.to_json(),
-            "partitions": 1 if options.keep_sequential_samples else options.partitions,
-        },
-        "sources": [asdict(piece) for source in ranges for piece in source.pieces],
-        "facts": asdict(facts),
-        "files": files,
-    }
-    write_atomic(prefix.with_name(prefix.name + MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
-    return Preprocessed(prefix, facts, rejects)
+    sources = [asdict(piece) for source in ranges for piece in source.pieces]
+    return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
+
+
+def _finished(prefix: Path, made_from: dict[str, Any]) -> ShardFacts | None:
+    """The facts of a pair that is there, whole, and made from just this; or None."""
+    try:
+        value = json.loads(_ending(prefix, MANIFEST_ENDING).read_bytes())
+        facts, files = ShardFacts(**value.pop("facts")), value.pop("files")
+        whole = all(prefix.with_name(name).stat().st_size == fact["bytes"] for name, fact in files.items())
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return facts if whole and value == made_from else None
 
 
 def _task(
@@ -267,11 +292,18 @@ def _run(
     return [shards[number] for number in range(len(tasks))]
 
 
+def _is_allowed(options: PreprocessOptions, facts: ShardFacts) -> bool:
+    """Whether there are no more rejects than the options allow."""
+    bad = facts.rejected + facts.faults
+    limit = 0.0 if options.on_reject == "fail" else options.max_rejected_fraction * max(facts.lines, 1)
+    return bad <= limit
+
+
 def _check_counts(
     inputs: InputFiles, options: PreprocessOptions, facts: ShardFacts, shards: Sequence[Manifest]
 ) -> None:
     bad = facts.rejected + facts.faults
-    if bad > options.max_rejected_fraction * max(facts.lines, 1):
+    if not _is_allowed(options, facts):
         listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
         raise InputError(
             "too many lines are no documents",
@@ -294,9 +326,8 @@ def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOpt
     deal_documents(joined, prefix, options.partitions)
 
 
-def _write_rejects(shards: Sequence[Manifest], path: Path, facts: ShardFacts) -> Path | None:
-    if not facts.reasons:
+def _write_rejects(shards: Sequence[Manifest], path: Path, facts: ShardFacts) -> None:
+    if facts.reasons:
+        write_atomic(path, b"".join(shard.path(REJECTS).read_bytes() for shard in shards))
+    else:
         path.unlink(missing_ok=True)  # of an earlier call
-        return None
-    write_atomic(path, b"".join(shard.path(REJECTS).read_bytes() for shard in shards))
-    return path

@@ -157,6 +157,33 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
     assert not (tmp_path / "work").exists()
 
 
+def test_the_same_call_does_nothing_and_another_one_does(folder, tmp_path, tokenizer_file):
+    inputs = resolve_inputs([folder])
+    (first,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file))
+    written = {path.name: path.stat().st_ino for path in tmp_path.glob("out*")}
+    (again,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file, workers=2))
+    assert again == first
+    assert {path.name: path.stat().st_ino for path in tmp_path.glob("out*")} == written
+    (tmp_path / "out_text_document.bin").write_bytes(b"cut")
+    preprocess(inputs, tmp_path / "out", options(tokenizer_file))
+    assert pair(first.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+    (other,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file, eod=None))
+    assert other.facts.tokens == first.facts.tokens - 49
+    (folder / "part-10.jsonl").write_bytes(jsonl(sentences("new", 3)))
+    (grown,) = preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file))
+    assert grown.facts.documents == 23
+
+
+def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenizer_file):
+    (folder / "bad.jsonl").write_bytes(b"nonsense\n")
+    inputs = resolve_inputs([folder])
+    preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.5))
+    with pytest.raises(InputError, match="invalid_json"):
+        preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
+    with pytest.raises(InputError, match="max-rejected-fraction"):
+        preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.0))
+
+
 def test_too_many_rejects_write_nothing(folder, tmp_path, tokenizer_file):
     (folder / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
     with pytest.raises(InputError, match="max-rejected-fraction"):
