@@ -119,7 +119,9 @@ class _ManyValued(click.Command):
 )
 @click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
 @click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
-@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), help="Folder for unfinished work.")
+@click.option(
+    "--scratch", type=click.Path(path_type=Path, file_okay=False), help="Where to make the folder for unfinished work."
+)
 def tokenize(
     inputs: tuple[str, ...],
     output_prefix: Path,

@@ -97,15 +97,19 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
 
 
 def are_shards_whole(project: Project, recipe: Recipe) -> bool:
-    """Whether every shard of a tokenized corpus is there with all its files."""
+    """Whether every shard of a tokenized corpus is there with all its files, and no more rejects than are allowed."""
     tokenized = project.outputs.find(recipe)
-    if tokenized is None:
+    if tokenized is None or not is_allowed(project, _counts(tokenized)):
         return False
     try:
         current_shards(project, tokenized)
     except NanosetError:
         return False
     return True
+
+
+def _counts(tokenized: Manifest) -> ShardFacts:
+    return ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
 
 
 def _require_shard(folder: Path, corpus: str) -> Manifest:
@@ -154,6 +158,13 @@ def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
     )
 
 
+def is_allowed(project: Project, facts: ShardFacts) -> bool:
+    """Whether a corpus has no more rejects than the present policy allows, whatever it was when they were made."""
+    documents = project.config.documents
+    share = 0.0 if documents.on_reject == "fail" else documents.max_rejected_fraction
+    return facts.rejected + facts.faults <= share * max(facts.lines, 1)
+
+
 def _check_counts(project: Project, corpus: str, facts: ShardFacts, shards: list[Manifest]) -> None:
     folder = corpus_folder(project, corpus)
     listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
@@ -161,14 +172,14 @@ def _check_counts(project: Project, corpus: str, facts: ShardFacts, shards: list
     found += (
         f" ({', '.join(f'{reason} {count:,}' for reason, count in facts.reasons.items())})" if facts.reasons else ""
     )
-    bad = facts.rejected + facts.faults
-    allowed = project.config.documents.max_rejected_fraction
-    if bad > allowed * max(facts.lines, 1):
+    if not is_allowed(project, facts):
+        documents = project.config.documents
+        limit = f"at most {documents.max_rejected_fraction:.2%} rejected (documents.max_rejected_fraction)"
         raise InputError(
             "too many lines are no documents",
             where=folder,
             found=found,
-            expected=f"at most {allowed:.2%} rejected (documents.max_rejected_fraction)",
+            expected="none rejected (documents.on_reject: fail)" if documents.on_reject == "fail" else limit,
             remedy=f"mend them, or raise the limit; each is listed in {listing}",
         )
     if facts.tokens == 0:

@@ -120,14 +120,14 @@ def preprocess(
     """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
 
     Byte-identical to the preset's tool on the same lines, for any number of workers. A pair that is there already and
-    was made from the same lines and settings is left alone. Finished shards stay in the
-    scratch folder until all is done, so that a call that was killed goes on where it was; then the folder is removed.
+    was made from the same lines and settings is left alone. Finished shards stay in `.<prefix>.scratch` until all is
+    done, so that a call that was killed goes on where it was; then that folder is removed.
 
     Args:
         inputs: the files, in order.
         output_prefix: names begin so.
         options: the settings.
-        scratch: folder for unfinished work; default `.<prefix>.scratch` beside the output.
+        scratch: where to make the folder for unfinished work; default: beside the output.
         listener: hears the progress.
 
     Raises:
@@ -137,7 +137,8 @@ def preprocess(
     _check(options)
     tokenizer = tokenizer_facts(options.tokenizer)
     framing = _framing(options)
-    root = OutputRoot(scratch or output_prefix.with_name(f".{output_prefix.name}.scratch"))
+    # A folder of our own, also within one that is given: it is removed at the end.
+    root = OutputRoot((scratch or output_prefix.parent) / f".{output_prefix.name}.scratch")
     root.sweep()
     ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
     results = [
@@ -309,7 +310,9 @@ def _check_counts(
             "too many lines are no documents",
             where=inputs.folder,
             found=f"{facts.lines:,} lines, {bad:,} rejected: {facts.reasons}",
-            expected=f"at most {options.max_rejected_fraction:.2%} (--max-rejected-fraction)",
+            expected="none (--on-reject fail)"
+            if options.on_reject == "fail"
+            else f"at most {options.max_rejected_fraction:.2%} (--max-rejected-fraction)",
             remedy=f"mend them, or raise the limit; each is listed in {listing}",
         )
     if facts.documents == 0:

@@ -230,6 +230,16 @@ def test_the_policy_fail_names_the_line(make_project, instance):
     assert "web-0.jsonl:61" in str(report.failed["raw_jsonl [web]"])
 
 
+def test_a_stricter_policy_reaches_what_was_made_before(make_project, instance):
+    config = make_project()
+    bad = config.parent / "raw/web/part-0/web-0.jsonl"
+    bad.write_bytes(bad.read_bytes() + b"nonsense\n")
+    assert not build(Project.open(config), instance).failed
+    config.write_text(config.read_text().replace("max_rejected_fraction: 0.2", "on_reject: fail"))
+    report = build(Project.open(config), instance)
+    assert "on_reject: fail" in str(report.failed["tokenized_shards [web]"])
+
+
 def test_a_corrupt_gzip_is_reported_and_what_came_before_is_kept(make_project, instance):
     config = make_project()
     file = config.parent / "raw/code/code.jsonl.gz"

@@ -141,7 +141,8 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
             inputs, tmp_path / "out", options(tokenizer_file), scratch=tmp_path / "work", listener=stop_after_one
         )
     assert not list(tmp_path.glob("out*"))
-    (shard,) = (tmp_path / "work/shards/input").glob("*/tokens.bin")
+    (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
+    (shard,) = (tmp_path / "work/.out.scratch/shards/input").glob("*/tokens.bin")
     written = shard.stat().st_mtime_ns
     seen = []
 
@@ -154,7 +155,7 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
     )
     assert set(seen) == {written}, "the finished shard was not made again"
     assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
-    assert not (tmp_path / "work").exists()
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["mine.txt"]
 
 
 def test_the_same_call_does_nothing_and_another_one_does(folder, tmp_path, tokenizer_file):
@@ -182,6 +183,9 @@ def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenize
         preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
     with pytest.raises(InputError, match="max-rejected-fraction"):
         preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.0))
+    # Shards of a call that was stopped are kept, and so are their rejects.
+    with pytest.raises(InputError, match="--on-reject fail"):
+        preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
 
 
 def test_too_many_rejects_write_nothing(folder, tmp_path, tokenizer_file):
