@@ -146,13 +146,20 @@ def run_build(config, home):
     )
 
 
+def published(data):
+    """How many outputs are there; folders may come and go while they are counted."""
+    return sum("manifest.json" in files for _, _, files in os.walk(data))
+
+
 def kill_once_made(process, data, outputs, seconds):
     """Kill the build, and not its workers, a moment after it has published so many outputs; → whether it still ran."""
-    while process.poll() is None and sum(1 for _ in data.rglob("manifest.json")) < outputs:
-        time.sleep(0.002)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)  # ends once the workers, who hold the pipe, have ended by themselves
+    try:
+        while process.poll() is None and published(data) < outputs:
+            time.sleep(0.002)
+        time.sleep(seconds)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)  # ends once the workers, who hold the pipe, have ended by themselves
     return process.returncode == -signal.SIGKILL
 
 
