@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.config import CONFIG_FILE, load_config
+from nanoset_core.command_line import CONFIG_OPTION
+from nanoset_core.config import load_config
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.terminal import progress_bars
 
 if TYPE_CHECKING:
     from nanoset_assets.building import BuildReport
-
-CONFIG_OPTION = click.option(
-    "--config",
-    "-c",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path(CONFIG_FILE),
-    show_default=True,
-    envvar="NANOSET_CONFIG",
-    help="The project's nanoset.yaml.",
-)
 
 
 @click.command()

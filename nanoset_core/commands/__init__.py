@@ -1,0 +1,1 @@
+"""The subcommands of `nanoset`, one file each, found by its name."""

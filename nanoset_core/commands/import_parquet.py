@@ -1,0 +1,24 @@
+"""`nanoset import-parquet`: tables as JSON lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("import-parquet")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file."
+)
+@click.option("--columns", help="Keep only these, in this order: a,b,c.")
+def command(sources: tuple[Path, ...], output: Path, columns: str | None) -> None:
+    """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data sets') as JSON lines.
+
+    Corpora may hold .parquet and .arrow files as they are; this is for tools that want JSON lines.
+    """
+    from nanoset_core.raw.importing import import_parquet as run
+
+    facts = run(sources, output, columns=columns.split(",") if columns else None)
+    click.echo(f"{output}: {facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines")
