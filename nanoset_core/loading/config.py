@@ -63,6 +63,8 @@ class NanosetConfig:
     """Id of the end-of-document token; needed by the three options that look for it."""
     pad_token: int | None = None
     """Id that fills short samples and is masked from the loss; None is -1, which no dataset holds."""
+    allow_ambiguous_pad_tokens: bool = False
+    """Whether a pad_token that is also the eod_token counts (preset megatron; core 0.11 to 0.15 always count it)."""
     reset_position_ids: bool = False
     """Whether positions begin again after an end of document."""
     reset_attention_mask: bool = False
@@ -99,6 +101,14 @@ class NanosetConfig:
     def sample_tokens(self) -> int:
         """Tokens of a sample, the extra one included."""
         return self.sequence_length + int(self.add_extra_token)
+
+    @property
+    def masked_pad_token(self) -> int | None:
+        """`pad_token` where the trainer uses it; None where it pads with -1, whatever the tokenizer says."""
+        ambiguous = self.pad_token == self.eod_token and not self.allow_ambiguous_pad_tokens
+        if self.rules.pads == "never" or (self.rules.pads == "unless eod" and ambiguous):
+            return None
+        return self.pad_token
 
     def samples(self, split: SplitName) -> int | None:
         """Samples asked for, or None."""

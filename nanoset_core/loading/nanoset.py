@@ -19,7 +19,7 @@ from nanoset_core.mapping.indices import MemberIndices
 from nanoset_core.mapping.planned import MemberPlan
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
-_MANY_PIECES = 24  # from here on a batch of one is faster
+_MANY_PIECES = 12  # from here on their bounds are faster from arrays
 
 
 class Nanoset:
@@ -73,29 +73,47 @@ class Nanoset:
 
     def sample_of(self, index: int, asked: int | None) -> dict[str, NDArray]:
         """Sample `index` as the dictionary for the index `asked`, which a blend may have been asked for."""
-        return self._form.sample(self.tokens(index), asked)
+        return self._form.sample(self._text(index), asked)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Tokens of sample k, int64[sequence_length + 1] (without the extra one where there is none)."""
+        return self._text(index).astype(np.int64, copy=False)
+
+    def _text(self, index: int) -> NDArray:
+        """As `tokens`, in the dataset's own type unless it had to be padded."""
         position = self._position(index)
         rows, sample = self._rows, self._shuffle[position]
         first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
-        if last - first > _MANY_PIECES:
-            return self.batch([position])[0]
-        documents, pointers, lengths, shift = self._documents, self._pointers, self._lengths, self._item_shift
-        pieces, offset = [], begin
-        for place in range(first, last + 1):
-            start = pointers[documents[place]]
-            stop = end + self._extra if place == last else lengths[documents[place]]
-            pieces.append(self._bytes[start + (offset << shift) : start + (stop << shift)])
-            offset = 0
-        text = np.frombuffer(b"".join(pieces), self.dataset.dtype)
+        stop = end + self._extra
+        pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
+        text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
         if len(text) == self._width:
-            return text.astype(np.int64)
+            return text
         self._check_short(sample, len(text))
         padded = np.full(self._width, self._form.pad, np.int64)
         padded[: len(text)] = text
         return padded
+
+    def _few_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
+        """Bytes of the tokens from token `begin` of the sequence at `first` to `stop` (excl) of the one at `last`."""
+        pointers, lengths, shift, data = self._pointers, self._lengths, self._item_shift, self._bytes
+        pieces, offset = [], begin << shift
+        for sequence in self._documents[first:last].tolist():
+            start = pointers[sequence]
+            pieces.append(data[start + offset : start + (lengths[sequence] << shift)])
+            offset = 0
+        start = pointers[self._documents[last]]
+        pieces.append(data[start + offset : start + (stop << shift)])
+        return pieces
+
+    def _many_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
+        """As `_few_pieces`, faster for many."""
+        sequences = self.document_index[first : last + 1]
+        starts = self.dataset.sequence_pointers[sequences]
+        stops = starts + (self.dataset.sequence_lengths[sequences].astype(np.int64) << self._item_shift)
+        stops[-1] = starts[-1] + (stop << self._item_shift)
+        starts[0] += begin << self._item_shift
+        return [self._bytes[begin:end] for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)]
 
     def sources(self, index: int) -> NDArray[np.int64]:
         """Where sample k's tokens are from, int64[pieces, 3]: (sequence of the dataset, first token, end excl)."""

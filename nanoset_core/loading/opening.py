@@ -82,15 +82,22 @@ def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> by
 
 def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[str, Any]:
     plan, config = value["plan"], dict(value["config"])
-    data = config["data_path"]
-    if isinstance(data, str):
-        config["data_path"] = spell(data)
-    elif isinstance(data, Mapping):
-        config["data_path"] = {spell(prefix): weight for prefix, weight in data.items()}
+    if config["blend_per_split"] is None:
+        config["data_path"] = _respelled_blend(config["data_path"], spell)
     else:
-        config["data_path"] = [spell(prefix) for prefix in data]
+        config["blend_per_split"] = [_respelled_blend(blend, spell) for blend in config["blend_per_split"]]
     config["trainer_paths"] = {spell(prefix): path for prefix, path in config["trainer_paths"].items()}
     if plan is not None:
         members = [member | {"prefix": spell(member["prefix"])} for member in plan["members"]]
         plan = dict(plan) | {"members": members}
     return {"plan": plan, "config": config}
+
+
+def _respelled_blend(blend: Any, spell: Callable[[str], str]) -> Any:
+    if blend is None:
+        return None
+    if isinstance(blend, str):
+        return spell(blend)
+    if isinstance(blend, Mapping):
+        return {spell(prefix): weight for prefix, weight in blend.items()}
+    return [spell(prefix) for prefix in blend]

@@ -22,7 +22,8 @@ _RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
 class PretrainingSampler:
     """Samples in order: each global micro-batch is cut into one micro-batch per rank.
 
-    Yields lists of sample numbers. Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingSampler`; with
+    Yields lists of sample numbers; its length is the number of lists (the trainers' own give the number of samples, or
+    count the tail differently). Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingSampler`; with
     `pad_to_global_batch`, NeMo's. Raises ConfigError for sizes that cannot be.
     """
 
@@ -41,6 +42,8 @@ class PretrainingSampler:
     _: KW_ONLY
     pad_to_global_batch: int | None = None
     """Fill up with -1, -2, … to a multiple of this (NeMo; such samples are masked); only without drop_last."""
+    pad_with_none: bool = False
+    """Fill up with None instead, which is what Megatron-LM's datasets mask (NeMo `MegatronCorePretrainingSampler`)."""
 
     def __post_init__(self) -> None:
         _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
@@ -66,7 +69,7 @@ class PretrainingSampler:
         left = self.total_samples - self.consumed_samples + self._padding()
         return left // step if self.drop_last else -(-left // step)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[int | None]]:
         step = self.micro_batch_size * self.data_parallel_size
         mine = self.data_parallel_rank * self.micro_batch_size
         full = self.consumed_samples + (self.total_samples - self.consumed_samples) // step * step
@@ -74,7 +77,9 @@ class PretrainingSampler:
             yield list(range(start, start + self.micro_batch_size))
         if self.drop_last:
             return
-        tail = [*range(full, self.total_samples), *range(-1, -self._padding() - 1, -1)]
+        padding = self._padding()
+        fill = [None] * padding if self.pad_with_none else range(-1, -padding - 1, -1)
+        tail = [*range(full, self.total_samples), *fill]
         for start in range(0, len(tail), step):
             yield tail[start + mine : start + min(mine + self.micro_batch_size, step)]
 
@@ -87,6 +92,8 @@ class PretrainingSampler:
 @dataclass(frozen=True, slots=True)
 class CyclicSampler:
     """Samples in a new random order every epoch; iterating ends with the epoch of consumed_samples.
+
+    It does not change while it is iterated: make a new one for the next epoch (the trainers' count in place).
 
     Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic"); NeMo's is the
     sharded one. The orders are `torch.randperm`'s.
@@ -126,9 +133,11 @@ class CyclicSampler:
             )
 
     def __len__(self) -> int:
-        """Lists that are still to come in this epoch."""
-        step = self.micro_batch_size * self.data_parallel_size
-        return (self._active() - self.consumed_samples % self._active()) // step
+        """Lists that are still to come in this epoch: without sharding, ranks can differ by one at its end."""
+        batches = self.total_samples // self.micro_batch_size * self.micro_batch_size
+        left = (self._active() if self.data_sharding else batches) - self.consumed_samples % self._active()
+        mine = -(-(left - self.data_parallel_rank) // self.data_parallel_size)
+        return mine // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self.micro_batch_size * self.data_parallel_size
@@ -153,7 +162,8 @@ class InterleavedSampler:
     """Single sample numbers, dealt to the ranks in turn, after a shuffle.
 
     What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size samples left out
-    (`SkipBatchSampler`).
+    (`SkipBatchSampler`). Under another number of ranks nothing is lost or repeated where consumed_samples is a multiple
+    of that number; otherwise the samples of the broken round are dealt again, as nanotron does.
     """
 
     total_samples: int

@@ -21,49 +21,49 @@ class SampleForm:
         """pads: whether a sample can hold the id that fills short ones; without, nothing looks for it."""
         self.form = config.rules.sample_form
         self.extra, self.length = config.add_extra_token, config.sequence_length
-        # NeMo pads with -1 whatever the tokenizer says
-        takes_pad = config.pad_token is not None and self.form == "megatron"
-        self.pad = config.pad_token if takes_pad and config.pad_token is not None else _NO_TOKEN
+        pad = config.masked_pad_token
+        self.pad = _NO_TOKEN if pad is None else pad
         self.pads, self.eod = pads, config.eod_token
         self.reset_positions, self.reset_attention = config.reset_position_ids, config.reset_attention_mask
         self.masks_eod, self.with_attention = config.eod_mask_loss, config.create_attention_mask
         self._causal: NDArray[np.bool_] | None = None
+        self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
-    def sample(self, text: NDArray[np.int64], index: int | None) -> dict[str, NDArray]:
-        """The dictionary for a sample's tokens; index as it was asked for (None: a trainer's padding)."""
+    def sample(self, text: NDArray, index: int | None) -> dict[str, NDArray]:
+        """The dictionary for a sample's tokens, of any integer type; index as it was asked for (None: padding)."""
         if self.form in ("text", "input_ids"):
-            return {self.form: text}
+            return {self.form: text.astype(np.int64)}
         tokens, labels = self._shift(text)
         ends = np.flatnonzero(tokens == self.eod) if self._looks_for_eod() else None
-        loss_mask = np.ones(self.length, np.float32)
+        loss_mask = self._ones.copy()
         if self.masks_eod:
             loss_mask[ends] = 0.0
-        if self.pads:
+        # one look at the narrow tokens spares the samples without padding the rest
+        if self.pads and (not self.extra or np.count_nonzero(text == self.pad)):
             loss_mask[labels == self.pad] = 0.0
+            tokens[tokens == self.pad] = 0
+            labels[labels == self.pad] = 0
         if index is None or (self.form == "nemo" and index < 0):
             loss_mask[:] = 0.0
         position_ids = self._positions(ends)
         attention = {"attention_mask": self._attention(ends)} if self.with_attention else {}
-        if self.pads:
-            tokens[tokens == self.pad] = 0
-            labels[labels == self.pad] = 0
         return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
 
     def _looks_for_eod(self) -> bool:
         return self.reset_positions or self.reset_attention or self.masks_eod
 
-    def _shift(self, text: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _shift(self, text: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(tokens, labels), each [sequence_length] and apart from the other."""
         if self.extra:
-            return text[:-1].copy(), text[1:].copy()
-        labels = np.empty_like(text)
+            return text[:-1].astype(np.int64), text[1:].astype(np.int64)
+        tokens, labels = text.astype(np.int64), np.empty(self.length, np.int64)
         labels[:-1] = text[1:]
         labels[-1] = self.pad
-        return text, labels
+        return tokens, labels
 
     def _positions(self, ends: NDArray[np.intp] | None) -> NDArray[np.int64]:
         """Positions, int64[sequence_length]; after an end of document they begin again at 0."""
-        positions = np.arange(self.length, dtype=np.int64)
+        positions = self._range.copy()
         if self.reset_positions and ends is not None:
             begins = np.zeros(self.length + 1, np.int64)
             begins[ends + 1] = ends + 1

@@ -68,6 +68,7 @@ def build_member_indices(
         member.tokens,
         int(config.add_extra_token),
         drop_last_partial_sequence=config.drops_last_partial(member.split),
+        empty_end=config.rules.empty_end,
         threads=threads,
     )
     first = samples = len(sample_index) - 1
@@ -110,5 +111,5 @@ def _takes_too_much(plan: SplitPlan, dataset: int) -> SampleIndexError:
         where=f"split {plan.split}, {member.prefix}",
         found=f"more than {member.samples_given}",
         expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
-        remedy="raise surplus, for example to 0.05",
+        remedy=get_preset(plan.preset).oversampling_remedy,
     )

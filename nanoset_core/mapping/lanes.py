@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Picks = NDArray[np.uint8] | NDArray[np.uint16]
 """Dataset numbers: uint8 up to 255 datasets, else uint16."""
 WIDE_DATASETS = 96  # from here on a lane per row and argmax beat a lane per column and max-reduce
+WIDE_LANES = 512  # and up to here
+_CHUNK_NUMBERS = 1 << 15
 
 
 class Lanes:
@@ -23,50 +25,63 @@ class Lanes:
 
     def __init__(self, weights: NDArray[np.float64], counts: NDArray[np.float64], at: NDArray[np.int64]) -> None:
         lanes, datasets = counts.shape
-        self._wide = datasets >= WIDE_DATASETS
-        # [lanes, datasets] if wide, else [datasets, lanes]; times broadcast against them
-        self._counts = np.array(counts if self._wide else counts.T, order="C")
+        self._wide = lanes <= WIDE_LANES or datasets >= WIDE_DATASETS
+        # [lanes, datasets] if wide, else [datasets, lanes]
+        self._counts = np.array(counts if self._wide else counts.T, dtype=np.float64, order="C")
         self._weights = weights if self._wide else np.ascontiguousarray(weights[:, None])
-        self._at = at.astype(np.float64)[:, None] if self._wide else at.astype(np.float64)
+        self._at = at.astype(np.float64)
         self._flat = self._counts.reshape(-1)
-        self._time = np.empty_like(self._at)
-        self._errors = np.empty_like(self._counts)
         self._own = np.arange(lanes) * (datasets if self._wide else 1)
-        if not self._wide:
-            self._most = np.empty(lanes)
-            self._equal = np.empty((datasets, lanes), bool)
-            # the first dataset wins a tie: it has the highest rank
-            self._ranks = np.arange(datasets, 0, -1).astype(np.uint8)[:, None]
-            self._ranked = np.empty((datasets, lanes), np.uint8)
-            self._top = np.empty(lanes, np.uint8)
+        self._chunk = max(min(_CHUNK_NUMBERS // (lanes * (datasets if self._wide else 1)), 64), 1)
 
-    def step(self) -> NDArray[np.intp]:
-        """Take one sample in every lane; return the datasets, [lanes]."""
-        np.maximum(self._at, 1.0, out=self._time)
-        np.multiply(self._weights, self._time, out=self._errors)
-        np.subtract(self._errors, self._counts, out=self._errors)
-        if self._wide:
-            picks = self._errors.argmax(axis=1)
-            self._flat[picks + self._own] += 1.0
-        else:
-            np.maximum.reduce(self._errors, axis=0, out=self._most)
-            np.equal(self._errors, self._most, out=self._equal)
-            np.multiply(self._equal, self._ranks, out=self._ranked)
-            np.maximum.reduce(self._ranked, axis=0, out=self._top)
-            picks = len(self._weights) - self._top.astype(np.intp)
-            self._flat[picks * len(self._own) + self._own] += 1.0
-        self._at += 1.0
-        return picks
+    def advance(self, picks: NDArray[np.integer]) -> None:
+        """Take len(picks) samples in every lane; fill `picks` [steps, lanes] with their datasets."""
+        for begin in range(0, len(picks), self._chunk):
+            part = picks[begin : begin + self._chunk]
+            # [steps, lanes]
+            times = np.maximum(self._at + np.arange(len(part), dtype=np.float64)[:, None], 1.0)
+            self._at += len(part)
+            (self._by_rows if self._wide else self._by_columns)(times, part)
 
     def counts(self) -> NDArray[np.float64]:
         """Samples taken of each dataset, [lanes, datasets]."""
-        return self._counts if self._wide else self._counts.T
+        return self._counts.copy() if self._wide else np.ascontiguousarray(self._counts.T)
+
+    def _by_rows(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+        counts, flat, own = self._counts, self._flat, self._own
+        # [steps, lanes, datasets]
+        dues = times[:, :, None] * self._weights
+        chosen = np.empty(picks.shape, np.intp)
+        place = np.empty_like(own)
+        for due, choice in zip(dues, chosen, strict=True):
+            np.subtract(due, counts, out=due)
+            due.argmax(axis=1, out=choice)
+            np.add(choice, own, out=place)
+            flat[place] += 1.0
+        picks[:] = chosen
+
+    def _by_columns(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+        datasets, lanes = self._counts.shape
+        errors, most = np.empty_like(self._counts), np.empty(lanes)
+        equal, ranked = np.empty(errors.shape, bool), np.empty(errors.shape, np.uint8)
+        # the first dataset wins a tie: it has the highest rank
+        ranks, top = np.arange(datasets, 0, -1).astype(np.uint8)[:, None], np.empty(lanes, np.uint8)
+        for time, choice in zip(times, picks, strict=True):
+            np.multiply(self._weights, time, out=errors)
+            np.subtract(errors, self._counts, out=errors)
+            np.maximum.reduce(errors, axis=0, out=most)
+            np.equal(errors, most, out=equal)
+            np.multiply(equal, ranks, out=ranked)
+            np.maximum.reduce(ranked, axis=0, out=top)
+            chosen = datasets - top.astype(np.intp)
+            choice[:] = chosen
+            chosen *= lanes
+            chosen += self._own
+            self._flat[chosen] += 1.0
 
 
-def take_one_by_one(
-    weights: NDArray[np.float64], counts: NDArray[np.float64], begin: int, picks: NDArray[np.unsignedinteger]
-) -> None:
-    """The plain loop: fill `picks` for samples begin, begin + 1, …, and advance `counts` [datasets]."""
+def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], begin: int, picks: Picks) -> None:
+    """Fill `picks` with the datasets of the samples from `begin` on, and advance `counts` [datasets]."""
     errors = np.empty(len(weights))
     for at in range(len(picks)):
         np.multiply(weights, float(max(begin + at, 1)), out=errors)

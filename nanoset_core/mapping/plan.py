@@ -54,7 +54,8 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
     """Plan one split; None where it has no share of the data. reader: shared by splits that are planned together.
 
     ConfigError where the trainer would hang, crash or read nonsense: samples asked of a split without tokens, weights
-    without a size, a dataset of a blend without samples, and what the preset cannot do. MissingError and FormatError
+    without a size, a dataset of a blend without samples, a split that begins before the first sequence (on very few
+    sequences, with NeMo and nanotron), and what the preset cannot do. MissingError and FormatError
     from reading the `.idx` files.
     """
     return _Planner(config, split, reader or LengthReader()).plan()
@@ -111,7 +112,7 @@ class _Planner:
 
     def plan(self) -> SplitPlan | None:
         data = self.config.blend(self.split)
-        if data is None or (self.shares is not None and self.shares[self.number] <= 0):
+        if data is None or self._has_no_share():
             return None
         prefixes, weights = data
         self._check_data(prefixes, weights)
@@ -128,6 +129,12 @@ class _Planner:
         """Samples of one epoch of a dataset."""
         _, tokens, _ = self._measure(prefix)
         return sample_count(tokens, self.config.sequence_length, int(self.config.add_extra_token))
+
+    def _has_no_share(self) -> bool:
+        if self.shares is None or self.shares[self.number] > 0:
+            return False
+        # rounding can give a sequence to a split without a share, where rows alone decide
+        return self.rules.empty_split != "skip" or self.asked is None
 
     def _check_data(self, prefixes: list[str], weights: list[float] | None) -> None:
         rules = self.rules
@@ -153,11 +160,15 @@ class _Planner:
             sizes: tuple[int | None, int | None] = (None, None)
             if share is not None and self.asked is not None:
                 sizes = self.rules.member_sizes(self.asked, share, self.config.surplus)
-            members.append(self._member(prefix, share, *sizes))
+            member = self._member(prefix, share, *sizes)
+            short = member is not None and not member.samples_given and self.shares is not None
+            members.append(None if short and self.rules.drops_short_members else member)
         present = tuple(member for member in members if member is not None)
         if present and len(present) != len(members):
             empty = prefixes[members.index(None)]
-            raise self._error("a dataset of the blend has no sequences in the split", empty, "at least one sequence")
+            raise self._error(
+                "a dataset of the blend has no samples in the split", empty, "a sample, or none of the others either"
+            )
         self._check_names(present)
         return present
 
@@ -171,6 +182,8 @@ class _Planner:
             raise self._error("the split has a share but no sequences", prefix, "more sequences, or a share of 0")
         if requested is None and rules.samples_asked == "always":
             requested = target = sample_count(tokens, length, extra)
+        if requested == 0 and rules.zero_samples == "never":
+            raise self._error("every split needs samples", f"preset {rules.name}, 0 for {prefix}", "1 or more")
         epochs = self._epochs(prefix, tokens, requested)
         keeps = not config.drops_last_partial(self.split)
         built = sample_count(epochs * tokens, length, extra, drop_last_partial=not keeps)
@@ -216,9 +229,11 @@ class _Planner:
 
     def _blend(self, members: tuple[MemberPlan, ...], weights: list[float] | None) -> BlendPlan:
         rules = self.rules
-        if weights is None or rules.wraps != "never":
-            self._check_lengths(members)
         size, shares = self._mix(members, weights)
+        if weights is None or (rules.wraps != "never" and size > 0):
+            self._check_lengths(members)
+        if size == 0 and rules.zero_samples != "any":
+            raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")
         exhaustive = weights is None and self.asked is None
         description = describe_blend(rules, self.split, members, shares, None if exhaustive else size)
         files = blend_files(rules, self.split, md5(description))

@@ -47,6 +47,10 @@ class Preset:
     """Most datasets in a blend."""
     sample_form: Literal["megatron", "nemo", "text", "input_ids"]
     """What `[k]` returns."""
+    pads: Literal["always", "unless eod", "never"] = "never"
+    """Whether the pad token fills short samples and is masked; "unless eod": unless it is the end token too."""
+    empty_end: bool = False
+    """Whether the last, short sample of a split may end in an empty sequence (the others refuse to build that)."""
     describes: bool = True
     """Whether it writes description.txt beside a dataset's indices."""
     folder: str = "{prefix}/cache/{kind}_indices"
@@ -57,6 +61,10 @@ class Preset:
     """Whether the split must be three numbers."""
     empty_split: Literal["build", "skip", "refuse"] = "build"
     """What a split with a share but without sequences becomes: an empty dataset, none, or an error."""
+    drops_short_members: bool = False
+    """Whether a dataset without a sample counts as absent from a blend of shared splits."""
+    zero_samples: Literal["any", "no blend", "never"] = "any"
+    """What may have no samples at all: anything, anything but a blend, or nothing."""
     one_epoch: bool = False
     """Whether it draws samples from one epoch, and repeats them, instead of shuffling several epochs together."""
     samples_asked: Literal["any", "always", "train"] = "any"
@@ -123,6 +131,13 @@ class Preset:
         rule = (self.per_split_size or self.blend_size) if per_split else self.blend_size
         return {"targets": sum(targets), "buffers": sum(buffers), "asked": size}[rule]
 
+    @property
+    def oversampling_remedy(self) -> str:
+        """What to do where a blend takes more samples of a dataset than were built."""
+        if self.blend_margin == "surplus":
+            return "raise surplus, for example to 0.05"
+        return "ask for another number of samples or change the weights: this trainer's margin is fixed"
+
     def takes_samples(self, split: SplitName) -> bool:
         """Whether a number of samples can be asked for; otherwise the split is one epoch."""
         return self.samples_asked != "train" or split == "train"
@@ -157,6 +172,7 @@ _MEGATRON = Preset(
     blend_dtype="int16",
     most_datasets=32766,
     sample_form="megatron",
+    pads="unless eod",
     lone_weight_is_plain=True,
     names_dataset=True,
 )
@@ -173,6 +189,7 @@ _MEGATRON_010 = Preset(
     blend_dtype="int16",
     most_datasets=32766,
     sample_form="megatron",
+    pads="always",
     blend_margin="ceil",
     blend_size="buffers",
     lone_weight_is_plain=True,
@@ -191,11 +208,13 @@ _NEMO = Preset(
     blend_dtype="uint8",
     most_datasets=254,
     sample_form="nemo",
+    empty_end=True,
     describes=False,
     folder="{folder}",
     split_rule="cuts",
     exactly_three_shares=True,
     empty_split="skip",
+    drops_short_members=True,
     samples_asked="always",
     blend_margin="ceil",
     blend_size="buffers",
@@ -220,6 +239,7 @@ _NANOTRON = Preset(
     sample_form="input_ids",
     split_rule="cuts",
     empty_split="refuse",
+    zero_samples="no blend",
     one_epoch=True,
     samples_asked="train",
     blend_margin="floor",
@@ -246,6 +266,7 @@ _NANOTRON_000 = Preset(
     sample_form="text",
     split_rule="cuts",
     empty_split="refuse",
+    zero_samples="never",
     samples_asked="always",
     blend_margin="ceil",
     blend_size="buffers",

@@ -39,6 +39,7 @@ def build_sample_index(
     add_extra_token: int = 1,
     *,
     drop_last_partial_sequence: bool = True,
+    empty_end: bool = False,
     threads: int = 1,
 ) -> NDArray[np.int32] | NDArray[np.int64]:
     """[samples + 1, 2]: row j is (position in document_index, token offset) at which sample j begins.
@@ -48,10 +49,11 @@ def build_sample_index(
 
     sizes: tokens of every sequence. document_index: sequence numbers in the order of reading, all epochs.
     tokens_per_epoch: tokens of one epoch; num_epochs of them must be what document_index holds.
+    empty_end: the last, short sample may end in an empty sequence, at offset -add_extra_token (as NeMo has it).
     threads: more than one shortens the wall time; the result is the same.
 
-    ConfigError where the tokens don't add up, or where the last short sample ends in an empty sequence (the peer's own
-    check refuses it too). Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
+    ConfigError where the tokens don't add up, or, without `empty_end`, where the last short sample ends in an empty
+    sequence (the peer's own check refuses it too). Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
     """
     total = num_epochs * tokens_per_epoch
     full = sample_count(total, sequence_length, add_extra_token)
@@ -69,7 +71,7 @@ def build_sample_index(
             expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
         )
     if rows > full:
-        index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token)
+        index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token, empty_end)
     return index
 
 
@@ -77,9 +79,9 @@ def _index_dtype(documents: int, longest: int) -> np.dtype:
     return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
 
 
-def _last_offset(sizes: NDArray, document_index: NDArray, add_extra_token: int) -> int:
+def _last_offset(sizes: NDArray, document_index: NDArray, add_extra_token: int, empty_end: bool) -> int:
     offset = int(sizes[document_index[-1]]) - add_extra_token
-    if offset < 0:
+    if offset < 0 and not empty_end:
         raise ConfigError(
             "the last, short sample would end in an empty sequence",
             found=f"sequence {int(document_index[-1])}, 0 tokens, as the last one of the shuffled epoch",

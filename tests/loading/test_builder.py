@@ -1,11 +1,15 @@
 """Where index files go, and who builds them."""
 
+import itertools
+import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
 
@@ -97,3 +101,94 @@ def test_processes_that_build_at_once_end_with_one_whole_set(tmp_path, prefix):
         for ours, first in zip(result, results[0], strict=True):
             np.testing.assert_array_equal(ours, first)
     assert len(names(tmp_path / "cache")) == 15
+
+
+def test_building_opening_and_reading_need_numpy_alone(tmp_path, prefix):
+    heavy = ("torch", "pyarrow", "dagster", "tokenizers", "orjson", "yaml", "fsspec", "click", "rich")
+    code = f"""
+import sys
+from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.loading.samplers import PretrainingSampler
+config = NanosetConfig({{{prefix!r}: 1.0}}, sequence_length=8, split="1,0,0", train_split_samples=60,
+                       path_to_cache={str(tmp_path / "cache")!r}, create_attention_mask=True)
+train, _, _ = NanosetBuilder(config).build()
+again, _, _ = NanosetBuilder(config).wait(0.0)
+for batch in PretrainingSampler(len(again), 0, 4, 0, 1):
+    assert (again.batch(batch)[0, :-1] == train[batch[0]]["tokens"]).all()
+print([name for name in {heavy} if name in sys.modules])
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"])
+def test_pickled_splits_are_the_same_and_small_where_files_are_kept(tmp_path, prefix, preset, cached):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "cache" if cached else tmp_path / "file" / "none"
+    config = NanosetConfig(
+        {prefix: 1.0},
+        sequence_length=8,
+        split="1,0,0",
+        train_split_samples=5000,
+        preset=preset,
+        path_to_cache=str(folder),
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    data = pickle.dumps(train)
+    assert (len(data) < 10_000) == cached
+    again = pickle.loads(data)
+    assert len(again) == len(train)
+    np.testing.assert_array_equal(again.batch([0, 7, -1]), train.batch([0, 7, len(train) - 1]))
+
+
+@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
+@pytest.mark.parametrize("blended", [True, False])
+def test_indices_count_from_the_end_and_stop_at_both_ends(tmp_path, prefix, preset, blended):
+    data = {prefix: 1.0} if blended else prefix
+    config = NanosetConfig(data, sequence_length=8, split="1,0,0", train_split_samples=50, preset=preset)
+    train, _, _ = NanosetBuilder(config).build()
+    count = len(train)
+    np.testing.assert_array_equal(train.tokens(-count), train.tokens(0))
+    np.testing.assert_array_equal(train.batch([-1, -count]), train.batch([count - 1, 0]))
+    for index in (count, -count - 1, 2**40):
+        with pytest.raises(SampleIndexError, match="no such sample"):
+            train[index]
+        with pytest.raises(SampleIndexError, match="no such sample"):
+            train.batch([0, index])
+
+
+def test_negative_samples_of_a_nemo_blend_are_masked(tmp_path, prefix):
+    config = NanosetConfig({prefix: 1.0}, sequence_length=8, split="1,0,0", train_split_samples=50, preset="nemo")
+    train, _, _ = NanosetBuilder(config).build()
+    assert not train[-1]["loss_mask"].any()
+    assert train[len(train) - 1]["loss_mask"].all()
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 65535), (np.int32, 65535), (np.int32, 65536)])
+def test_the_type_of_tokens_is_read_from_the_idx_whatever_the_vocabulary(tmp_path, dtype, largest):
+    with MMapIndexedDatasetBuilder(tmp_path / "v", dtype) as builder:
+        builder.add_document(np.arange(largest - 40, largest + 1))
+    train, _, _ = NanosetBuilder(NanosetConfig(tmp_path / "v", sequence_length=40, split="1,0,0")).build()
+    np.testing.assert_array_equal(train.tokens(0), np.arange(largest - 40, largest + 1))
+
+
+def test_a_short_sample_may_end_in_an_empty_sequence_where_the_trainer_can_read_that(tmp_path):
+    with MMapIndexedDatasetBuilder(tmp_path / "e", np.uint16) as builder:
+        builder.add_documents(np.arange(23), [23, 0], [1, 1])
+    options = {"sequence_length": 10, "blend_per_split": [None, tmp_path / "e", None], "valid_split_samples": 2}
+    options |= {"drop_last_partial_validation_sequence": False, "path_to_cache": str(tmp_path / "cache")}
+    outcomes = {}
+    for preset, seed in itertools.product(("megatron", "nemo"), range(6)):
+        config = NanosetConfig(**options, preset=preset, random_seed=seed)
+        empty_last = np.random.RandomState(seed).permutation(2)[-1] == 1
+        if preset == "megatron" and empty_last:
+            with pytest.raises(ConfigError, match="empty sequence"):
+                NanosetBuilder(config).build()
+            continue
+        _, valid, _ = NanosetBuilder(config).build()
+        outcomes[preset, bool(empty_last)] = sorted(valid.tokens(k).tolist() for k in range(3))
+        np.testing.assert_array_equal(sorted(valid.batch([0, 1, 2]).tolist()), outcomes[preset, bool(empty_last)])
+    assert set(outcomes) == {("megatron", False), ("nemo", False), ("nemo", True)}
+    short = [20, 21, 22, *[-1] * 8]
+    assert all(samples == [list(range(11)), list(range(10, 21)), short] for samples in outcomes.values())

@@ -6,7 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.indexed.layout import write_idx
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"], "vocab_size": "50000"}
@@ -83,7 +84,7 @@ def our_config(prefixes, case, folder):
     )
 
 
-def peers_splits(peer, config, samples):
+def peers_splits(peer, config, samples, **loading):
     def blend(given):
         if given is None:
             return None
@@ -106,6 +107,7 @@ def peers_splits(peer, config, samples):
         create_attention_mask=True,
         add_extra_token_to_sequence=config.add_extra_token,
         drop_last_partial_validation_sequence=config.drop_last_partial_validation_sequence,
+        **loading,
     )
     return peer[0](peer[1].GPTDataset, list(samples), lambda: True, theirs).build()
 
@@ -133,6 +135,65 @@ def test_takes_our_index_files_and_gives_our_samples(peer, prefixes, case, tmp_p
             assert list(sample) == list(expected)
             for key, value in expected.items():
                 np.testing.assert_array_equal(sample[key], np.asarray(value), err_msg=key)
+
+
+@pytest.mark.parametrize(
+    "loading",
+    [
+        {"fast_cache_load": True},
+        {"defer_npy_index_mmap": True},
+        {"fast_cache_load": True, "defer_npy_index_mmap": True, "sequences_per_dataset": True},
+    ],
+    ids=lambda loading: " ".join(loading),
+)
+def test_loads_our_index_files_unseen(peer, prefixes, loading, tmp_path):
+    case = CONFIGS[-1]
+    config = our_config(prefixes, case, tmp_path / "cache")
+    ours = NanosetBuilder(config).build()
+    if "sequences_per_dataset" in loading:
+        counts = {prefix: MMapIndexedDataset(prefix) for prefix in prefixes}
+        counts = {prefix: (len(dataset), len(dataset.document_indices)) for prefix, dataset in counts.items()}
+        loading = loading | {"sequences_per_dataset": counts}
+    theirs = peers_splits(peer, config, case["samples"], **loading)
+    for mine, peers in zip(ours, theirs, strict=True):
+        assert len(mine) == len(peers)
+        for index in range(0, len(mine), 7):
+            np.testing.assert_array_equal(mine[index]["tokens"], peers[index]["tokens"].numpy())
+
+
+def test_takes_the_exact_count_of_samples_where_its_own_is_rounded(peer, tmp_path):
+    tokens = 2**24 + 2
+    write_idx(tmp_path / "d.idx", np.uint16, np.array([tokens]), np.array([0, 1]))
+    with open(tmp_path / "d.bin", "wb") as file:
+        file.truncate(tokens * 2)
+    config = NanosetConfig(
+        blend_per_split=[None, tmp_path / "d", None],
+        sequence_length=2**23,
+        drop_last_partial_validation_sequence=False,
+        path_to_cache=str(tmp_path / "cache"),
+        tokenizer_identifiers=IDENTIFIERS,
+    )
+    alone = NanosetConfig.from_json(config.to_json() | {"path_to_cache": str(tmp_path / "theirs")})
+    assert len(peers_splits(peer, alone, (None, None, None))[1]) == 2
+    assert len(peers_splits(peer, alone, (None, None, None), defer_npy_index_mmap=True)[1]) == 3
+    assert len(NanosetBuilder(config).build()[1]) == 3
+    valid = peers_splits(peer, config, (None, None, None))[1]
+    assert len(valid) == 3
+    short = [np.count_nonzero(valid._query_document_sample_shuffle_indices(k)[0] == Tokenizer.pad) for k in range(3)]
+    assert sorted(short) == [0, 0, 2**23 - 1]
+
+
+def test_a_pad_token_that_is_the_end_token_too(peer, prefixes, tmp_path, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "pad", 0)
+    case = CONFIGS[0]
+    values = our_config(prefixes, case, tmp_path / "cache").to_json() | {"pad_token": 0}
+    for ambiguous in (False, True):
+        config = NanosetConfig.from_json(values | {"allow_ambiguous_pad_tokens": ambiguous})
+        train = NanosetBuilder(config).build()[0]
+        peers = peers_splits(peer, config, case["samples"], allow_ambiguous_pad_tokens=ambiguous)[0]
+        for index in range(20):
+            for key, value in peers[index].items():
+                np.testing.assert_array_equal(train[index][key], np.asarray(value), err_msg=key)
 
 
 def test_builds_the_files_that_we_build(peer, prefixes, tmp_path):

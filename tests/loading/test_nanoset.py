@@ -62,10 +62,13 @@ def slow_tokens(nanoset, index):
     extra=st.booleans(),
     partial=st.booleans(),
     piece=st.sampled_from([0, 48, 1000]),
+    many=st.sampled_from([0, 3, 1000]),
     dtype=st.sampled_from(["uint8", "uint16", "int32", "int64"]),
     seed=st.integers(0, 5),
 )
-def test_tokens_and_batches_are_the_slow_ones(tmp_path_factory, lengths, length, extra, partial, piece, dtype, seed):
+def test_tokens_and_batches_are_the_slow_ones(
+    tmp_path_factory, lengths, length, extra, partial, piece, many, dtype, seed
+):
     prefix = tmp_path_factory.mktemp("read") / "d"
     with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
         builder.add_documents(np.arange(sum(lengths)) % 250, lengths, [1] * len(lengths))
@@ -92,9 +95,14 @@ def test_tokens_and_batches_are_the_slow_ones(tmp_path_factory, lengths, length,
         np.testing.assert_array_equal(valid.batch(np.arange(len(valid))), expected)
         order = np.random.RandomState(seed).randint(0, max(len(valid), 1), 7 * bool(len(valid)))
         np.testing.assert_array_equal(valid.batch(order), expected[order])
-    for index in range(len(valid)):
-        np.testing.assert_array_equal(valid.tokens(index), expected[index])
-        assert valid.tokens(index).dtype == np.int64
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_MANY_PIECES", many)
+        for index in range(len(valid)):
+            tokens = valid.tokens(index)
+            np.testing.assert_array_equal(tokens, expected[index])
+            assert tokens.dtype == np.int64
+            tokens[:] = 0  # the caller's own
+            np.testing.assert_array_equal(valid.tokens(index), expected[index])
 
 
 def test_every_token_is_read_once_an_epoch(tmp_path):

@@ -72,6 +72,54 @@ def test_resumes_under_other_sizes_without_loss_or_repetition(phases):
 def test_padding_fills_the_global_batch():
     ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, pad_to_global_batch=6)) for rank in range(2)]
     assert ranks == [[[0], [2], [4], [6], [-2], [-4]], [[1], [3], [5], [-1], [-3], [-5]]]
+    options = {"pad_to_global_batch": 6, "pad_with_none": True}
+    ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, **options)) for rank in range(2)]
+    assert ranks == [[[0], [2], [4], [6], [None], [None]], [[1], [3], [5], [None], [None], [None]]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6),
+)
+def test_resumes_anywhere_under_any_sizes_until_the_last_sample(total, phases):
+    consumed, seen = 0, []
+    for micro_batch, size, steps in [*phases, (1, 3, total)]:
+        if consumed == total:
+            break
+        ranks = [PretrainingSampler(total, consumed, micro_batch, rank, size, False) for rank in range(size)]
+        for batches in itertools.islice(zip(*ranks, strict=True), steps):
+            seen += [index for batch in batches for index in batch]
+        consumed = len(seen)
+    assert seen == list(range(total))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 80), st.integers(1, 4), st.integers(1, 4), st.integers(0, 40), st.booleans())
+def test_cyclic_resumes_where_it_stopped(total, micro_batch, size, steps, sharding):
+    step = micro_batch * size
+    if total < step:
+        return
+    epoch, done = divmod(steps, total // step)
+    for rank in range(size):
+        whole = CyclicSampler(total, epoch * (total // step) * step, micro_batch, rank, size, sharding)
+        rest = CyclicSampler(total, steps * step, micro_batch, rank, size, sharding)
+        assert list(rest) == list(whole)[done:]
+        assert len(rest) == len(list(rest))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5)), max_size=4))
+def test_interleaved_resumes_under_other_sizes_at_whole_rounds(total, phases):
+    order = list(InterleavedSampler(total, 0, 0, 1))
+    seen = []
+    for size, rounds in [*phases, (1, total)]:
+        if len(seen) % size:
+            continue  # the trainer would deal the samples of the broken round again
+        ranks = [InterleavedSampler(total, len(seen), rank, size) for rank in range(size)]
+        for samples in itertools.islice(zip(*ranks, strict=True), rounds):
+            seen += samples
+    assert seen == order
 
 
 def test_cyclic_goes_through_every_sample_once_an_epoch():

@@ -102,6 +102,20 @@ def test_tokens_and_labels_are_apart():
     assert sample["labels"].tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("pad", [None, 3, 70000])
+@pytest.mark.parametrize("extra", [True, False])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32"])
+def test_narrow_tokens_give_the_same_sample(pad, extra, dtype):
+    form = SampleForm(NanosetConfig("d", sequence_length=5, pad_token=pad, add_extra_token=extra))
+    for tokens in ([1, 3, 2, 3, 5, 3], [1, 2, 4, 5, 6, 7]):
+        wide = np.array(tokens[: 5 + extra], np.int64)
+        narrow, given = form.sample(wide.astype(dtype), 0), form.sample(wide, 0)
+        for key, value in given.items():
+            assert narrow[key].dtype == value.dtype
+            np.testing.assert_array_equal(narrow[key], value)
+        assert narrow["tokens"].tolist() == [0 if token == pad else token for token in tokens[:5]]
+
+
 @pytest.mark.parametrize(("preset", "key"), [("nanotron", "input_ids"), ("nanotron-000", "text")])
 def test_nanotron_gives_tokens_alone(preset, key):
     form = SampleForm(NanosetConfig({"d": 1}, sequence_length=4, preset=preset))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, lanes, lockstep
 from nanoset_core.mapping.blending import OccurrenceCounter
-from nanoset_core.mapping.lockstep import Work, simplex_projection
+from nanoset_core.mapping.guessing import Guess, simplex_projection
+from nanoset_core.mapping.lockstep import Work
 
 
 def slow_blend(weights, size):
@@ -82,7 +83,26 @@ WEIGHTS = st.one_of(
     st.lists(st.integers(1, 9), min_size=1, max_size=8),  # many ties
     st.lists(st.floats(-7, 0).map(lambda decade: 10.0**decade), min_size=2, max_size=8),  # rarely taken datasets
     st.integers(1, 40).map(lambda datasets: [1.0] * datasets),
+    st.tuples(st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4), st.sampled_from([0.0, 1e-300, 1e-7])).map(
+        lambda pair: [*pair[0], pair[1]]
+    ),
 )
+
+
+def nothing_taken(guess, at, known=None):
+    """The worst guess there is."""
+    return np.zeros((len(at), len(guess.shares)))
+
+
+def numpy_blend(weights, size):
+    """`slow_blend` for many datasets: a plain loop over samples."""
+    weights, counts = np.array(weights), np.zeros(len(weights))
+    picks, numbers = np.empty(size, np.int64), np.empty(size, np.int64)
+    for sample in range(size):
+        pick = int(np.argmax(weights * float(max(sample, 1)) - counts))
+        picks[sample], numbers[sample] = pick, counts[pick]
+        counts[pick] += 1
+    return picks, numbers
 
 
 @settings(max_examples=150, deadline=None)
@@ -96,31 +116,47 @@ def test_plain_loop(weights, normal, size, length):
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
-@settings(max_examples=40, deadline=None)
-@given(weights=WEIGHTS, size=st.integers(0, 500), one_by_one=st.booleans(), wide=st.booleans())
-def test_every_way_of_repair_is_the_plain_loop(weights, size, one_by_one, wide):
+@settings(max_examples=60, deadline=None)
+@given(weights=WEIGHTS, size=st.integers(0, 500), rows=st.booleans(), chunk=st.sampled_from([1, 40, 1 << 15]))
+def test_every_way_of_repair_is_the_plain_loop(weights, size, rows, chunk):
     weights = np.array(weights) / np.sum(weights)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 8), 8))
-        patch.setattr(lockstep, "_FEW_LANES", 1000 if one_by_one else 0)
-        patch.setattr(lanes, "WIDE_DATASETS", 0 if wide else 1000)
-        # the worst guess there is: nothing was taken before
-        patch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
+        patch.setattr(lanes, "WIDE_LANES", 1 << 20 if rows else 0)
+        patch.setattr(lanes, "_CHUNK_NUMBERS", chunk)
+        patch.setattr(Guess, "counts", nothing_taken)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
-@pytest.mark.parametrize("datasets", [2, 17, 95, 96, 255, 256, 300])
-def test_many_datasets(datasets):
-    weights = np.random.RandomState(datasets).dirichlet(np.full(datasets, 0.5))
-    size = 20 * 16 * datasets
-    picks, _ = build_blending_indices(weights, size)
-    counts = np.zeros(datasets)
-    expected = np.empty(size, np.int64)
-    for sample in range(size):
-        errors = weights * float(max(sample, 1)) - counts
-        expected[sample] = np.argmax(errors)
-        counts[expected[sample]] += 1
-    np.testing.assert_array_equal(picks, expected)
+@settings(max_examples=30, deadline=None)
+@given(
+    rare=st.lists(st.floats(-4, -1).map(lambda decade: 10.0**decade), min_size=1, max_size=12),
+    size=st.integers(2000, 4000),
+    length=st.sampled_from([16, 64]),
+    gap=st.sampled_from([-1.0, 0.05, 0.3, 2.0]),
+)
+def test_rarely_taken_datasets_that_are_guessed_early_or_late(rare, size, length, gap):
+    weights = np.array([1.0, *rare])
+    weights /= weights.sum()
+    begin = Guess.__init__
+
+    def with_gap(guess, *arguments):
+        begin(guess, *arguments)
+        guess._gap, guess._events = gap, {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(lockstep, "_one_by_one_cost", lambda _: 1e9)  # repaired to the end
+        patch.setattr(Guess, "__init__", with_gap)
+        assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
+
+
+@pytest.mark.parametrize("shape", [0.02, 0.5, 50.0])
+@pytest.mark.parametrize("datasets", [1, 2, 17, 95, 96, 255, 256, 300])
+def test_many_datasets(datasets, shape):
+    weights = np.random.RandomState(datasets).dirichlet(np.full(datasets, shape))
+    size = min(20 * 16 * datasets, 30_000)
+    assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +175,7 @@ def test_real_block_shapes(weights):
 def test_budget_ends_in_the_plain_loop(monkeypatch, segment):
     monkeypatch.setattr(lockstep, "_SEGMENT_SAMPLES", segment)
     monkeypatch.setattr(lockstep, "_step_cost", lambda *_: 1e9)
-    monkeypatch.setattr(lockstep, "_guess", lambda shares, counts, at, warm: np.zeros((len(at), len(shares))))
+    monkeypatch.setattr(Guess, "counts", nothing_taken)
     weights = np.array([0.7, 0.2999, 0.0001])
     work = Work()
     picks, _ = build_blending_indices(weights, 40_000, work=work)
@@ -148,10 +184,20 @@ def test_budget_ends_in_the_plain_loop(monkeypatch, segment):
     np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 40_000)[0])
 
 
+SIZES = st.one_of(
+    st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12),
+    st.tuples(st.integers(1, 60), st.integers(1, 12)).map(lambda pair: [pair[1]] * pair[0]),  # equal ones
+    st.tuples(st.integers(500, 1500), st.integers(1, 8)).map(lambda pair: [pair[0]] + [1] * pair[1]),  # rare ones
+    st.lists(st.integers(1, 3), min_size=100, max_size=300),
+)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12))
-def test_exhaustive_plain_loop(sizes):
-    assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive(sizes))
+@given(SIZES, st.sampled_from([8, 64, 1 << 20]))
+def test_exhaustive_plain_loop(sizes, length):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
+        assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive(sizes))
 
 
 def test_exhaustive_where_rounding_picks_a_dataset_that_is_used_up(monkeypatch):
@@ -190,6 +236,48 @@ def test_simplex_projection(weights):
     assert shares.sum() == pytest.approx(1.0)
     if sum(weights) == 1.0:
         np.testing.assert_allclose(shares, weights)
+
+
+@pytest.mark.parametrize("begin", [2**31 - 20_000, 2**33, 2**45])
+@pytest.mark.parametrize("datasets", [3, 100])
+def test_segments_beyond_2_to_the_31_samples(begin, datasets):
+    weights = np.random.RandomState(datasets).dirichlet(np.ones(datasets))
+    counts = np.rint(weights * begin)
+    counts[0] += begin - counts.sum()
+    picks, expected, truth = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8), counts.copy()
+    lanes.take_one_by_one(weights, truth, begin, expected)
+    shape = lockstep.block_shape(weights, len(picks))
+    after = lockstep._Segment(weights, counts.copy(), begin, picks, shape, Work()).run()
+    np.testing.assert_array_equal(picks, expected)
+    np.testing.assert_array_equal(after, truth)
+
+
+def test_occurrence_numbers_beyond_2_to_the_31():
+    counter, numbers = OccurrenceCounter(2), np.empty(4, np.int64)
+    counter.counts[:] = 2**31 + 5, 2**40
+    counter.number(np.array([0, 1, 1, 0], np.uint8), numbers)
+    assert numbers.tolist() == [2**31 + 5, 2**40, 2**40 + 1, 2**31 + 6]
+
+
+def test_guess_is_near_the_truth():
+    weights = np.array([10.0**-decade for decade in range(6)])
+    weights /= weights.sum()
+    picks, _ = numpy_blend(weights, 60_000)
+    at = np.arange(40_000, 60_000, 250)
+    taken = np.array([np.bincount(picks[:sample], minlength=6) for sample in (*at, 40_000)])
+    counts = Guess(weights, 40_000, 20_000, taken[-1].astype(float)).counts(at)
+    assert (counts.sum(axis=1) == at).all()
+    assert (counts[:, 2:] != taken[:-1, 2:]).mean() < 0.1
+    assert np.abs(counts - taken[:-1]).max() <= 2
+
+
+def test_speculation_is_cheap_for_weights_over_seven_decades():
+    weights = 10.0 ** np.random.RandomState(0).uniform(-7, 0, 64)
+    work = Work()
+    build_blending_indices(weights / weights.sum(), 1_000_000, work=work)
+    assert work.sequential == 0
+    assert work.redone < 1_000_000
+    assert work.passes < 20
 
 
 @pytest.mark.parametrize("weights", [[], [float("nan"), 1.0], [float("inf")], [1.0] * 32767])

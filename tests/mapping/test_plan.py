@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.indexed.layout import write_idx
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
@@ -56,7 +57,8 @@ def test_what_is_planned_is_what_is_built(tmp_path_factory, lengths, asked, leng
             member = plan_split(config, split).members[0]
         except ConfigError:
             too_few = sum(lengths) < length + int(config.add_extra_token)
-            assert sum(lengths) == 0 or (preset == "nanotron" and too_few)
+            none_at_all = preset == "nanotron-000" and (asked == 0 or (asked is None and too_few))
+            assert sum(lengths) == 0 or (preset == "nanotron" and too_few) or none_at_all
             continue
         try:
             built = build_member_indices(member, config, np.array(lengths, dtype=np.int32))
@@ -193,7 +195,7 @@ def test_nemo_skips_splits_without_sequences_and_refuses_half_of_a_blend(tmp_pat
     samples = {f"{split}_split_samples": 5 for split in ("train", "valid", "test")}
     assert plan_split(NanosetConfig(few, **options), "test") is None
     assert plan_split(NanosetConfig({few: 1.0}, **options, **samples), "test") is None
-    with pytest.raises(ConfigError, match="no sequences in the split"):
+    with pytest.raises(ConfigError, match="no samples in the split"):
         plan_split(NanosetConfig({few: 1.0, many: 1.0}, **options, **samples), "test")
 
 
@@ -205,6 +207,32 @@ def test_nemo_datasets_of_one_name_cannot_share_a_cache_folder(tmp_path):
     assert plan_split(NanosetConfig(blend, **options), "train") is not None
     with pytest.raises(ConfigError, match="share index files"):
         plan_split(NanosetConfig(blend, **options, path_to_cache=str(tmp_path)), "train")
+
+
+def test_nemo_goes_by_rows_where_rounding_gives_a_sequence_to_a_split_without_a_share(tmp_path):
+    prefix = write(tmp_path / "d", [23, 29, 2, 21, 35])
+    options = {"sequence_length": 7, "split": "0,1,1", "train_split_samples": 4}
+    plan = plan_split(NanosetConfig(prefix, **options, preset="nemo"), "train")
+    assert plan.members[0].rows == (0, 1)
+    for preset in ("megatron", "nanotron", "nanotron-000"):
+        assert plan_split(NanosetConfig(prefix, **options, preset=preset), "train") is None
+
+
+def test_nemo_leaves_out_datasets_without_a_sample(tmp_path):
+    short, long = write(tmp_path / "short", [5, 5, 5]), write(tmp_path / "long", [50, 50, 50])
+    options = {"sequence_length": 9, "split": "1,1,1", "preset": "nemo", "test_split_samples": 0}
+    assert plan_split(NanosetConfig({short: 1.0}, **options), "test") is None
+    with pytest.raises(ConfigError, match="no samples in the split"):
+        plan_split(NanosetConfig({short: 1.0, long: 1.0}, **options), "test")
+    own = NanosetConfig(blend_per_split=[None, None, {short: 1.0, long: 1.0}], **options)
+    assert plan_split(own, "test").samples == 0
+
+
+def test_more_than_2_to_the_24_tokens_are_counted_exactly(tmp_path):
+    write_idx(tmp_path / "d.idx", np.uint16, np.array([2**24 + 2]), np.array([0, 1]))
+    options = {"sequence_length": 2**23, "drop_last_partial_validation_sequence": False, "split": "0,1,0"}
+    plan = plan_split(NanosetConfig(tmp_path / "d", **options), "valid")
+    assert plan.samples == 3  # in 32-bit floats, as the trainer has it, 2
 
 
 def test_a_cut_in_front_of_the_first_sequence(tmp_path):
@@ -282,7 +310,11 @@ def test_configurations_do_not_change():
 
 
 def test_a_blend_of_no_samples(data):
-    config = NanosetConfig(dict.fromkeys(data, 1.0), sequence_length=4, train_split_samples=0, split="1,0,0")
+    options = {"sequence_length": 4, "train_split_samples": 0, "split": "1,0,0"}
+    for preset in ("nanotron", "nanotron-000"):
+        with pytest.raises(ConfigError, match="needs samples"):
+            plan_split(NanosetConfig(dict.fromkeys(data, 1.0), **options, preset=preset), "train")
+    config = NanosetConfig(dict.fromkeys(data, 1.0), **options)
     plan = plan_split(config, "train")
     assert plan.samples == 0
     assert [member.epochs for member in plan.members] == [1, 1, 1]

@@ -1,8 +1,10 @@
 """The table of differences between trainers."""
 
+import re
+
 import numpy as np
 import pytest
-from golden.megatron.cases import FOLDER, arrays, cases, name_of, rows
+from golden.megatron.cases import CASES, FOLDER, arrays, cases, name_of, rows
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
@@ -130,3 +132,36 @@ def test_nanotron_repeats_one_more_time_than_it_has_to():
 def test_options_that_a_trainer_does_not_have(preset, options, message):
     with pytest.raises(ConfigError, match=message):
         NanosetConfig({"d": 1.0}, sequence_length=8, preset=preset, **options)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "masked"),
+    [
+        ("megatron", {"pad_token": 7}, 7),
+        ("megatron", {}, None),
+        ("megatron", {"pad_token": 0}, None),  # as core 0.16 has it
+        ("megatron", {"pad_token": 0, "allow_ambiguous_pad_tokens": True}, 0),
+        ("megatron-0.10", {"pad_token": 0}, 0),
+        ("nemo", {"pad_token": 7}, None),
+        ("nanotron", {"pad_token": 7}, None),
+    ],
+)
+def test_a_pad_token_that_is_the_end_token_too_is_not_masked(preset, options, masked):
+    config = NanosetConfig("d", sequence_length=8, preset=preset, eod_token=0, **options)
+    assert config.masked_pad_token == masked
+
+
+def test_remedies_are_possible_ones():
+    assert "surplus" in get_preset("megatron").oversampling_remedy
+    assert "surplus" not in get_preset("megatron-0.10").oversampling_remedy
+
+
+def test_every_kind_of_golden_case_is_tested():
+    texts = [path.read_text() for path in (FOLDER.parent.parent).glob("*/test_*.py")]
+    called = {
+        kind
+        for text in texts
+        for call in re.findall(r"\b(?:cases|rows)\(([^)]*)\)", text)
+        for kind in re.findall(r'"(\w+)"', call)
+    }
+    assert {case["kind"] for case in CASES} <= called

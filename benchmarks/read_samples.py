@@ -1,0 +1,201 @@
+"""Reading random samples, against megatron-core's `GPTDataset` on the same files; all tokens must be equal.
+
+python -m benchmarks.read_samples [--megatokens N] [--sequence-length S] [--opening DOCUMENTS]
+
+Where megatron-core (with torch) isn't installed, its query is played by a plain loop over the same arrays. Files are in
+the page cache. --opening also times opening a nanoset of so many documents, against `import numpy`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calls import Timing, interleaved
+from benchmarks.harness import interleaved as interleaved_commands
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
+from nanoset_core.mapping.plan import plan_split
+
+IDENTIFIERS = {"class": "Benchmark"}
+BATCH = 64
+OPEN = """
+import json, sys
+from nanoset_core.loading import NanosetConfig, open_split
+from nanoset_core.mapping.planned import SplitPlan
+value = json.load(open(sys.argv[1]))
+config = NanosetConfig.from_json(value["config"])
+nanoset = open_split(SplitPlan.from_json(value["plan"]), config, config.path_to_cache)
+nanoset[0]
+"""
+
+
+class Tokenizer:
+    """As much of a tokenizer as the peer's dataset asks for."""
+
+    unique_identifiers = IDENTIFIERS
+    vocab_size = 50_000
+    eod = 0
+    pad = 49_999
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megatokens", type=int, default=200)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 500, 3000], help="mean tokens of a document")
+    parser.add_argument("--sequence-length", type=int, default=2048)
+    parser.add_argument("--samples", type=int, default=4096, help="read in each round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--opening", type=int, nargs="?", const=10_000_000, metavar="DOCUMENTS")
+    arguments = parser.parse_args()
+    print(f"\n| S = {arguments.sequence_length}, documents of | samples/s | CPU µs a sample | speed |")
+    print("| --- | ---: | ---: | ---: |", flush=True)
+    for mean in arguments.lengths:
+        with tempfile.TemporaryDirectory() as folder:
+            config = write(Path(folder), arguments.megatokens * 1_000_000 // mean, mean, arguments.sequence_length)
+            compare(config, mean, arguments.samples, arguments.rounds)
+    if arguments.opening:
+        opening(arguments.opening, arguments.rounds)
+
+
+def write(folder: Path, documents: int, mean: int, length: int) -> NanosetConfig:
+    """A dataset of documents of widely spread lengths, and what to read from it."""
+    random = np.random.default_rng(0)
+    lengths = np.maximum(random.lognormal(np.log(mean) - 0.5, 1.0, documents), 1).astype(np.int64)
+    with MMapIndexedDatasetBuilder(folder / "data", np.uint16) as builder:
+        for part in np.array_split(lengths, max(int(lengths.sum()) // 50_000_000, 1)):
+            tokens = random.integers(1, 49_999, int(part.sum()), dtype=np.uint16)
+            builder.add_documents(tokens, part, np.ones(len(part), np.int64))
+    return NanosetConfig(
+        str(folder / "data"),
+        sequence_length=length,
+        split="1,0,0",
+        path_to_cache=str(folder / "cache"),
+        tokenizer_identifiers=IDENTIFIERS,
+        eod_token=Tokenizer.eod,
+        pad_token=Tokenizer.pad,
+    )
+
+
+def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None:
+    """One block of the table."""
+    nanoset, _, _ = NanosetBuilder(config).build()
+    order = np.random.RandomState(1).randint(0, len(nanoset), samples)
+    wanted, batches = order.tolist(), np.array_split(order, -(-samples // BATCH))
+    theirs = megatron(config)
+    # name → (what to call, with each of what)
+    reads: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
+    if theirs is not None:
+        reads["megatron-core's query"] = (lambda k: theirs._query_document_sample_shuffle_indices(k)[0], wanted)
+        reads["GPTDataset[k]"] = (theirs.__getitem__, wanted)
+    else:
+        reads["a plain loop, as the query"] = (lambda k: plain(nanoset, k), wanted)
+    reads["nanoset[k]"] = (nanoset.__getitem__, wanted)
+    reads["nanoset.tokens(k)"] = (nanoset.tokens, wanted)
+    reads[f"nanoset.batch({BATCH})"] = (nanoset.batch, batches)
+    expected = nanoset.batch(order)
+    for name, (call, given) in reads.items():
+        if not np.array_equal(np.concatenate([rows(call(each)) for each in given]), expected):
+            raise RuntimeError(f"{name} gives other tokens")
+    calls = {name: partial(read_all, *read) for name, read in reads.items()}
+    show(mean, samples, interleaved(calls, rounds, lambda *_: True))
+
+
+def rows(result: Any) -> np.ndarray:
+    """Tokens [samples, sequence_length + 1] of what one call gave."""
+    if isinstance(result, dict):
+        result = np.append(result["tokens"], result["labels"][-1])
+    return result if result.ndim == 2 else result[None]
+
+
+def read_all(call: Callable[[Any], Any], given: list[Any]) -> None:
+    """Call with each; results are dropped, as a training loop does."""
+    for each in given:
+        call(each)
+
+
+def show(mean: int, samples: int, timings: dict[str, Timing]) -> None:
+    """Rows of the table; speed is the first row's CPU over a row's, in the same round."""
+    base = next(iter(timings.values()))
+    for name, timing in timings.items():
+        wall, cpu = statistics.median(timing.wall), statistics.median(timing.cpu)
+        speed = statistics.median(a / b for a, b in zip(base.cpu, timing.cpu, strict=True))
+        print(
+            f"| {mean:,} tokens, {name} | {samples / wall:,.0f} | {cpu / samples * 1e6:.1f} | {speed:.1f}x |",
+            flush=True,
+        )
+
+
+def megatron(config: NanosetConfig) -> Any:
+    """The peer's train split on our index files; None where it isn't installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+            from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+        except ImportError as error:
+            print(f"megatron-core is left out: {error}", file=sys.stderr)
+            return None
+        logging.disable(logging.WARNING)
+        theirs = GPTDatasetConfig(
+            random_seed=config.random_seed,
+            sequence_length=config.sequence_length,
+            blend=([config.data_path], None),
+            split=config.split,
+            path_to_cache=config.path_to_cache,
+            tokenizer=Tokenizer(),
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+        )
+        return BlendedMegatronDatasetBuilder(GPTDataset, [None, None, None], lambda: True, theirs).build()[0]
+
+
+def plain(nanoset: Nanoset, k: int) -> np.ndarray:
+    """A sample in the peer's way: document by document."""
+    sample = nanoset.shuffle_index[k]
+    first, begin = nanoset.sample_index[sample]
+    last, end = nanoset.sample_index[sample + 1]
+    parts = []
+    for at in range(first, last + 1):
+        offset = int(begin) if at == first else 0
+        length = int(end) + 1 - offset if at == last else None
+        parts.append(nanoset.dataset.get(nanoset.document_index[at], offset, length))
+    return np.concatenate(parts, dtype=np.int64)
+
+
+def opening(documents: int, rounds: int) -> None:
+    """A process that opens a nanoset and reads a sample, against one that only imports numpy."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = write(Path(folder), documents, 10, 2048)
+        NanosetBuilder(config).build()
+        plan = plan_split(config, "train")
+        file = Path(folder, "plan.json")
+        file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}))
+        costs = interleaved_commands(
+            {
+                "import numpy": [sys.executable, "-c", "import numpy"],
+                f"open {documents:,} documents, read [0]": [sys.executable, "-c", OPEN, str(file)],
+            },
+            rounds,
+        )
+    print("\n| process | CPU s | wall s |\n| --- | ---: | ---: |")
+    for name, cost in costs.items():
+        cpu, wall = statistics.median(cost.cpu), statistics.median(cost.wall)
+        print(f"| {name} | {cpu:.3f} | {wall:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
