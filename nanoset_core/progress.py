@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,16 @@ Listener = Callable[[Progress], None]
 
 def silent(progress: Progress) -> None:
     """The listener that shows nothing."""
+
+
+class Meter:
+    """Counts the units of one piece of work, and tells a listener after each step."""
+
+    def __init__(self, listener: Listener, stage: str, name: str, total: int, unit: str = "bytes") -> None:
+        self._listener = listener
+        self._progress = Progress(stage, name, 0, total, unit)
+
+    def advance(self, units: int) -> None:
+        """So many more are done."""
+        self._progress = replace(self._progress, done=self._progress.done + units)
+        self._listener(self._progress)

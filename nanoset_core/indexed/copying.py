@@ -25,40 +25,40 @@ _UNSUPPORTED = {
 }
 
 
-def append_file(source: Path, target: IO[bytes], size_bytes: int) -> None:
-    """Append the first `size_bytes` of `source` to `target`, by the fastest way that both file systems know.
+def append_file(source: Path, target: IO[bytes], size_bytes: int, *, begin_bytes: int = 0) -> None:
+    """Append `size_bytes` of `source`, from `begin_bytes` on, to `target`, by the fastest way that both systems know.
 
     `os.copy_file_range` (shares extents where it can), then `os.sendfile`, then reads and writes of 1 MiB.
     SourceChangedError if the source ends early.
     """
     target.flush()
     with open(source, "rb") as file:
-        done = 0
+        done, end = begin_bytes, begin_bytes + size_bytes
         for copy in (_copy_file_range, _sendfile):
-            done = _run(copy, file.fileno(), target.fileno(), done, size_bytes)
-            if done == size_bytes:
+            done = _run(copy, file.fileno(), target.fileno(), done, end)
+            if done == end:
                 break
         else:
             file.seek(done)
-            while done < size_bytes and (piece := file.read(min(_LOOP_BYTES, size_bytes - done))):
+            while done < end and (piece := file.read(min(_LOOP_BYTES, end - done))):
                 target.write(piece)
                 done += len(piece)
-    if done != size_bytes:
+    if done != end:
         raise SourceChangedError(
             "the file ended early while it was copied",
             where=f"{source}, byte {done}",
             found=f"{done} bytes",
-            expected=f"{size_bytes} bytes",
+            expected=f"{end} bytes",
             remedy="run again once nothing writes to it any more",
         )
     target.seek(0, os.SEEK_END)
 
 
-def _run(copy: Callable[[int, int, int, int], int], source: int, target: int, done: int, size: int) -> int:
-    """Copy until `size` or until the system refuses; return the bytes that are in the target."""
+def _run(copy: Callable[[int, int, int, int], int], source: int, target: int, done: int, end: int) -> int:
+    """Copy until `end` of the source or until the system refuses; return where it stopped in the source."""
     try:
-        while done < size:
-            copied = copy(source, target, done, min(_PIECE_BYTES, size - done))
+        while done < end:
+            copied = copy(source, target, done, min(_PIECE_BYTES, end - done))
             if copied == 0:
                 break
             done += copied

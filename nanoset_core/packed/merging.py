@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from nanoset_core.errors import ConfigError, FormatError, SourceChangedError
+from nanoset_core.errors import ConfigError, SourceChangedError
 from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
 from nanoset_core.packed.index_encoding import Entries
-from nanoset_core.packed.pbin import PackedFile, encode_header, open_packed
-from nanoset_core.packed.writing import PackedFacts, check_not_empty, write_index, write_tokens
+from nanoset_core.packed.pbin import PackedFile, common_token_bytes, encode_header, open_packed
+from nanoset_core.packed.writing import PackedFacts, check_not_empty, copy_tokens, write_index, write_tokens
+from nanoset_core.progress import Listener, Meter, silent
 from nanoset_core.storage import atomic_file
 
-_PIECE_BYTES = 1 << 22
 
-
-def merge_packed(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]) -> PackedFacts:
+def merge_packed(
+    paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str], *, listener: Listener = silent
+) -> PackedFacts:
     """Join `.pbin` files of any layout, in the order given, into one of layout D; published whole.
 
     The tokens are those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are
@@ -28,34 +29,28 @@ def merge_packed(paths: Iterable[str | os.PathLike[str]], target: str | os.PathL
     parts = [_Part.scan(path) for path in paths]
     if not parts:
         raise ConfigError("nothing to merge", where=target, expected="one file or more")
-    token_bytes = parts[0].token_bytes
-    for part in parts:
-        if part.token_bytes != token_bytes:
-            raise FormatError(
-                "files with tokens of different sizes cannot be merged",
-                where=f"{part.path}, byte 8",
-                found=f"{part.token_bytes} bytes a token",
-                expected=f"{token_bytes}, as in {parts[0].path}",
-                remedy="make them with the same tokenizer",
-            )
+    token_bytes = common_token_bytes(parts)
     data_bytes = sum(part.data_bytes for part in parts)
     check_not_empty(target, data_bytes)
+    meter = Meter(listener, "merge", Path(target).name, data_bytes)
     with atomic_file(Path(target)) as file:
         file.write(encode_header(data_bytes, token_bytes))
         for part in parts:
-            _append_tokens(part.open(), file)
+            _append_tokens(part.open(), file, meter)
         write_index(file, _joined_entries(parts))
     documents = sum(part.facts.documents for part in parts)
     return PackedFacts(documents, data_bytes // token_bytes, token_bytes)
 
 
-def repair_packed(path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None) -> PackedFacts:
+def repair_packed(
+    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *, listener: Listener = silent
+) -> PackedFacts:
     """Write a `.pbin` again, as layout D with a sound index: what Modalities' own reader needs.
 
     target: where to; None replaces the file. A file that is sound already comes out byte for byte the same, unless
     its pickle was of another make. Raises as `merge_packed`.
     """
-    return merge_packed([path], path if target is None else target)
+    return merge_packed([path], path if target is None else target, listener=listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +84,11 @@ class _Part:
         return packed
 
 
-def _append_tokens(part: PackedFile, file: IO[bytes]) -> None:
-    if part.layout.byte_order == ">":
-        write_tokens(file, part.tokens, part.token_bytes, str(part.path))
-        return
-    with open(part.path, "rb", buffering=0) as source:
-        source.seek(part.layout.header_bytes)
-        left = part.data_bytes
-        while left and (piece := source.read(min(left, _PIECE_BYTES))):
-            file.write(piece)
-            left -= len(piece)
-    if left:
-        raise SourceChangedError(
-            "the file became shorter while it was read",
-            where=f"{part.path}, byte {part.index_begin - left}",
-            found=f"{left} bytes of tokens less",
-            expected=f"{part.data_bytes} bytes of tokens",
-            remedy="run again once nothing writes to it any more",
-        )
+def _append_tokens(part: PackedFile, file: IO[bytes], meter: Meter) -> None:
+    if part.layout.byte_order == "<":
+        copy_tokens(part.path, part.layout.header_bytes, part.data_bytes, file, meter)
+    else:
+        write_tokens(file, part.tokens, part.token_bytes, str(part.path), meter)
 
 
 def _joined_entries(parts: list[_Part]) -> Iterator[Entries]:

@@ -27,9 +27,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,29 @@ def token_size_bytes(vocab_size: int) -> int:
     if 2 <= vocab_size <= 1 << 8:
         return 1
     return 2 if 2 <= vocab_size <= 1 << 16 else 4
+
+
+class _HasTokenSize(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def token_bytes(self) -> int: ...
+
+
+def common_token_bytes(files: Sequence[_HasTokenSize]) -> int:
+    """Bytes of a token, the same in all `files`; FormatError where they differ."""
+    first = files[0]
+    for file in files:
+        if file.token_bytes != first.token_bytes:
+            raise FormatError(
+                "files with tokens of different sizes cannot be joined",
+                where=f"{file.path}, byte 8",
+                found=f"{file.token_bytes} bytes a token",
+                expected=f"{first.token_bytes}, as in {first.path}",
+                remedy="make them with the same tokenizer",
+            )
+    return first.token_bytes
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:

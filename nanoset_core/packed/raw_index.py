@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.packed.index_encoding import Entries
 from nanoset_core.packed.writing import write_index
+from nanoset_core.progress import Listener, Meter, silent
 from nanoset_core.storage import atomic_file
 
 _BLOCK_BYTES = 1 << 23
@@ -41,6 +42,7 @@ def create_raw_index(
     target: str | os.PathLike[str] | None = None,
     *,
     on_fault: Literal["raise", "drop"] = "raise",
+    listener: Listener = silent,
 ) -> RawIndexFacts:
     """Write the `.idx` of a plain JSONL file: a pickled list of (byte offset, byte length) of its lines, whole or not.
 
@@ -60,7 +62,8 @@ def create_raw_index(
         raise ConfigError(
             "the index would replace the text", where=path, expected="another name", remedy="give a target"
         )
-    scan = _Scan(source, drop=on_fault == "drop")
+    size = source.stat().st_size if source.is_file() else 0
+    scan = _Scan(source, Meter(listener, "index", source.name, size), drop=on_fault == "drop")
     with atomic_file(path) as file:
         write_index(file, scan.entries())
     return RawIndexFacts(path, scan.lines, scan.lines - scan.dropped, scan.dropped, tuple(scan.first_dropped))
@@ -69,8 +72,9 @@ def create_raw_index(
 class _Scan:
     """One pass over a file's lines."""
 
-    def __init__(self, source: Path, *, drop: bool) -> None:
+    def __init__(self, source: Path, meter: Meter, *, drop: bool) -> None:
         self._source = source
+        self._meter = meter
         self._drop = drop
         self.lines = 0
         self.dropped = 0
@@ -88,6 +92,7 @@ class _Scan:
                 self._fault(lines, offsets, good)
                 offsets, lengths = offsets[good], lengths[good]
             self.lines += len(lines)
+            self._meter.advance(int(ends[-1]))
             yield offsets, lengths
 
     def _fault(self, lines: list[bytes], offsets: NDArray[np.int64], good: NDArray[np.bool_]) -> None:

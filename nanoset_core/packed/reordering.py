@@ -16,11 +16,14 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.packed.datasets import PackedDataset
 from nanoset_core.packed.selection import join_selections, select, write_selection
 from nanoset_core.packed.writing import PackedFacts
+from nanoset_core.progress import Listener, silent
 
 _MAX_SEED = 2**32 - 1
 
 
-def shuffle_packed(source: str | os.PathLike[str], target: str | os.PathLike[str], *, seed: int) -> PackedFacts:
+def shuffle_packed(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, seed: int, listener: Listener = silent
+) -> PackedFacts:
     """Write the documents of a `.pbin` in random order; published whole.
 
     The same bytes as Modalities' `shuffle_tokenized_data` (`random.Random(seed).shuffle` of the index), which holds
@@ -29,7 +32,7 @@ def shuffle_packed(source: str | os.PathLike[str], target: str | os.PathLike[str
     dataset = PackedDataset(source)
     order = array("q", range(len(dataset)))
     random.Random(operator.index(seed)).shuffle(order)
-    return write_selection([dataset], select(dataset, 0).take(np.frombuffer(order, np.int64)), target)
+    return write_selection([dataset], select(dataset, 0).take(np.frombuffer(order, np.int64)), target, listener)
 
 
 def shuffle_packed_chunk(
@@ -39,6 +42,7 @@ def shuffle_packed_chunk(
     chunk: int,
     chunks: int,
     seed: int,
+    listener: Listener = silent,
 ) -> PackedFacts:
     """Write chunk `chunk` of `chunks` of every source, its documents in random order; published whole.
 
@@ -58,13 +62,15 @@ def shuffle_packed_chunk(
     selection = join_selections(parts)
     order = np.arange(len(selection.lengths))
     np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
-    return write_selection(datasets, selection.take(order), target)
+    return write_selection(datasets, selection.take(order), target, listener)
 
 
 def filter_packed(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     keep: NDArray[np.bool_] | Callable[[int, NDArray], bool],
+    *,
+    listener: Listener = silent,
 ) -> PackedFacts:
     """Write the documents that `keep` names, in their order; published whole.
 
@@ -83,7 +89,7 @@ def filter_packed(
             found=f"{chosen.dtype.name}{list(chosen.shape)}",
             expected=f"bool[{len(dataset)}]",
         )
-    return write_selection([dataset], select(dataset, 0).take(np.flatnonzero(chosen)), target)
+    return write_selection([dataset], select(dataset, 0).take(np.flatnonzero(chosen)), target, listener)
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:

@@ -11,17 +11,19 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.errors import ConfigError
 from nanoset_core.packed.datasets import PackedDataset
-from nanoset_core.packed.pbin import encode_header
+from nanoset_core.packed.pbin import common_token_bytes, encode_header
 from nanoset_core.packed.writing import (
     CHUNK_TOKENS,
     PackedFacts,
+    back_to_back,
     check_not_empty,
-    entries_of,
+    in_chunks,
     write_index,
     write_tokens,
 )
+from nanoset_core.progress import Listener, Meter, silent
 from nanoset_core.storage import atomic_file
 
 _BLOCK_TOKENS = CHUNK_TOKENS
@@ -61,36 +63,26 @@ def join_selections(parts: Sequence[Selection]) -> Selection:
 
 
 def write_selection(
-    datasets: Sequence[PackedDataset], selection: Selection, target: str | os.PathLike[str]
+    datasets: Sequence[PackedDataset],
+    selection: Selection,
+    target: str | os.PathLike[str],
+    listener: Listener = silent,
 ) -> PackedFacts:
     """Write the documents as a `.pbin` of layout D, published whole.
 
     FormatError where token sizes differ, InputError where there are no tokens at all. Memory: a chunk of tokens, or the
     longest document.
     """
-    token_bytes = _common_token_bytes(datasets)
+    token_bytes = common_token_bytes(datasets)
     tokens = int(selection.lengths.sum())
     check_not_empty(target, tokens)
+    meter = Meter(listener, "write", Path(target).name, tokens * token_bytes)
     with atomic_file(Path(target)) as file:
         file.write(encode_header(tokens * token_bytes, token_bytes))
         for first, last in _blocks(selection.lengths):
-            _write_block(datasets, selection.take(slice(first, last)), token_bytes, file)
-        write_index(file, entries_of(selection.lengths * token_bytes))
+            _write_block(datasets, selection.take(slice(first, last)), token_bytes, file, meter)
+        write_index(file, back_to_back(in_chunks(selection.lengths * token_bytes)))
     return PackedFacts(len(selection.lengths), tokens, token_bytes)
-
-
-def _common_token_bytes(datasets: Sequence[PackedDataset]) -> int:
-    first = datasets[0]
-    for dataset in datasets:
-        if dataset.token_bytes != first.token_bytes:
-            raise FormatError(
-                "files with tokens of different sizes cannot be joined",
-                where=f"{dataset.path}, byte 8",
-                found=f"{dataset.token_bytes} bytes a token",
-                expected=f"{first.token_bytes}, as in {first.path}",
-                remedy="make them with the same tokenizer",
-            )
-    return first.token_bytes
 
 
 def _blocks(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -103,7 +95,9 @@ def _blocks(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first, done = last, int(ends[last - 1])
 
 
-def _write_block(datasets: Sequence[PackedDataset], block: Selection, token_bytes: int, file: IO[bytes]) -> None:
+def _write_block(
+    datasets: Sequence[PackedDataset], block: Selection, token_bytes: int, file: IO[bytes], meter: Meter
+) -> None:
     # Measured: a slice per document costs 0.3 µs; gathering by token numbers 3 ns a token, more from 120 tokens on.
     documents = [
         datasets[source].tokens[start : start + length]
@@ -112,4 +106,4 @@ def _write_block(datasets: Sequence[PackedDataset], block: Selection, token_byte
         )
     ]
     whole = documents[0] if len(documents) == 1 else np.concatenate(documents)
-    write_tokens(file, whole, token_bytes, str(file.name))
+    write_tokens(file, whole, token_bytes, str(file.name), meter)

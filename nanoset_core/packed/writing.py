@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.indexed.copying import append_file
 from nanoset_core.packed.index_encoding import Entries, encode_index
 from nanoset_core.packed.pbin import TOKEN_BYTES, encode_header
+from nanoset_core.progress import Meter
 from nanoset_core.storage import atomic_file
 
 CHUNK_TOKENS = 1 << 21
 _CHUNK_DOCUMENTS = 1 << 16
+_COPY_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +64,34 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
         sizes = np.frombuffer(lengths, np.int64)
         data_bytes = int(sizes.sum())
         check_not_empty(path, data_bytes)
-        write_index(file, entries_of(sizes))
+        write_index(file, back_to_back(in_chunks(sizes)))
         file.seek(0)
         file.write(encode_header(data_bytes, token_bytes))
     return PackedFacts(len(sizes), data_bytes // token_bytes, token_bytes)
 
 
-def write_tokens(file: IO[bytes], tokens: NDArray, token_bytes: int, where: str) -> None:
+def write_tokens(
+    file: IO[bytes], tokens: NDArray, token_bytes: int, where: str, meter: Meter | None = None, *, first: int = 0
+) -> None:
     """Append flat integer tokens as unsigned little-endian numbers of `token_bytes`, in chunks.
 
-    ConfigError for a token that does not fit; `where` goes into its message.
+    ConfigError for a token that does not fit; `where` and `first`, the number of tokens[0], go into its message.
     """
     target = np.dtype(f"<u{token_bytes}")
     for begin in range(0, len(tokens), CHUNK_TOKENS):
         chunk = tokens[begin : begin + CHUNK_TOKENS]
-        check_fit(chunk, token_bytes, where, begin)
+        check_fit(chunk, token_bytes, where, first + begin)
         file.write(memoryview(np.ascontiguousarray(chunk, target)).cast("B"))
+        if meter is not None:
+            meter.advance(len(chunk) * token_bytes)
+
+
+def copy_tokens(source: Path, begin_bytes: int, size_bytes: int, file: IO[bytes], meter: Meter) -> None:
+    """Append a part of another file as it is; SourceChangedError if that file ends early."""
+    for done in range(0, size_bytes, _COPY_BYTES):
+        piece = min(_COPY_BYTES, size_bytes - done)
+        append_file(source, file, piece, begin_bytes=begin_bytes + done)
+        meter.advance(piece)
 
 
 def check_fit(tokens: NDArray, token_bytes: int, where: str, first: int = 0) -> None:
@@ -101,11 +116,15 @@ def write_index(file: IO[bytes], entries: Iterable[Entries]) -> None:
         file.write(piece)
 
 
-def entries_of(lengths_bytes: NDArray[np.int64]) -> Iterator[Entries]:
-    """Index entries of documents that lie back to back."""
+def in_chunks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """An array's values, some thousand at a time."""
+    return (lengths[first : first + _CHUNK_DOCUMENTS] for first in range(0, len(lengths), _CHUNK_DOCUMENTS))
+
+
+def back_to_back(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
+    """Index entries of documents that lie one after the other; `chunks` of their lengths in bytes, none empty."""
     begin = 0
-    for first in range(0, len(lengths_bytes), _CHUNK_DOCUMENTS):
-        lengths = lengths_bytes[first : first + _CHUNK_DOCUMENTS]
+    for lengths in chunks:
         ends = begin + np.cumsum(lengths)
         yield ends - lengths, lengths
         begin = int(ends[-1])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
-from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, merging, repair_packed, write_packed
+from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, merging, repair_packed, write_packed, writing
 from nanoset_core.packed.pbin import open_packed
+from nanoset_core.progress import Meter, silent
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -64,8 +65,12 @@ def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
 
 
 def test_small_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(merging, "_PIECE_BYTES", 1000)
-    repair_packed(GOLDEN / "docs.pbin", tmp_path / "x.pbin")
+    monkeypatch.setattr(writing, "_COPY_BYTES", 1000)
+    heard = []
+    repair_packed(GOLDEN / "docs.pbin", tmp_path / "x.pbin", listener=heard.append)
+    data_bytes = open_packed(GOLDEN / "docs.pbin").data_bytes
+    assert [news.done for news in heard] == [*range(1000, data_bytes, 1000), data_bytes]
+    assert {(news.total, news.unit, news.name) for news in heard} == {(data_bytes, "bytes", "x.pbin")}
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()
 
 
@@ -106,4 +111,4 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
     packed = open_packed(tmp_path / "x.pbin")
     (tmp_path / "x.pbin").write_bytes(b"short")
     with (tmp_path / "out").open("wb") as file, pytest.raises(SourceChangedError, match=r"x\.pbin, byte 12"):
-        merging._append_tokens(packed, file)
+        merging._append_tokens(packed, file, Meter(silent, "merge", "x", 18))

@@ -1,5 +1,6 @@
 """The real reader and tools of Modalities on our files; skipped where the package is not installed."""
 
+import json
 import pickle
 import random
 import warnings
@@ -11,6 +12,7 @@ import pytest
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import (
     PackedDataset,
+    ResumableSampler,
     create_raw_index,
     filter_packed,
     merge_packed,
@@ -20,6 +22,7 @@ from nanoset_core.packed import (
     shuffle_packed_chunk,
     write_packed,
 )
+from nanoset_core.packed.making import PackOptions, make_packed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
@@ -110,3 +113,30 @@ def test_raw_index(dataset_module, tmp_path):
     theirs = (tmp_path / "theirs.idx").read_bytes()
     assert (tmp_path / "ours.idx").read_bytes() == theirs
     assert len(pickle.loads(theirs)) == 2001
+
+
+def test_text(dataset_module, tmp_path):
+    from transformers import AutoTokenizer
+
+    options = PackOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
+    make_packed([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
+    tokenizer = AutoTokenizer.from_pretrained(str(GOLDEN / "tokenizer"))
+    lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (GOLDEN / "docs.jsonl").read_text().splitlines()
+    expected = [tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]
+    end = tokenizer.eos_token_id
+    ended = [tokens if tokens[-1] == end else [*tokens, end] for tokens in expected]
+    assert their_documents(dataset_module, tmp_path / "x.pbin") == ended
+
+
+def test_samplers(dataset_module):
+    from modalities.dataloader.samplers import ResumableDistributedSampler
+
+    chosen = random.Random(7)
+    for _ in range(200):
+        total, size, epoch = chosen.randint(1, 300), chosen.randint(1, 9), chosen.randint(0, 3)
+        rank, skip, seed = chosen.randrange(size), chosen.randint(0, total), chosen.randint(0, 99)
+        shuffle, drop_last = chosen.random() < 0.5, chosen.random() < 0.5
+        theirs = ResumableDistributedSampler(range(total), rank, size, epoch, shuffle, seed, drop_last, skip)
+        ours = ResumableSampler(total, skip, rank, size, epoch=epoch, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        assert list(ours) == list(theirs)
+        assert len(ours) == len(theirs)

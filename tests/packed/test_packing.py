@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -5,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, packing, write_packed, writing
+from nanoset_core.packed.packing import fitting_vocab_size
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -83,6 +85,67 @@ def test_tokens_that_do_not_fit(tmp_path, token, dtype, vocab_size):
     assert {path.suffix for path in tmp_path.iterdir()} == {".bin", ".idx"}
 
 
+@settings(max_examples=60)
+@given(
+    documents=st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=30),
+    dtype=st.sampled_from([np.uint16, np.int32]),
+    end=st.sampled_from([0, 3, 300]),
+    chunks=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+def test_end_tokens_go_where_they_lack(tmp_path_factory, documents, dtype, end, chunks):
+    documents.append([1])
+    folder = tmp_path_factory.mktemp("x")
+    prefix = indexed(folder / "x", [[document] for document in documents], dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_CHUNK_DOCUMENTS", chunks[0])
+        patch.setattr(packing, "CHUNK_TOKENS", chunks[1])
+        facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
+    ended = [[*document, end] if document[-1] != end else document for document in documents if document]
+    write_packed(folder / "y.pbin", ended, token_bytes=2)
+    assert (folder / "x.pbin").read_bytes() == (folder / "y.pbin").read_bytes()
+    assert facts == PackedFacts(len(ended), sum(map(len, ended)), 2, left_out=len(documents) - len(ended))
+
+
+def test_an_end_token_that_the_bin_has_no_room_for(tmp_path):
+    prefix = indexed(tmp_path / "x", [[[1, 2]]])
+    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=128256, end_token=128001)
+    assert PackedDataset(tmp_path / "x.pbin")[0].tolist() == [1, 2, 128001]
+    with pytest.raises(ConfigError, match="the end-of-document token, token 0: a token does not fit"):
+        pack_indexed_dataset(prefix, tmp_path / "y.pbin", vocab_size=256, end_token=256)
+    assert not (tmp_path / "y.pbin").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(np.uint8, 1), (np.int16, 2), (np.uint16, 2), (np.int32, 4), (np.int64, 4)]
+)
+def test_without_a_vocabulary_tokens_keep_their_size(tmp_path, dtype, size):
+    prefix = indexed(tmp_path / "x", [[[1, 2]], [[3]]], dtype)
+    assert pack_indexed_dataset(prefix, tmp_path / "x.pbin").token_bytes == size
+    assert [document.tolist() for document in PackedDataset(tmp_path / "x.pbin")] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("greatest", "end", "vocab_size", "fitting"),
+    [
+        (255, None, 256, 256),
+        (256, None, 256, 257),
+        (255, 256, 256, 257),
+        (300, 256, 256, 301),
+        (256, 400, 50257, 50257),
+        (65535, None, 65536, 65536),
+        (65536, None, 65536, 65537),
+        (65535, 65536, 50000, 65537),
+        (70000, None, 128000, 128000),
+    ],
+)
+def test_added_tokens_widen_the_vocabulary_only_where_they_need_more_bytes(
+    tmp_path, greatest, end, vocab_size, fitting
+):
+    prefix = indexed(tmp_path / "x", [[[1, 2]], [[greatest, 3]]], np.int32)
+    assert fitting_vocab_size(prefix, vocab_size, end) == fitting
+    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=fitting, end_token=end)
+
+
 @pytest.mark.parametrize("documents", [[], [[]], [[[]], []]])
 def test_no_tokens(tmp_path, documents):
     prefix = indexed(tmp_path / "x", documents)
@@ -110,3 +173,12 @@ def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
         pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
     with pytest.raises(MissingError):
         pack_indexed_dataset(tmp_path / "none", tmp_path / "x.pbin", vocab_size=512)
+
+
+@pytest.mark.parametrize("given", [{"vocab_size": 128256}, {"vocab_size": 512, "end_token": 0}])
+def test_a_bin_that_becomes_shorter_meanwhile(tmp_path, monkeypatch, given):
+    prefix = indexed(tmp_path / "x", [[list(range(100))]] * 100)
+    monkeypatch.setattr(packing, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
+    with pytest.raises(SourceChangedError, match=r"x\.bin, byte 998: the file became shorter"):
+        pack_indexed_dataset(prefix, tmp_path / "x.pbin", **given)
+    assert not (tmp_path / "x.pbin").exists()

@@ -28,7 +28,7 @@ def modalities_index(data):
     return pickle.dumps(entries, protocol=4), dropped
 
 
-@pytest.mark.parametrize("name", ["edge", "legacy", "drops-empty", "drops-missing"])
+@pytest.mark.parametrize("name", ["docs", "edge", "legacy", "drops-empty", "drops-missing"])
 def test_golden_indexes(tmp_path, name):
     facts = create_raw_index(GOLDEN / f"{name}.jsonl", tmp_path / "x.idx")
     assert (tmp_path / "x.idx").read_bytes() == (GOLDEN / f"{name}.idx").read_bytes()

@@ -1,0 +1,155 @@
+"""Whatever can become a `.pbin`: the prefix of an indexed dataset, or text files, as Modalities would pack them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.indexed.layout import bin_path, idx_path
+from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
+from nanoset_core.packed.vocabulary import packing_vocab_size
+from nanoset_core.packed.writing import PackedFacts
+from nanoset_core.progress import Listener, silent
+from nanoset_core.storage import write_atomic
+from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
+from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+from nanoset_core.tokenization.tokenizer import token_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackOptions:
+    """Settings of one call; those from `key` on count for text alone."""
+
+    tokenizer: Path | None = None
+    """a tokenizer.json, or the folder that holds one; text needs one"""
+    vocab_size: int | None = None
+    """what decides the size of a token; None = the tokenizer's; without one, tokens of a pair keep their size"""
+    eod: str | None = None
+    """the end-of-document token; None = the eos_token of tokenizer_config.json beside the tokenizer"""
+    append_eod: bool = False
+    """also end documents of a pair with that token, those that do not yet; documents of text always do"""
+    key: str = "text"
+    """key of the text in each line's JSON object"""
+    workers: int | None = None
+    """processes; None = one for each processor"""
+    engine: str = "auto"
+    """auto, numpy, tokenizers or gigatoken; all give the same bytes"""
+    on_reject: str = "quarantine"
+    """what a line that is no document does: quarantine or fail"""
+    max_rejected_fraction: float = 0.01
+    """share of lines above which nothing is written"""
+    scratch: Path | None = None
+    """where to make the folder for unfinished work, which holds the tokens once more; None = beside the output"""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of one call."""
+
+    facts: PackedFacts
+    """what was written; `left_out` are documents without tokens"""
+    rejected: int = 0
+    """lines of text that are no documents, and files that could not be read to their end"""
+    rejects: Path | None = None
+    """the rejected lines, or None where there are none"""
+
+
+def make_packed(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    options: PackOptions,
+    listener: Listener = silent,
+) -> Made:
+    """Write a `.pbin` of layout D from a .bin/.idx pair, or from text files, folders and patterns; published whole.
+
+    From text the bytes are those of Modalities' `pack_encoded_data` wherever that packs every line: with the special
+    tokens that the tokenizer adds, and the end-of-document token after each document that does not end in it. A
+    document without tokens, or a line that is none, costs only itself; rejected lines go to `<stem>_rejects.jsonl`
+    beside the output. A call on text that was killed goes on where it was.
+
+    ConfigError where an option is missing; what else is raised is said at `resolve_inputs`, `preprocess` and
+    `pack_indexed_dataset`.
+    """
+    given = [os.fspath(name) for name in inputs]
+    prefix = _prefix(given)
+    tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
+    if prefix is None:
+        return _pack_text(resolve_inputs(given), Path(output), options, tokenizer, listener)
+    end = _end(tokenizer, options) if options.append_eod else None
+    return Made(_pack_pair(prefix, Path(output), options, tokenizer, end, listener))
+
+
+def _end(tokenizer: Path | None, options: PackOptions) -> int:
+    return token_id(_named(tokenizer), end_token(_named(tokenizer), options.eod), "--eod")
+
+
+def _named(tokenizer: Path | None) -> Path:
+    if tokenizer is None:
+        raise ConfigError(
+            "no tokenizer is named",
+            where="--tokenizer",
+            expected="a tokenizer.json, to make tokens of text or to know the end-of-document token",
+            remedy="name it, or the folder that holds it",
+        )
+    return tokenizer
+
+
+def _prefix(inputs: Sequence[str]) -> Path | None:
+    """The prefix of the pair that `inputs` name, if they do; either file of it will do."""
+    for given in inputs:
+        if given.endswith(".pbin"):
+            raise ConfigError(
+                "this is packed already",
+                where=given,
+                expected="the prefix of a .bin/.idx pair, or text",
+                remedy="name what to do with it: `nanoset pack merge`, shuffle, filter, repair or describe",
+            )
+    prefixes = [Path(given.removesuffix(".bin").removesuffix(".idx")).expanduser() for given in inputs]
+    pairs = [prefix for prefix in prefixes if bin_path(prefix).is_file() and idx_path(prefix).is_file()]
+    if pairs and len(set(prefixes)) > 1:
+        raise ConfigError(
+            "one dataset is packed at a time",
+            where=pairs[0],
+            found=", ".join(inputs),
+            expected="one prefix of a .bin/.idx pair, or text alone",
+            remedy="join the datasets with `nanoset merge`, or the .pbin files with `nanoset pack merge`",
+        )
+    return pairs[0] if pairs else None
+
+
+def _pack_pair(
+    prefix: Path, target: Path, options: PackOptions, tokenizer: Path | None, end: int | None, listener: Listener
+) -> PackedFacts:
+    vocab_size = options.vocab_size
+    if vocab_size is None and tokenizer is not None:
+        vocab_size = fitting_vocab_size(prefix, packing_vocab_size(tokenizer), end)
+    return pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener)
+
+
+def _pack_text(
+    files: InputFiles, target: Path, options: PackOptions, tokenizer: Path | None, listener: Listener
+) -> Made:
+    tokenizer, end = _named(tokenizer), _end(tokenizer, options)
+    folder = (options.scratch or target.parent) / f".{target.name}.packing"
+    settings = PreprocessOptions(
+        tokenizer=tokenizer,
+        keys=(options.key,),
+        preset="nanotron",  # the one that adds the tokenizer's special tokens, as Modalities does
+        workers=options.workers,
+        engine=options.engine,
+        on_reject=options.on_reject,
+        max_rejected_fraction=options.max_rejected_fraction,
+    )
+    (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
+    facts = _pack_pair(pair.prefix, target, options, tokenizer, end, listener)
+    rejects = target.with_name(f"{target.stem}_rejects.jsonl")
+    if pair.rejects is None:
+        rejects.unlink(missing_ok=True)  # of an earlier call
+    else:
+        write_atomic(rejects, pair.rejects.read_bytes())
+    shutil.rmtree(folder)
+    return Made(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None)

@@ -1,0 +1,118 @@
+"""`nanoset pack`, as it is typed."""
+
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.cli import main
+from nanoset_core.packed import PackedDataset, merge_packed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+
+
+@pytest.fixture
+def pack(tmp_path, monkeypatch, capsys):
+    """Runs `nanoset pack` in a folder of its own; → (what it printed, what it wrote to x.pbin), or its error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["pack", *map(str, arguments)])
+        shown = capsys.readouterr()
+        if ended.value.code:
+            return shown.err
+        return shown.out, Path("x.pbin").read_bytes() if Path("x.pbin").exists() else None
+
+    return run
+
+
+def golden(name):
+    return (GOLDEN / name).read_bytes()
+
+
+@pytest.mark.parametrize("first", [(), ("write",)])
+def test_write(pack, first):
+    arguments = (GOLDEN / "edge.jsonl", "--output", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
+    shown, written = pack(*first, *arguments)
+    assert written == golden("edge.pbin")
+    assert "x.pbin: 26 documents, 8,813 tokens of 2 byte(s)" in shown
+
+
+def test_write_names_the_rejects(pack):
+    shown, written = pack(
+        "-o", "x.pbin", GOLDEN / "bad-json.jsonl", "--tokenizer", GOLDEN / "tokenizer", "--max-rejected-fraction", 0.5
+    )
+    assert written == golden("bad-json.drop-faulty.pbin")
+    assert "1 lines rejected (x_rejects.jsonl)" in shown
+
+
+def test_merge(pack, tmp_path):
+    files = [GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"]
+    shown, written = pack("merge", *files, "-o", "x.pbin")
+    merge_packed(files, tmp_path / "y.pbin")
+    assert written == (tmp_path / "y.pbin").read_bytes()
+    assert "86 documents" in shown
+
+
+def test_shuffle(pack):
+    assert pack("shuffle", GOLDEN / "docs.pbin", "--seed", 11, "-o", "x.pbin")[1] == golden("docs.shuffle-s11.pbin")
+    files = (GOLDEN / "docs.pbin", GOLDEN / "edge.pbin", "--seed", 11, "-o", "x.pbin")
+    for chunk in range(3):
+        _, written = pack("shuffle", *files, "--chunk", chunk, "--chunks", 3)
+        assert written == golden(f"chunk-s11-{chunk}-of-3.pbin")
+    assert "shuffle one file" in pack("shuffle", *files)
+    assert "--chunk and --chunks go together" in pack("shuffle", *files, "--chunks", 3)
+    assert "no such chunk" in pack("shuffle", *files, "--chunk", 3, "--chunks", 3)
+
+
+def test_filter(pack):
+    shown, written = pack("filter", GOLDEN / "docs.pbin", "--every", 3, "-o", "x.pbin")
+    assert written == golden("docs.filter-3.pbin")
+    assert "20 documents" in shown
+    assert "of 60" in shown
+    assert "nothing says which documents to keep" in pack("filter", GOLDEN / "docs.pbin", "-o", "y.pbin")
+
+
+def test_repair(pack):
+    Path("x.pbin").write_bytes(golden("merge-buggy-index.pbin"))
+    assert "the fault of Modalities' merge at 1 place" in pack("describe", "x.pbin")[0]
+    shown, written = pack("repair", "x.pbin")
+    assert "1 fault of a merge" in shown
+    Path("x.pbin").unlink()
+    assert written == pack("merge", GOLDEN / "docs.pbin", GOLDEN / "edge.pbin", "-o", "x.pbin")[1]
+    assert "fault" not in pack("describe", "x.pbin")[0]
+
+
+def test_raw_index(pack):
+    pack("raw-index", GOLDEN / "edge.jsonl", "-o", "x.idx")
+    assert Path("x.idx").read_bytes() == golden("edge.idx")
+    shown, _ = pack("raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx")
+    assert Path("x.idx").read_bytes() == golden("bad-json.drop-faulty.idx")
+    assert "2 of 3 lines, 1 dropped, the first in line 2" in shown
+    assert "line 2, byte 15: this line is not JSON" in pack("raw-index", GOLDEN / "bad-json.jsonl", "-o", "x.idx")
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "size"),
+    [
+        ("legacy-a-header8-be", "A", 4),
+        ("legacy-b-header12-be", "B", 2),
+        ("legacy-c-header12-le-absolute", "C", 2),
+        ("u1", "D", 1),
+        ("u2", "D", 2),
+        ("u4", "D", 4),
+    ],
+)
+def test_describe(pack, name, layout, size):
+    shown, _ = pack("describe", GOLDEN / f"{name}.pbin")
+    dataset = PackedDataset(GOLDEN / f"{name}.pbin")
+    counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {size} byte(s)"
+    assert shown.startswith(f"{GOLDEN / name}.pbin: {counts}\nlayout {layout}, ")
+    assert ("nanoset pack repair" in shown) == (layout != "D")
+
+
+def test_errors_name_the_file(pack):
+    assert "no such file" in pack("describe", "none.pbin")
+    Path("bad.pbin").write_bytes(b"no header")
+    assert "bad.pbin, byte" in pack("describe", "bad.pbin")
+    assert "Missing option '--output'" in pack("merge", GOLDEN / "u1.pbin")
