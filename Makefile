@@ -1,5 +1,6 @@
 # make demo   an example project of real text, built            make test   the whole test suite
 # make dev    the Dagster UI on the demo                         make lint   ruff
+# make tour   screenshots of that UI for the README; needs Chromium
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +8,7 @@ DEMO ?= demo
 PORT ?= 3000
 BIN := $(VENV)/bin
 
-.PHONY: demo dev test lint install clean
+.PHONY: demo dev tour test lint install clean
 
 install: $(VENV)/.installed
 
@@ -22,6 +23,9 @@ demo: install
 
 dev: demo
 	DAGSTER_HOME=$(abspath $(DEMO))/.dagster NANOSET_CONFIG=$(abspath $(DEMO))/nanoset.yaml $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
+
+tour: demo
+	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
 	$(BIN)/python -m pytest

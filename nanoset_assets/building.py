@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
 
-from nanoset_assets.definitions import CORPUS_JOB, build_definitions
+from nanoset_assets.checks import failed_reports, failure, unverified
+from nanoset_assets.definitions import CORPUS_JOB, PACKED_JOB, build_definitions
+from nanoset_assets.owners import close_abandoned_runs, owner_tag
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import REBUILD_TAG, terminal
 from nanoset_core.errors import ConfigError, NanosetError
@@ -19,10 +19,9 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step
 from nanoset_core.raw.corpus import Inventory
 
-BUILDER_TAG = "nanoset/builder"
 DATA_VERSION_TAG = "dagster/data_version"
-_UNFINISHED = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 CORPUS_ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
+PACKED_ASSET = ("packed_dataset",)
 
 
 @dataclass(slots=True)
@@ -99,30 +98,8 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Inventory],
 
 def _held_up(project: Project, inventories: Mapping[str, Inventory]) -> list[str]:
     named = {**project.config.nanosets, **project.config.webdatasets}
-    return [name for name, spec in named.items() if not inventories.keys() >= set(spec.corpora)]
-
-
-def close_abandoned_runs(instance: dg.DagsterInstance) -> None:
-    """Report runs as failed whose `nanoset build` was killed: nobody else would, and the UI would show them running."""
-    unfinished = dg.RunsFilter(statuses=_UNFINISHED)
-    for run in instance.get_runs(unfinished):
-        host, _, pid = run.tags.get(BUILDER_TAG, "").rpartition(":")
-        if host == socket.gethostname() and not _is_alive(int(pid)):
-            instance.report_run_failed(run, "its `nanoset build` was killed; what it had finished is kept")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # another user's
-    return True
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+    packed = [f"packed_dataset [{corpus}]" for corpus in project.config.packed if corpus not in inventories]
+    return [name for name, spec in named.items() if not inventories.keys() >= set(spec.corpora)] + packed
 
 
 def _runs(due: Iterable[Step]) -> list[list[Step]]:
@@ -141,6 +118,8 @@ def _family(step: Step) -> tuple[str, str | None]:
 
 
 def _job(step: Step) -> str:
+    if step.asset == PACKED_ASSET:
+        return PACKED_JOB
     return CORPUS_JOB if step.asset[0] in CORPUS_ASSETS else step.asset[0].replace("-", "_")
 
 
@@ -159,10 +138,11 @@ class _Builder:
         report: BuildReport,
     ) -> None:
         self._definitions, self._instance, self._report = definitions, instance, report
-        self._tags = {BUILDER_TAG: _this_process()} | ({REBUILD_TAG: "true"} if rebuild else {})
+        self._tags = owner_tag() | ({REBUILD_TAG: "true"} if rebuild else {})
         self._rebuild = rebuild
         self._log_level = "INFO" if verbose else "CRITICAL"
         self._failed: set[tuple[tuple[str, ...], str | None]] = set()
+        self._unverified = unverified(instance, definitions)
 
     def select(self, selection: str | None) -> set[tuple[str, ...]]:
         everything = self._definitions.resolve_asset_graph().get_all_asset_keys()
@@ -183,7 +163,9 @@ class _Builder:
         return {tuple(key.path) for key in keys}
 
     def is_due(self, step: Step) -> bool:
-        return self._rebuild or not step.done or self._recorded_version(step) != step.digest
+        if self._rebuild or not step.done or step.key in self._unverified:
+            return True
+        return self._recorded_version(step) != step.digest
 
     def _recorded_version(self, step: Step) -> str | None:
         records = self._instance.fetch_materializations(
@@ -204,16 +186,17 @@ class _Builder:
         started = time.monotonic()
         job = self._definitions.resolve_job_def(_job(run[0]))
         try:
-            job.execute_in_process(
-                instance=self._instance,
-                partition_key=run[0].partition,
-                asset_selection=[dg.AssetKey(step.asset) for step in run],
-                tags=self._tags,
-                run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
-            )
+            with failed_reports() as reports:
+                job.execute_in_process(
+                    instance=self._instance,
+                    partition_key=run[0].partition,
+                    asset_selection=[dg.AssetKey(step.asset) for step in run],
+                    tags=self._tags,
+                    run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
+                )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
             self._failed.update(step.key for step in run)
-            self._report.failed[run[0].label] = error
+            self._report.failed[run[0].label] = failure(reports) or error
             return
         seconds = (time.monotonic() - started) / len(run)
         self._report.made.update({step.label: seconds for step in run})

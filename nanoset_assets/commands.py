@@ -13,7 +13,7 @@ from nanoset_core.command_line import CONFIG_OPTION
 from nanoset_core.config import load_config
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.project import Project
-from nanoset_core.terminal import progress_bars
+from nanoset_core.terminal import progress_bars, wide_console
 
 if TYPE_CHECKING:
     from nanoset_assets.building import BuildReport
@@ -51,11 +51,9 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
 
 
 def _show(project: Project, report: BuildReport) -> None:
-    from rich.console import Console
-
     from nanoset_assets import tables
 
-    console = Console()
+    console = wide_console()
     for table in tables.summary(project, report):
         console.print(table)
     if not report.made and not report.failed:

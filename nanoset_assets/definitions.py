@@ -10,15 +10,20 @@ import dagster as dg
 
 from nanoset_assets.assets.indexed import indexed_dataset
 from nanoset_assets.assets.mapping import nanoset_assets
+from nanoset_assets.assets.packed import packed_asset
 from nanoset_assets.assets.raw import raw_jsonl
 from nanoset_assets.assets.shuffling import webdataset_assets
 from nanoset_assets.assets.tokenization import tokenized_shards
+from nanoset_assets.automation import automated, automation_sensor
+from nanoset_assets.checks import checks_for
 from nanoset_assets.resources import ProjectResource
-from nanoset_assets.sensors import new_corpora
+from nanoset_assets.schedules import reconcile_schedule
+from nanoset_assets.sensors import raw_text_sensor
 from nanoset_core.config import CONFIG_FILE, ProjectConfig, load_config
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
 CORPUS_JOB = "corpus"
+PACKED_JOB = "packed"
 
 
 @dg.definitions
@@ -28,19 +33,28 @@ def defs() -> dg.Definitions:
 
 
 def build_definitions(config: ProjectConfig) -> dg.Definitions:
-    """The definitions of one project: three assets a corpus, two a nanoset, three a webdataset, a job for each."""
+    """The definitions of one project: those of corpora, nanosets and webdatasets, a job for each."""
     corpus_assets = [raw_jsonl, tokenized_shards, indexed_dataset]
     by_name: dict[str, list[dg.AssetsDefinition]] = {
         **{name: nanoset_assets(name, spec) for name, spec in config.nanosets.items()},
         **{name: webdataset_assets(name, spec) for name, spec in config.webdatasets.items()},
     }
+    packed = [packed_asset(config.packed)] if config.packed else []
+    corpus_job = dg.define_asset_job(CORPUS_JOB, corpus_assets, description="One corpus, from files to .bin/.idx.")
+    assets = [*corpus_assets, *packed, *(asset for assets in by_name.values() for asset in assets)]
     return dg.Definitions(
-        assets=[*corpus_assets, *(asset for assets in by_name.values() for asset in assets)],
+        assets=automated(assets, str(config.file)),
+        asset_checks=checks_for(config),
         jobs=[
-            dg.define_asset_job(CORPUS_JOB, corpus_assets, description="One corpus, from files to .bin/.idx."),
+            corpus_job,
+            *(
+                dg.define_asset_job(PACKED_JOB, [asset], description="A corpus as Modalities' .pbin.")
+                for asset in packed
+            ),
             *_jobs(by_name),
         ],
-        sensors=[new_corpora],
+        sensors=[raw_text_sensor(config.automation, corpus_job), automation_sensor(config.automation)],
+        schedules=reconcile_schedule(config.file, config.automation),
         resources={"project": ProjectResource(config_file=str(Path(config.file)))},
         # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
         executor=dg.in_process_executor,

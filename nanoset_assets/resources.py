@@ -9,11 +9,14 @@ from contextvars import ContextVar
 
 import dagster as dg
 
+from nanoset_assets.owners import owner_tag
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Listener, Progress
 
 REBUILD_TAG = "nanoset/rebuild"
 LOG_SECONDS = 15.0
+WORKERS_POOL = "workers"
+"""Runs of assets that start worker processes; dagster.yaml limits how many run at once."""
 
 _terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
 
@@ -28,6 +31,7 @@ class ProjectResource(dg.ConfigurableResource):
 
         A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
         """
+        context.instance.add_run_tags(context.run.run_id, owner_tag(context.run.run_id))
         listener = _terminal.get() or LogListener(context)
         rebuild = context.run.tags.get(REBUILD_TAG) == "true"
         return Project.open(self.config_file, listener, rebuild=rebuild)

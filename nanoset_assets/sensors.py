@@ -1,26 +1,204 @@
-"""What lets the platform notice new raw text."""
+"""What notices new, changed and removed raw text, and has the corpora concerned built."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.owners import close_abandoned_runs
 from nanoset_assets.partitions import CORPORA
+from nanoset_assets.requests import RAW_TAG, Attempts, partitions_under_way
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.errors import NanosetError
-from nanoset_core.pipeline import raw
+from nanoset_assets.standing import inventory_digests
+from nanoset_core.automation_spec import AutomationSpec
+from nanoset_core.errors import InputError, NanosetError
+from nanoset_core.pipeline import raw, state
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.arrivals import CorpusFiles, RawText, is_settled, known_inventory, look
+
+SENSOR = "raw_text"
+MOST_REQUESTS = 200
+"""Runs that one tick asks for; the next ticks ask for the rest."""
+HASHED_BYTES = 32 << 20
+"""As much text may a tick read, to see that files whose times alone have changed need no run."""
+_NAMES_SHOWN = 5
 
 
-@dg.sensor(
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Registers every folder of raw text as a partition of `corpora`, so that it can be materialised.",
-)
-def new_corpora(context: dg.SensorEvaluationContext, project: ProjectResource) -> dg.SensorResult | dg.SkipReason:
-    opened = Project.open(project.config_file)
-    try:
-        found = raw.corpora(opened)
-    except NanosetError as error:
-        return dg.SkipReason(str(error))
-    known = set(context.instance.get_dynamic_partitions(CORPORA.name or ""))
-    if new := [corpus for corpus in found if corpus not in known]:
-        return dg.SensorResult(dynamic_partitions_requests=[CORPORA.build_add_request(new)])
-    return dg.SkipReason(f"{len(found)} corpora in {opened.config.raw_folder}, none of them new")
+def raw_text_sensor(spec: AutomationSpec, job: Any) -> dg.SensorDefinition:
+    """The sensor over the raw folder; `job` builds one corpus."""
+
+    @dg.sensor(
+        name=SENSOR,
+        job=job,
+        minimum_interval_seconds=spec.sensor_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
+        description="Looks at names, sizes and times below the raw folder. Registers new corpora as partitions, has "
+        f"every corpus built that has changed and been left alone for {spec.settle_seconds:g} s, and retires the "
+        "partitions of corpora that are gone and that nothing needs.",
+    )
+    def raw_text(context: dg.SensorEvaluationContext, project: ProjectResource) -> dg.SensorResult:
+        close_abandoned_runs(context.instance)
+        opened = Project.open(project.config_file)
+        before = Seen.from_json(context.cursor)
+        tick = _Tick(opened, context.instance, look(opened.config.raw_folder), before)
+        for note in tick.notes:
+            context.log.info(note)
+        return tick.result()
+
+    return raw_text
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tick before saw. Without it, everything is compared again: nothing is missed and nothing made twice."""
+
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """corpus → mark of its files"""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """corpus → digest of the inventory that is known to be one of those very files"""
+    gone: frozenset[str] = frozenset()
+    """registered corpora that were not there"""
+
+    @staticmethod
+    def from_json(cursor: str | None) -> Seen:
+        """The cursor of an earlier tick; anything else than one of ours is as good as none."""
+        try:
+            value = json.loads(cursor or "{}")
+            return Seen(dict(value["marks"]), dict(value["taken"]), frozenset(value["gone"]))
+        except (ValueError, KeyError, TypeError):
+            return Seen()
+
+    def to_json(self) -> str:
+        value = {"marks": dict(self.marks), "taken": dict(self.taken), "gone": sorted(self.gone)}
+        return json.dumps(value, separators=(",", ":"))
+
+
+class _Tick:
+    """One look at the raw folder, compared with what is registered, made and under way."""
+
+    def __init__(self, project: Project, instance: dg.DagsterInstance, text: RawText, before: Seen) -> None:
+        self._project, self._instance, self._text, self._before = project, instance, text, before
+        self.notes: list[str] = []
+        self._registered = set(instance.get_dynamic_partitions(CORPORA.name or ""))
+        self._complaints: list[NanosetError] = list(text.faults.values())
+        self._retired = self._removed()
+        self._taken = self._inventoried()
+        self._waiting: list[str] = []
+        self._later, self._hashable = 0, HASHED_BYTES
+        self._requests = list(self._ask(self._changed()))
+
+    def _removed(self) -> set[str]:
+        """Registered corpora that were gone at the last look too, and that nothing needs."""
+        there = [*self._text.corpora, *self._text.faults]
+        self._gone = self._registered.difference(there)
+        try:
+            state.check_corpora(self._project, there)
+        except NanosetError as error:
+            self._complaints.append(error)
+        return (self._gone & self._before.gone) - state.named_corpora(self._project)
+
+    def _inventoried(self) -> dict[str, str]:
+        """Corpus → digest of its current inventory, for those whose inventory is one of the files as they are."""
+        self._current = inventory_digests(self._project, self._text.corpora)
+        files = self._text.corpora
+        return {name: digest for name, digest in self._current.items() if self._is_inventory(files[name], digest)}
+
+    def _is_inventory(self, found: CorpusFiles, digest: str) -> bool:
+        before = self._before
+        if before.marks.get(found.corpus) == found.mark and before.taken.get(found.corpus) == digest:
+            return True
+        inventory = known_inventory(found, raw.memory_file(self._project, found.corpus))
+        return inventory is not None and raw.inventory_recipe(inventory).digest == digest
+
+    def _changed(self) -> list[CorpusFiles]:
+        """Corpora whose inventory is not one of their files, or that Dagster has no record of."""
+        corpora = self._text.corpora
+        self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(dg.AssetKey("raw_jsonl"))
+        return [corpora[name] for name in corpora if name not in self._taken or name in self._unrecorded]
+
+    def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
+        under_way = partitions_under_way(self._instance) if changed else set()
+        asked, now_ns = 0, time.time_ns()
+        for found in changed:
+            name, settle = found.corpus, self._project.config.automation.settle_seconds
+            if name in under_way:
+                self.notes.append(f"{name}: a run is under way")
+            elif not is_settled(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle):
+                self._waiting.append(name)
+            elif self._is_the_same_text(found):
+                self.notes.append(f"{name}: other times, but the same text")
+            elif asked == MOST_REQUESTS:
+                self._later += 1
+            elif (attempts := Attempts.of(self._instance, f"{name}:{found.mark}")).held is not None:
+                self.notes.append(f"{name}: {attempts.held}")
+            elif name in self._current and attempts.took(self._instance, self._current[name]):
+                self._taken[name] = self._current[name]
+            else:
+                asked += 1
+                yield dg.RunRequest(attempts.next_key, partition_key=name, tags={RAW_TAG: attempts.state})
+
+    def _is_the_same_text(self, found: CorpusFiles) -> bool:
+        """Hash a small corpus, as far as its files are not known, and compare it with its inventory."""
+        if found.corpus not in self._current or found.corpus in self._unrecorded or found.size > self._hashable:
+            return False
+        self._hashable -= found.size
+        try:
+            inventory = raw.survey(self._project, found.corpus)
+        except NanosetError:
+            return False  # its run will say what is wrong
+        digest = raw.inventory_recipe(inventory).digest
+        if digest != self._current.get(found.corpus):
+            return False
+        self._taken[found.corpus] = digest
+        return True
+
+    def result(self) -> dg.SensorResult:
+        """What the tick asks for.
+
+        Raises:
+            NanosetError: something is wrong with the raw folder and nothing else is to be done, so that the tick is
+                shown as failed. (A tick that asks for something reports it in its log, and the next one fails.)
+        """
+        new = sorted(self._text.corpora.keys() - self._registered)
+        partitions = [CORPORA.build_add_request(new)] if new else []
+        if self._retired:
+            partitions.append(CORPORA.build_delete_request(sorted(self._retired)))
+        after = Seen(
+            {name: found.mark for name, found in self._text.corpora.items()},
+            self._taken,
+            frozenset(self._gone - self._retired),
+        )
+        self.notes.extend(str(error) for error in self._complaints)
+        if not self._requests and not partitions and self._complaints and after == self._before:
+            raise _together(self._complaints)
+        return dg.SensorResult(
+            run_requests=self._requests,
+            dynamic_partitions_requests=partitions,
+            cursor=after.to_json(),
+            skip_reason=None if self._requests else self._reason(),
+        )
+
+    def _reason(self) -> str:
+        text = self._text
+        parts = [f"{len(text.corpora):,} corpora, {text.files:,} files in {self._project.config.raw_folder}"]
+        if self._waiting:
+            parts.append(f"waiting until nothing writes to {_some(self._waiting)}")
+        if self._later:
+            parts.append(f"{self._later:,} more are asked for later")
+        return "; ".join([*parts, *self.notes]) if self._waiting or self.notes else f"{parts[0]}: nothing has changed"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _together(errors: list[NanosetError]) -> NanosetError:
+    if len(errors) == 1:
+        return errors[0]
+    return InputError(f"{len(errors)} things are wrong with the raw text:\n" + "\n".join(map(str, errors)))

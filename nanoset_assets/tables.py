@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nanoset_core.config import SPLITS
-from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline import indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 def summary(project: Project, report: BuildReport) -> Iterator[Table]:
-    """A table of corpora, one of nanosets, one of webdatasets, as they are after the build."""
+    """A table of corpora, one of packed corpora, one of nanosets, one of webdatasets, as they are after the build."""
     corpora = sorted({step.partition for step in report.steps if step.asset == ("raw_jsonl",) and step.partition})
     yield _corpora(project, report, corpora)
+    if project.config.packed:
+        yield _packed(project, report)
     if project.config.nanosets:
         yield _nanosets(project, report)
     if project.config.webdatasets:
@@ -60,6 +62,19 @@ def _corpora(project: Project, report: BuildReport, corpora: list[str]) -> Table
     return table
 
 
+def _packed(project: Project, report: BuildReport) -> Table:
+    table = _table("packed", "documents", "tokens", "bytes a token", "left out", "seconds")
+    for corpus in project.config.packed:
+        done = project.outputs.current(packed.STAGE, corpus)
+        label = f"packed_dataset [{corpus}]"
+        if done is None or label in report.failed:
+            table.add_row(corpus, "-", "-", "-", "-", "not made")
+            continue
+        counts = [f"{done.facts[key]:,}" for key in ("documents", "tokens", "token_bytes", "left_out")]
+        table.add_row(corpus, *counts, _seconds(report, [label]))
+    return table
+
+
 def _nanosets(project: Project, report: BuildReport) -> Table:
     table = _table("nanoset", "split", "samples", "tokens", "epochs", "seconds")
     for name in project.config.nanosets:
@@ -70,7 +85,8 @@ def _nanosets(project: Project, report: BuildReport) -> Table:
                 table.add_row(name, split, "-", "-", "-", "not made")
                 continue
             passes = [member["epochs"] for member in facts["members"]] or [0]
-            epochs = f"{min(passes)}" if min(passes) == max(passes) else f"{min(passes)} to {max(passes)}"
+            least, most = f"{min(passes):.2f}", f"{max(passes):.2f}"
+            epochs = least if least == most else f"{least} to {most}"
             samples = facts["samples"]
             tokens = samples * project.nanoset(name).sequence_length
             table.add_row(name, split, f"{samples:,}", f"{tokens:,}", epochs, _seconds(report, labels))

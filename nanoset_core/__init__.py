@@ -1,14 +1,21 @@
 """nanoset's core: formats and algorithms from raw text to training samples, in numpy. It knows nothing of Dagster."""
 
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
-from nanoset_core.loading.blended import BlendedNanoset
-from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.config import NanosetConfig
-from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.mapping.blending import build_blending_indices
-from nanoset_core.mapping.sample_index import build_sample_index
-from nanoset_core.packed import PackedDataset
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+    from nanoset_core.loading.blended import BlendedNanoset
+    from nanoset_core.loading.builder import NanosetBuilder
+    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.loading.nanoset import Nanoset
+    from nanoset_core.loading.opening import load_nanoset
+    from nanoset_core.loading.samplers import PretrainingSampler
+    from nanoset_core.mapping.blending import build_blending_indices
+    from nanoset_core.mapping.sample_index import build_sample_index
+    from nanoset_core.packed import PackedDataset
 
 __all__ = [
     "BlendedNanoset",
@@ -18,8 +25,37 @@ __all__ = [
     "NanosetBuilder",
     "NanosetConfig",
     "PackedDataset",
+    "PretrainingSampler",
     "build_blending_indices",
     "build_sample_index",
     "load_nanoset",
     "merge_indexed_datasets",
 ]
+
+_PLACES = {
+    "BlendedNanoset": "loading.blended",
+    "MMapIndexedDataset": "indexed",
+    "MMapIndexedDatasetBuilder": "indexed",
+    "Nanoset": "loading.nanoset",
+    "NanosetBuilder": "loading.builder",
+    "NanosetConfig": "loading.config",
+    "PackedDataset": "packed",
+    "PretrainingSampler": "loading.samplers",
+    "build_blending_indices": "mapping.blending",
+    "build_sample_index": "mapping.sample_index",
+    "load_nanoset": "loading.opening",
+    "merge_indexed_datasets": "indexed",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: opening a nanoset takes little longer than importing numpy."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

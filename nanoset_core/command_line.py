@@ -22,7 +22,15 @@ CONFIG_OPTION = click.option(
 class ManyValued(click.Command):
     """Takes several values after one flag, as the peers' tools do: --input a b c."""
 
-    many = ("--input", "--json-keys", "--json-key")
+    many = (
+        "--input",
+        "--json-keys",
+        "--json-key",
+        "--data-path",
+        "--train-data-path",
+        "--valid-data-path",
+        "--test-data-path",
+    )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []

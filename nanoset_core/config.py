@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from nanoset_core.automation_spec import AutomationSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.frozen import FrozenDict
 from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.nanoset_spec import NanosetSpec, resolved
 from nanoset_core.storage import local_path
 from nanoset_core.strict import parse
 from nanoset_core.validation import check_project
+from nanoset_core.webdataset_spec import WebdatasetSpec
 from nanoset_core.workers import available_processors
 
 __all__ = [
@@ -68,8 +71,8 @@ class TokenizationSpec:
 
     engine: Literal["auto", "numpy", "tokenizers", "gigatoken"] = "auto"
     """all give the same tokens"""
-    preset: Literal["megatron", "nanotron", "nemo"] = "megatron"
-    """whose preprocess_data is matched byte for byte"""
+    preset: Literal["megatron", "nanotron", "nemo", "tokshuf"] = "megatron"
+    """whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too"""
     append_eod: bool = True
     """end every document with the EOD token (nanotron: those without text too)"""
     prepend_bos: bool = False
@@ -78,58 +81,6 @@ class TokenizationSpec:
     """processes; absent = the number of processors"""
     range_mib: float = 64.0
     """about how much stored text one task reads; does not change the merged dataset"""
-
-
-@dataclass(frozen=True, slots=True)
-class NanosetSpec:
-    """One training set: a blend of corpora, cut into samples, in a fixed order."""
-
-    blend: str | tuple[str, ...] | Mapping[str, float]
-    """a corpus, a list of corpora (each in full), or corpora with weights"""
-    sequence_length: int
-    """tokens in a sample (one more is read, for the labels)"""
-    split: str = "969,30,1"
-    """shares of train, valid, test"""
-    seed: int = 1234
-    """of every shuffle"""
-    samples: Mapping[str, int] = field(default_factory=FrozenDict)
-    """split → samples; absent = one epoch (of the scarcest corpus, when there are weights)"""
-    preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
-    """whose index mappings are matched bit for bit"""
-    trainer_path: str | None = None
-    """how the trainer spells the output root; goes into its cache names. Absent = the root's absolute path"""
-    tokenizer_identifiers: Mapping[str, Any] = field(default_factory=FrozenDict)
-    """the trainer's tokenizer.unique_identifiers; goes into its cache names"""
-
-    @property
-    def corpora(self) -> tuple[str, ...]:
-        """Its member corpora, in the order given."""
-        return (self.blend,) if isinstance(self.blend, str) else tuple(self.blend)
-
-    @property
-    def is_blended(self) -> bool:
-        """Whether there is a blend to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
-        return isinstance(self.blend, Mapping) or len(self.corpora) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class WebdatasetSpec:
-    """One set of shuffled tar shards."""
-
-    corpora: tuple[str, ...]
-    """member corpora, each in full"""
-    sequence_length: int = 2049
-    """tokens in a context; trainers that predict the next token want one more than their sequence length"""
-    samples_per_shard: int = 8192
-    """contexts in a tar"""
-    seed: int = 1234
-    """of the global order"""
-    member: Literal["json.gz", "npy"] = "json.gz"
-    """form of a context in the tar: json.gz for OpenLM, npy for speed"""
-    tail: Literal["drop", "pad"] = "drop"
-    """what becomes of the tokens after a corpus's last full context"""
-    groups: int = 4
-    """into how many partitions the shards are dealt; does not change them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +96,9 @@ class ProjectConfig:
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
     nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    packed: tuple[str, ...] = ()
+    """corpora that are also written as Modalities' .pbin"""
+    automation: AutomationSpec = field(default_factory=AutomationSpec)
     file: Path = field(default=Path(CONFIG_FILE), init=False)
     """where it was read from; set by load_config"""
 
@@ -207,6 +161,7 @@ def config_from(value: object, file: Path) -> ProjectConfig:
         ) from error
     object.__setattr__(config, "file", file)
     check_project(config)
+    object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
     return config
 
 

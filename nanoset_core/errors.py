@@ -68,3 +68,7 @@ class StaleError(NanosetError, RuntimeError):
 
 class SampleIndexError(NanosetError, IndexError):
     """A sample, sequence or document index past the end."""
+
+
+class StorageError(NanosetError, OSError):
+    """The file system does not take what should be written: it is full, or a quota is used up."""

@@ -1,14 +1,15 @@
-"""Which names users may give: they become folders, partition keys and asset keys."""
+"""Which names and numbers users may give; names become folders, partition keys and asset keys."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset")
+RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset", "packed")
 """Names of jobs, groups and assets that every project has."""
 
 
@@ -44,3 +45,33 @@ def check_asset_name(name: str, where: object) -> str:
             remedy="give it another name",
         )
     return name
+
+
+def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
+    """Raise ConfigError unless these are names of corpora, at least one, each once."""
+    if not corpora:
+        raise ConfigError(
+            "no corpora are named", where=f"{file}: {path}", expected="at least one", remedy="name a folder of raw text"
+        )
+    for corpus in corpora:
+        check_corpus_name(corpus, f"{file}: {path}")
+    if len(set(corpora)) != len(corpora):
+        raise ConfigError(
+            "a corpus is named twice",
+            where=f"{file}: {path}",
+            found=", ".join(corpora),
+            expected="each corpus once",
+            remedy="remove the repetition; to see a corpus more often, give it a greater weight",
+        )
+
+
+def check_within(file: Path, path: str, value: float, low: float, high: float) -> None:
+    """Raise ConfigError unless low <= value <= high."""
+    if not low <= value <= high:
+        raise ConfigError(
+            "this value is out of range",
+            where=f"{file}: {path}",
+            found=value,
+            expected=f"{low:,} to {high:,}",
+            remedy="correct the value",
+        )

@@ -56,6 +56,11 @@ def open_unfinished(target: Path) -> BinaryIO:
         file.close()
 
 
+def unfinished_link(link: Path) -> Path:
+    """A name beside `link` for a symbolic link that this process is about to rename to it."""
+    return link.with_name(f"{UNFINISHED}{link.name}-{_host_mark()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
 def sweep_abandoned(folder: Path) -> None:
     """Remove the scratch of processes that are gone from `folder`.
 
@@ -107,7 +112,7 @@ def _sweep_locked(path: Path) -> None:
 
 def _sweep_file(path: Path) -> None:
     if path.is_symlink():
-        if _idle_seconds(path) > LINK_SECONDS:  # its owner renames it within a moment
+        if _is_orphan(path) or _idle_seconds(path) > LINK_SECONDS:  # its owner renames it within a moment
             path.unlink(missing_ok=True)
         return
     try:
@@ -118,6 +123,12 @@ def _sweep_file(path: Path) -> None:
         free = _try_lock(file) if f"-{_host_mark()}-" in path.name else None
         if free or (free is None and _idle_seconds(path) > FILE_SECONDS):
             path.unlink(missing_ok=True)
+
+
+def _is_orphan(link: Path) -> bool:
+    """Whether the process of this machine that made an unfinished link is gone."""
+    *_, mark, pid, _ = ["", "", "", *link.name.split("-")]
+    return mark == _host_mark() and pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc/self").exists()
 
 
 def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:

@@ -37,6 +37,7 @@ webdatasets:
     samples_per_shard: 8192
     seed: 1234
     member: json.gz              # for OpenLM; npy is faster
+# packed: [{corpora}]                # corpora to write as Modalities' .pbin, too
 """
 
 

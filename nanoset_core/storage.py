@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned
+from nanoset_core.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_link
 
 __all__ = [
     "UNFINISHED",
@@ -101,7 +101,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def point_to(link: Path, target: str) -> bool:
     """Swap a symbolic link to a new target in one rename; → False where the file system has no links."""
-    temporary = link.with_name(f"{UNFINISHED}{link.name}-{secrets.token_hex(4)}")
+    temporary = unfinished_link(link)
     try:
         temporary.symlink_to(target)
     except OSError as error:

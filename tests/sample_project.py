@@ -8,6 +8,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from nanoset_core.config import SPLITS
+from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+
 EOD = "<|endoftext|>"
 
 CONFIG = """\
@@ -74,6 +78,27 @@ def write_raw(raw: Path) -> None:
     (raw / "books").mkdir()
     frames = zstandard.compress(jsonl(books[:30])) + zstandard.compress(jsonl(books[30:]))
     (raw / "books" / "books.jsonl.zst").write_bytes(frames)
+
+
+def build_all(config: Path) -> Project:
+    """Build a whole project by the core alone."""
+    project = Project.open(config)
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+    for name, spec in project.config.nanosets.items():
+        for split in SPLITS:
+            mapping.write_mappings(project, name, split)
+            if spec.is_blended:
+                mapping.write_blended(project, name, split)
+        handoff.write_handoff(project, name)
+    for name, webdataset in project.config.webdatasets.items():
+        shuffling.make_plan(project, name)
+        for group in range(webdataset.groups):
+            shuffling.write_group(project, name, group)
+        shuffling.finish(project, name)
+    return project
 
 
 def tree(folder: Path) -> dict[str, str]:

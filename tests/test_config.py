@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.config import NanosetSpec, ProjectConfig, load_config
+from nanoset_core.config import NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.workers import available_processors
@@ -44,6 +44,19 @@ def webdataset(**settings) -> str:
     )
 
 
+RUN = "{iterations: 9, global_batch_size: 2}"
+
+
+def per_split(blends: str, **settings) -> str:
+    return (
+        nanoset(blend="null", blend_per_split=blends, **settings).replace("pretrain", "p").replace("blend: null, ", "")
+    )
+
+
+def phases(phases: str, **settings) -> str:
+    return per_split("{}", phases=f"[{phases}]", **settings).replace("blend_per_split: {}, ", "")
+
+
 def test_defaults(tmp_path):
     config = load(tmp_path, NANOSET + "webdatasets: {shuffled: {corpora: [web]}}\n")
     assert config.raw_folder == tmp_path / "raw"
@@ -56,7 +69,7 @@ def test_defaults(tmp_path):
     assert (tokenization.engine, tokenization.preset, tokenization.append_eod) == ("auto", "megatron", True)
     assert (tokenization.workers, tokenization.range_mib) == (None, 64)
     nanoset = config.nanosets["pretrain"]
-    assert (nanoset.split, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
+    assert (nanoset.shares, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
     assert (nanoset.trainer_path, nanoset.tokenizer_identifiers) == (None, {})
     shuffled = config.webdatasets["shuffled"]
     assert (shuffled.sequence_length, shuffled.samples_per_shard, shuffled.seed) == (2049, 8192, 1234)
@@ -83,10 +96,16 @@ nanosets:
     preset: megatron
     trainer_path: /lustre
     tokenizer_identifiers: {class: X, tokenizer_path: [a, b]}
-  b: {blend: web, sequence_length: 1}
+    max_epochs: {web: 4}
+    on_exhaustion: redistribute
+  b:
+    blend_per_split: {train: {web: 0.5, code: 0.5}, valid: code, test: web}
+    sequence_length: 1
+    schedule: {iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}
 webdatasets:
   c: {corpora: [code, web], sequence_length: 65, samples_per_shard: 2, seed: 18446744073709551615, member: npy,
-      tail: pad, groups: 7}
+      tail: pad, bos: true, even: true, groups: 7, engine: tiled, memory_mib: 64}
+  d: {corpora: {web: 0.7, code: 1}, mix: weights, contexts: 100}
 """,
     )
     assert config.raw_folder == Path("/raw")
@@ -97,11 +116,20 @@ webdatasets:
     assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
     assert config.workers == 3
     assert config.nanosets["a"] == NanosetSpec(
-        ("web", "code"), 2048, "90/8/2", 0, {"train": 10, "test": 1}, "megatron", "/lustre",
-        {"class": "X", "tokenizer_path": ("a", "b")},
+        blend=("web", "code"), sequence_length=2048, split="90/8/2", seed=0, samples={"train": 10, "test": 1},
+        preset="megatron", trainer_path="/lustre", tokenizer_identifiers={"class": "X", "tokenizer_path": ("a", "b")},
+        max_epochs={"web": 4.0}, on_exhaustion="redistribute",
     )  # fmt: skip
-    assert dataclasses.astuple(config.webdatasets["c"]) == (
-        ("code", "web"), 65, 2, 2**64 - 1, "npy", "pad", 7,
+    assert config.nanosets["b"].samples == {"train": 2000, "valid": 30, "test": 10}
+    assert config.nanosets["b"].blend_of("train") == {"web": 0.5, "code": 0.5}
+    assert (config.nanosets["b"].blend_of("valid"), config.nanosets["b"].shares) == ("code", None)
+    assert config.webdatasets["c"] == WebdatasetSpec(
+        ("code", "web"), sequence_length=65, samples_per_shard=2, seed=2**64 - 1, member="npy", tail="pad", bos=True,
+        even=True, groups=7, engine="tiled", memory_mib=64,
+    )  # fmt: skip
+    mixed = config.webdatasets["d"]
+    assert (mixed.names, mixed.numbers, mixed.mix, mixed.contexts) == (
+        ("web", "code"), {"web": 0.7, "code": 1.0}, "weights", 100,
     )  # fmt: skip
 
 
@@ -114,6 +142,34 @@ def test_corpora_of_a_blend(tmp_path, blend, corpora, is_blended):
     spec = load(tmp_path, nanoset(blend=blend)).nanosets["pretrain"]
     assert spec.corpora == corpora
     assert spec.is_blended is is_blended
+
+
+PHASES = """\
+nanosets:
+  run:
+    phases: [{blend: {web: 1}, until: 60}, {blend: {web: 1, code: 3}, until: 80}, {blend: code}]
+    sequence_length: 8
+    schedule: {iterations: 100, global_batch_size: 4, eval_interval: 50, eval_iters: 2}
+"""
+
+
+def test_phases_become_nanosets(tmp_path):
+    nanosets = load(tmp_path, MINIMAL + PHASES).nanosets
+    assert list(nanosets) == ["run-phase-1", "run-phase-2", "run-phase-3"]
+    assert [spec.blend for spec in nanosets.values()] == [{"web": 1}, {"web": 1, "code": 3}, "code"]
+    assert [spec.span for spec in nanosets.values()] == [(0, 60), (60, 80), (80, 100)]
+    # every phase's evaluations are those of the whole run, as Megatron-LM counts them
+    assert [dict(spec.samples) for spec in nanosets.values()] == [
+        {"train": count, "valid": 3 * 2 * 4, "test": 2 * 4} for count in (240, 80, 80)
+    ]
+
+
+def test_identifiers_from_a_description(tmp_path):
+    (tmp_path / "d.txt").write_text('{"class": "GPTDataset", "dataset_path": "/d", "tokenizer": {"class": "T"}}')
+    assert load(tmp_path, nanoset(tokenizer_identifiers="d.txt")).nanosets["pretrain"].tokenizer_identifiers == {
+        "class": "T"
+    }
+    assert "tokenizer_identifiers" in refused(tmp_path, nanoset(tokenizer_identifiers="none.txt")).where
 
 
 def test_cannot_be_changed(tmp_path):
@@ -208,6 +264,24 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (nanoset(samples="{train: 0}"), "out of range", "nanosets.pretrain.samples.train", "correct"),
         (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
         (nanoset(preset="fairseq"), "not known", "nanosets.pretrain.preset", "correct"),
+        (nanoset(blend_per_split="{train: web}"), "given once", "nanosets.pretrain", "name the corpora"),
+        (nanoset(schedule="{iterations: 5, global_batch_size: 0}"), "out of range",
+         "nanosets.pretrain.schedule.global_batch_size", ""),
+        (nanoset(schedule="{iterations: 5, global_batch_size: 1}", samples="{train: 5}"), "both say",
+         "nanosets.pretrain", "keep one"),
+        (nanoset(max_epochs="0.5"), "out of range", "nanosets.pretrain.max_epochs", ""),
+        (nanoset(max_epochs="{code: 2}"), "not in the blend", "nanosets.pretrain.max_epochs.code", "correct the name"),
+        (nanoset(on_exhaustion="ignore"), "not known", "nanosets.pretrain.on_exhaustion", ""),
+        (per_split("{trian: web}"), "no split", "nanosets.p.blend_per_split.trian", "correct the name"),
+        (per_split("{train: null}"), "no split has data", "nanosets.p.blend_per_split", "give train"),
+        (per_split("{train: {web: 0}}"), "sum to 0", "nanosets.p.blend_per_split.train", "share"),
+        (per_split("{train: web}", split='"1,1,1"'), "each has its own", "nanosets.p.split", "remove it"),
+        (per_split("{train: web}", preset="nanotron"), "cannot take", "nanosets.p.blend_per_split", "`split`"),
+        (per_split("{train: web}", samples="{valid: 5}"), "gets no documents", "nanosets.p.samples.valid", "remove"),
+        (phases("{blend: web}"), "need a schedule", "nanosets.p.schedule", "add it"),
+        (phases("{blend: web}, {blend: code}", schedule=RUN), "follow one another", "nanosets.p.phases", "correct"),
+        (phases("{blend: web, until: 9}, {blend: code}", schedule=RUN), "follow", "nanosets.p.phases", "correct"),
+        (phases("{blend: web, until: 3}, {blend: [a, a]}", schedule=RUN), "twice", "nanosets.p.phases[1].blend", ""),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "correct"),
         (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
         (webdataset(member="zip"), "not known", "webdatasets.shuffled.member", "correct"),
@@ -215,6 +289,15 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (webdataset(groups="0"), "out of range", "webdatasets.shuffled.groups", "correct"),
         (webdataset(seed="18446744073709551616"), "out of range", "webdatasets.shuffled.seed", "correct"),
         (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
+        (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "webdatasets.shuffled.bos to false"),
+        (webdataset(corpora="{web: -1}"), "out of range", "webdatasets.shuffled.corpora.web", "correct"),
+        (webdataset(corpora="{web: 0}"), "left out", "webdatasets.shuffled.corpora", "frequency"),
+        (webdataset(corpora="{web: 0, a: 1}", mix="weights"), "out of range", "webdatasets.shuffled.corpora.web", ""),
+        (webdataset(mix="weights"), "a weight for each", "webdatasets.shuffled.corpora", "remove the key mix"),
+        (webdataset(contexts="5"), "goes with weights", "webdatasets.shuffled.contexts", "set mix to weights"),
+        (webdataset(memory_mib="1"), "out of range", "webdatasets.shuffled.memory_mib", "correct"),
+        (webdataset(preset="tokshuf", tail="carry"), "pads each file", "webdatasets.shuffled", "remove them"),
+        (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
         (MINIMAL + "nanosets: {9a: {blend: web, sequence_length: 8}}", "asset", "nanosets.9a", "another name"),
         (MINIMAL + "nanosets: {a/b: {blend: web, sequence_length: 8}}", "asset", "nanosets.a/b", "another name"),
         (MINIMAL + "nanosets: {corpus: {blend: web, sequence_length: 8}}", "taken", "nanosets.corpus", "another name"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core import scratch as scratch_module
-from nanoset_core.scratch import LOCK, UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned
+from nanoset_core.scratch import LOCK, UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_link
 from nanoset_core.storage import published_folder
 
 OWNER = """
@@ -154,3 +154,13 @@ def test_lock_that_a_sweep_removed_is_made_anew(tmp_path, monkeypatch):
         sweep_abandoned(tmp_path)
         assert scratch.exists()
     assert hidden(tmp_path) == []
+
+
+def test_links_of_processes_that_are_gone_are_swept_at_once(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    own = unfinished_link(tmp_path / "current")
+    for name in (own.name, own.name.replace(f"-{os.getpid()}-", f"-{gone.pid}-")):
+        (tmp_path / name).symlink_to("nowhere")
+    sweep_abandoned(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [own.name]

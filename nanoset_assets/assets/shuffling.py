@@ -4,13 +4,15 @@ import time
 
 import dagster as dg
 
-from nanoset_assets.metadata import per_second, result, table
+from nanoset_assets.metadata import Before, result
 from nanoset_assets.partitions import member_corpora, shard_groups
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.resources import WORKERS_POOL, ProjectResource
+from nanoset_assets.webdataset_pages import plan_metadata, tars_metadata, webdataset_metadata
 from nanoset_core.config import WebdatasetSpec
+from nanoset_core.manifest import Recipe
 from nanoset_core.pipeline import shuffling
 
-SHARDS_SHOWN = 200
+TAGS = {"nanoset/stage": "shuffling"}
 
 
 def webdataset_assets(name: str, spec: WebdatasetSpec) -> list[dg.AssetsDefinition]:
@@ -21,22 +23,30 @@ def webdataset_assets(name: str, spec: WebdatasetSpec) -> list[dg.AssetsDefiniti
 def _plan(name: str, spec: WebdatasetSpec) -> dg.AssetsDefinition:
     @dg.asset(
         key=[name, "shuffle_plan"],
-        deps=[member_corpora(spec.corpora)],
+        deps=[member_corpora(spec.names)],
         group_name=name.replace("-", "_"),
         kinds={"numpy"},
+        tags=TAGS,
         code_version=str(shuffling.VERSION),
-        description=f"How {', '.join(spec.corpora)} become shuffled shards: contexts of {spec.sequence_length:,} "
+        description=f"How {_members(spec)} become shuffled shards: contexts of {spec.sequence_length:,} "
         f"tokens in one global order (seed {spec.seed}), {spec.samples_per_shard:,} in a tar.",
     )
     def shuffle_plan(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
         started = time.monotonic()
-        manifest = shuffling.make_plan(project.open(context), name)
-        facts = manifest.facts
-        names = ("contexts", "shards", "tokens", "tokens_dropped", "pad_tokens")
-        metadata = {key: facts[key] for key in names} | {"sources": table(facts["sources"])}
+        opened = project.open(context)
+        manifest = shuffling.make_plan(opened, name)
+        _, plan = shuffling.current_plan(opened, name)
+        metadata = plan_metadata(plan, manifest.facts["quality"])
         return result(manifest, time.monotonic() - started, metadata)
 
     return shuffle_plan
+
+
+def _members(spec: WebdatasetSpec) -> str:
+    numbers = spec.numbers
+    if numbers is None:
+        return ", ".join(spec.names)
+    return ", ".join(f"{corpus} ({number:g})" for corpus, number in numbers.items()) + f" by {spec.mix}"
 
 
 def _tars(name: str, spec: WebdatasetSpec) -> dg.AssetsDefinition:
@@ -44,32 +54,23 @@ def _tars(name: str, spec: WebdatasetSpec) -> dg.AssetsDefinition:
         key=[name, "tars"],
         deps=[dg.AssetKey([name, "shuffle_plan"])],
         partitions_def=shard_groups(spec.groups),
+        pool=WORKERS_POOL,
         group_name=name.replace("-", "_"),
         kinds={"numpy", "file"},
+        tags=TAGS,
         code_version=str(shuffling.VERSION),
         description=f"Shuffled tar shards with {spec.member} members, an even share of them in each partition.",
     )
     def tars(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
         started = time.monotonic()
         opened = project.open(context)
-        shards = shuffling.write_group(opened, name, int(context.partition_key))
-        seconds = time.monotonic() - started
         manifest, _ = shuffling.current_plan(opened, name)
-        tokens = sum(shard.tokens for shard in shards)
-        rows = [
-            {"shard": shard.stem, "sequences": shard.sequences, "bytes": shard.size_bytes, "sha256": shard.sha256}
-            for shard in shards[:SHARDS_SHOWN]
-        ]
+        recipe = shuffling.webdataset_recipe(Recipe(**manifest.recipe))
+        before = Before.of(opened, opened.outputs.place(recipe))
+        shards = shuffling.write_group(opened, name, int(context.partition_key))
+        made = [shard for shard in shards if before.is_new(f"{shard.stem}.tar")]
         return dg.MaterializeResult(
-            metadata={
-                "shards": len(shards),
-                "sequences": sum(shard.sequences for shard in shards),
-                "tokens": tokens,
-                "size_bytes": sum(shard.size_bytes for shard in shards),
-                "tokens_per_second": per_second(tokens, seconds),
-                "seconds": round(seconds, 3),
-                "tars": table(rows),
-            },
+            metadata=tars_metadata(shards, made, time.monotonic() - started),
             data_version=dg.DataVersion(manifest.digest),
         )
 
@@ -82,6 +83,7 @@ def _manifest(name: str) -> dg.AssetsDefinition:
         deps=[dg.AssetKey([name, "tars"])],
         group_name=name.replace("-", "_"),
         kinds={"json"},
+        tags=TAGS,
         code_version=str(shuffling.VERSION),
         description="manifest.jsonl (OpenLM), index.json (wids) and exp_data.json (DCLM) beside the tars; with them "
         "the webdataset is complete. Give trainers this folder.",
@@ -89,9 +91,6 @@ def _manifest(name: str) -> dg.AssetsDefinition:
     def manifest(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
         started = time.monotonic()
         done = shuffling.finish(project.open(context), name)
-        facts = done.facts
-        names = ("shards", "sequences", "sequence_length", "tokens", "pad_tokens", "tokens_dropped")
-        metadata = {key: facts[key] for key in names} | {"dagster/row_count": facts["sequences"]}
-        return result(done, time.monotonic() - started, metadata)
+        return result(done, time.monotonic() - started, webdataset_metadata(done))
 
     return manifest

@@ -41,7 +41,7 @@ nanosets:
     sequence_length: 512
     split: "90,5,5"
     seed: 1234
-    samples: {train: 12000, valid: 200, test: 200}
+    schedule: {iterations: 750, global_batch_size: 16, eval_interval: 250, eval_iters: 3}
 webdatasets:
   shuffled:
     corpora: [stdlib, libraries, documentation, descriptions]

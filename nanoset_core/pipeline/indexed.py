@@ -8,6 +8,7 @@ from typing import Any
 from nanoset_core.errors import StaleError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.operations.in_use import holding
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import sha256_file
@@ -25,6 +26,7 @@ def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Reci
     return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
+@holding
 def index(project: Project, corpus: str) -> Manifest:
     """Merge a corpus's current shards, and make the dataset the current one."""
     tokenized = project.outputs.require(

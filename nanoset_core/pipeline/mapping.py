@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.loading.config import NanosetConfig
-from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, PLAN_FILE, STAGE, split_bytes
+import numpy as np
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
 from nanoset_core.manifest import Manifest, Recipe
-from nanoset_core.mapping.cache import write_blend, write_member
-from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
-from nanoset_core.pipeline import indexed
+from nanoset_core.mapping.cache import open_blend, write_blend, write_member
+from nanoset_core.mapping.coverage import coverage
+from nanoset_core.mapping.planned import SplitPlan
+from nanoset_core.mapping.splits import SplitName
+from nanoset_core.nanoset_spec import is_blended
+from nanoset_core.operations.in_use import holding
 from nanoset_core.pipeline.indexed import current_dataset
+from nanoset_core.pipeline.planning import PlannedSplit, blend_options, cache_folder, nanoset_options, plan_nanoset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Progress
 
 VERSION = 1
+_CHUNK = 1 << 22
 
 
 def mappings_recipe(project: Project, name: str, split: SplitName, datasets: Mapping[str, str]) -> Recipe:
-    """What the index mappings of one split are made from: corpus → dataset digest."""
+    """What the index mappings of one split are made from: corpus → dataset digest, of its corpora at least."""
     spec = project.nanoset(name)
-    blend = spec.blend
-    options = {
-        "preset": spec.preset,
-        "sequence_length": spec.sequence_length,
-        "split": spec.split,
-        "seed": spec.seed,
+    options = nanoset_options(project, name) | {
         "samples": spec.samples.get(split),
-        # In the order given: the trainer breaks ties by it.
-        "blend": [[corpus, weight] for corpus, weight in blend.items()] if isinstance(blend, Mapping) else spec.corpora,
-        "trainer_path": _trainer_root(project, name),
-        "tokenizer_identifiers": dict(spec.tokenizer_identifiers),
+        "blend": blend_options(spec.blend_of(split)),
     }
-    return Recipe(STAGE, f"{name}/{split}/{MAPPINGS}", VERSION, datasets, json.loads(json.dumps(options)))
+    parents = {corpus: datasets[corpus] for corpus in spec.corpora_of(split)}
+    return Recipe(STAGE, f"{name}/{split}/{MAPPINGS}", VERSION, parents, json.loads(json.dumps(options)))
 
 
 def blend_recipe(mappings: Recipe) -> Recipe:
@@ -47,73 +44,7 @@ def blend_recipe(mappings: Recipe) -> Recipe:
     return Recipe(STAGE, place, VERSION, {MAPPINGS: mappings.digest})
 
 
-def _trainer_root(project: Project, name: str) -> str:
-    return (project.nanoset(name).trainer_path or str(project.config.root_folder)).rstrip("/")
-
-
-def cache_folder(project: Project, name: str) -> Path:
-    """One folder for all splits and versions, since a trainer takes one; every file name in it carries a hash."""
-    return project.outputs.folder / STAGE / name / CACHE
-
-
-def trainer_prefix(project: Project, name: str, dataset: Manifest) -> str:
-    """How the trainer spells the prefix of a dataset: what goes into its cache names."""
-    place = f"{indexed.STAGE}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
-    return f"{_trainer_root(project, name)}/{place}"
-
-
-def loading_config(project: Project, name: str, split: SplitName) -> NanosetConfig:
-    """The settings under which one split of a nanoset is planned, over the current datasets of its corpora.
-
-    A weighted blend without a number of samples gets as many as the scarcest corpus fills in one epoch.
-    """
-    spec = project.nanoset(name)
-    datasets = {corpus: current_dataset(project, corpus) for corpus in spec.corpora}
-    prefixes = {corpus: str(found.path(found.facts["prefix"])) for corpus, found in datasets.items()}
-    if isinstance(spec.blend, Mapping):
-        data_path: Any = {prefixes[corpus]: weight for corpus, weight in spec.blend.items()}
-    else:
-        data_path = prefixes[spec.corpora[0]] if not spec.is_blended else list(prefixes.values())
-    samples = dict(spec.samples)
-    config = NanosetConfig(
-        data_path=data_path,
-        split=spec.split,
-        sequence_length=spec.sequence_length,
-        random_seed=spec.seed,
-        preset=spec.preset,
-        tokenizer_identifiers=dict(spec.tokenizer_identifiers),
-        trainer_paths={prefixes[corpus]: trainer_prefix(project, name, found) for corpus, found in datasets.items()},
-        path_to_cache=str(cache_folder(project, name)),
-    )
-    if isinstance(spec.blend, Mapping) and split not in samples and config.rules.takes_samples(split):
-        samples[split] = _epoch_of_scarcest(config, name, split)
-    # The one split only: what another lacks is no reason to refuse this one.
-    return replace(config, **{f"{split}_split_samples": samples.get(split)})
-
-
-def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName) -> int | None:
-    if parse_split(config.split)[SPLITS.index(split)] <= 0:
-        return None
-    size = largest_epoch_size(config, split=split)
-    if size == 0:
-        prefixes, _ = config.blend(split) or ([], None)
-        samples = {prefix: _epoch_samples(config, prefix, split) for prefix in prefixes}
-        scarcest = min(samples, key=samples.__getitem__)
-        raise InputError(
-            f"one epoch of a corpus does not fill its share of a single sample of the {split} split",
-            where=f"nanosets.{name}.split",
-            found=f"split {config.split!r} leaves {Path(scarcest).name} {samples[scarcest]} whole samples",
-            remedy=f"give the split a larger share, add text, or set nanosets.{name}.samples.{split}",
-        )
-    return size
-
-
-def _epoch_samples(config: NanosetConfig, prefix: str, split: SplitName) -> int:
-    alone = replace(config, data_path=prefix, **{f"{split}_split_samples": None})
-    plan = plan_split(alone, split)
-    return 0 if plan is None else plan.samples
-
-
+@holding
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's index caches of every member corpus for one split.
 
@@ -121,18 +52,18 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: a member's dataset was not made yet.
         ConfigError, InputError: the split cannot be filled as asked.
     """
-    digests = {corpus: current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora}
+    digests = {corpus: current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora_of(split)}
     recipe = mappings_recipe(project, name, split, digests)
-    config = loading_config(project, name, split)
-    plan = plan_split(config, split)
+    planned = plan_nanoset(project, name, split)
     files: dict[str, str] = {}
-    members = plan.members if plan is not None else ()
+    members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
-        files |= write_member(member, config, cache_folder(project, name))
+        files |= write_member(member, planned.config, cache_folder(project, name))
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
-    return _publish(project, recipe, name, plan, config, files)
+    return _publish(project, recipe, name, planned, files)
 
 
+@holding
 def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's blend caches for one split, over the index mappings made before.
 
@@ -145,26 +76,34 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     mappings = project.outputs.require(
         STAGE, f"{name}/{split}/{MAPPINGS}", remedy=f"materialise {name}/{MAPPINGS} for the split {split!r} first"
     )
-    config = loading_config(project, name, split)
-    plan = plan_split(config, split)
-    files = write_blend(plan, config, cache_folder(project, name)) if plan is not None else {}
-    recipe = blend_recipe(Recipe(**mappings.recipe))
-    return _publish(project, recipe, name, plan, config, files)
+    planned, cache = plan_nanoset(project, name, split), cache_folder(project, name)
+    files = write_blend(planned.plan, planned.config, cache) if planned.plan is not None else {}
+    given = None if planned.plan is None or planned.plan.blend is None else _given(planned.plan, cache)
+    return _publish(project, blend_recipe(Recipe(**mappings.recipe)), name, planned, files, given)
+
+
+def _given(plan: SplitPlan, cache: Path) -> list[int]:
+    """Samples that the built blend takes of each dataset."""
+    index = open_blend(plan, cache).dataset_index
+    counts = np.zeros(len(plan.members), np.int64)
+    for begin in range(0, len(index), _CHUNK):
+        counts += np.bincount(index[begin : begin + _CHUNK].astype(np.int64), minlength=len(counts))
+    return counts.tolist()
 
 
 def _publish(
     project: Project,
     recipe: Recipe,
     name: str,
-    plan: SplitPlan | None,
-    config: NanosetConfig,
+    planned: PlannedSplit,
     files: Mapping[str, str],
+    given: list[int] | None = None,
 ) -> Manifest:
     cache = cache_folder(project, name)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        (folder / PLAN_FILE).write_bytes(split_bytes(project.outputs.folder, plan, config))
-        return _facts(project, name, plan) | {
+        (folder / PLAN_FILE).write_bytes(split_bytes(project.outputs.folder, planned.plan, planned.config))
+        return _facts(planned, given) | {
             "cache_files": {
                 file: {"bytes": (cache / file).stat().st_size, "sha256": checksum} for file, checksum in files.items()
             }
@@ -175,20 +114,19 @@ def _publish(
     return manifest
 
 
-def _facts(project: Project, name: str, plan: SplitPlan | None) -> dict[str, Any]:
+def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
+    plan = planned.plan
     if plan is None:
         return {"samples": 0, "blended": False, "members": []}
+    limits = {member.prefix: member.max_epochs for member in planned.members if member.max_epochs is not None}
+    rows = planned.members if given is None else coverage(plan, planned.config, limits, given)
     members = [
         {
             "corpus": corpus,
-            "weight": member.weight,
-            "sequences": member.rows[1] - member.rows[0],
-            "tokens": member.tokens,
-            "epochs": member.epochs,
-            "samples_asked": member.samples_requested,
-            "samples_given": member.samples_given,
+            **{key: value for key, value in row.to_json().items() if key != "prefix"},
+            "epochs_built": member.epochs,
         }
-        for corpus, member in zip(project.nanoset(name).corpora, plan.members, strict=True)
+        for corpus, row, member in zip(planned.corpora, rows, plan.members, strict=True)
     ]
     return {"samples": plan.samples, "blended": plan.blend is not None, "members": members}
 
@@ -207,6 +145,6 @@ def is_cache_whole(project: Project, recipe: Recipe) -> bool:
 
 def current_facts(project: Project, name: str, split: SplitName) -> Mapping[str, Any] | None:
     """Facts of the live version of one split, or None when it is not complete."""
-    last = BLEND if project.nanoset(name).is_blended else MAPPINGS
+    last = BLEND if is_blended(project.nanoset(name).blend_of(split)) else MAPPINGS
     manifest = project.outputs.current(STAGE, f"{name}/{split}/{last}")
     return None if manifest is None else manifest.facts

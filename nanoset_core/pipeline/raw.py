@@ -8,6 +8,7 @@ from typing import Any
 
 from nanoset_core.errors import MissingError
 from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.operations.in_use import in_use
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import Inventory, discover_corpora, take_inventory, text_bytes
@@ -50,8 +51,12 @@ def survey(project: Project, corpus: str) -> Inventory:
         done += count
         project.listener(Progress("raw_jsonl", corpus, done, total))
 
-    memory = project.outputs.folder / STAGE / corpus / ".fingerprints.json"
-    return take_inventory(folder, corpus, remembered=memory, progress=hashed)
+    return take_inventory(folder, corpus, remembered=memory_file(project, corpus), progress=hashed)
+
+
+def memory_file(project: Project, corpus: str) -> Path:
+    """Where the digests of a corpus's files are remembered from one survey to the next."""
+    return project.outputs.folder / STAGE / corpus / ".fingerprints.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
@@ -67,8 +72,9 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n")
         return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
-    manifest = project.outputs.publish(recipe, write)
-    project.outputs.make_current(manifest)
+    with in_use(project.outputs.folder, [inventory.corpus]):
+        manifest = project.outputs.publish(recipe, write)
+        project.outputs.make_current(manifest)
     return manifest
 
 

@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import MissingError
+from nanoset_core.config import WebdatasetSpec
+from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.manifest import FileFact, Manifest, Recipe, canonical_json
+from nanoset_core.indexed.layout import bin_path
+from nanoset_core.manifest import FileFact, Manifest, Recipe, read_manifest
+from nanoset_core.operations.in_use import holding
+from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project
-from nanoset_core.progress import Progress
+from nanoset_core.pipeline.raw import current_inventory
+from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import TokenSource
+from nanoset_core.shuffling.engines import write_shards
+from nanoset_core.shuffling.facts import forget, has_size, remember, written
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.webdataset import ShardFacts, shard_stem, write_manifest, write_shard
-from nanoset_core.storage import fsync_folder, sweep_abandoned, write_atomic
-from nanoset_core.workers import run_tasks
+from nanoset_core.shuffling.quality import shuffle_quality
+from nanoset_core.shuffling.shards import ShardFacts, shard_stem
+from nanoset_core.shuffling.webdataset import write_manifest
+from nanoset_core.storage import sweep_abandoned
+from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.tokenization.shards import DOCUMENTS
 
-VERSION = 1
+VERSION = 2
 PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
-_FACTS = ".shards"
 
 
 def plan_recipe(project: Project, name: str, datasets: dict[str, str]) -> Recipe:
     """What a shuffle plan is made from: corpus → dataset digest, in the order that numbers the contexts."""
     spec = project.webdataset(name)
     options = {
-        "corpora": list(spec.corpora),
+        "corpora": list(spec.names),
+        "numbers": spec.numbers,
+        "mix": spec.mix if spec.numbers is not None else None,
+        "contexts": spec.contexts,
         "sequence_length": spec.sequence_length,
         "samples_per_shard": spec.samples_per_shard,
+        "even": spec.even,
         "seed": spec.seed,
         "member": spec.member,
+        "preset": spec.preset,
         "tail": spec.tail,
         "pad": project.pad if spec.tail == "pad" else None,
+        "bos": project.bos if spec.bos else None,
         "compressor": compressor_identity() if spec.member == "json.gz" else None,
     }
     return Recipe(PLANS, name, VERSION, datasets, options)
@@ -49,34 +63,87 @@ def webdataset_recipe(plan: Recipe) -> Recipe:
     return Recipe(STAGE, plan.name, VERSION, {"plan": plan.digest})
 
 
+@holding
 def make_plan(project: Project, name: str) -> Manifest:
     """Plan the shards of a webdataset from its corpora's current datasets; make the plan the current one.
 
     Raises:
         InputError: the corpora do not fill a single context.
+        ConfigError: a token that the tokenizer does not have, or the preset tokshuf with a tokenizer that it does not
+            know.
+        StaleError: with the preset tokshuf, shards or inventory of a corpus are not those of its dataset.
     """
     spec = project.webdataset(name)
-    datasets = {corpus: current_dataset(project, corpus) for corpus in spec.corpora}
+    datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
     recipe = plan_recipe(project, name, {corpus: manifest.digest for corpus, manifest in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        plan = plan_shuffle(
-            _open_sources(_prefixes(datasets)),
-            sequence_length=spec.sequence_length,
-            samples_per_shard=spec.samples_per_shard,
-            seed=spec.seed,
-            member=spec.member,
-            tail=spec.tail,
-            pad_id=project.pad if spec.tail == "pad" else None,
-            eod=project.eod,
-            vocab_size=project.tokenizer.max_id + 1,
-        )
+        plan = plan_shuffle(_open_sources(datasets), **_settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n")
-        return plan.to_json(), {}
+        return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
+
+
+def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> dict[str, Any]:
+    common = {
+        "sequence_length": spec.sequence_length,
+        "samples_per_shard": spec.samples_per_shard,
+        "seed": spec.seed,
+        "member": spec.member,
+        "even": spec.even,
+        "preset": spec.preset,
+        "frequencies": spec.numbers if spec.mix == "frequencies" else None,
+        "weights": spec.numbers if spec.mix == "weights" else None,
+        "contexts": spec.contexts,
+    }
+    if spec.preset == "tokshuf":
+        tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
+        _check_end_token(project, tokens)
+        streams = {corpus: _file_tokens(project, corpus, dataset) for corpus, dataset in datasets.items()}
+        return common | {"tail": tokshuf.TAIL, "pad_id": tokens.pad_id, "eod": tokshuf.EOT, "streams": streams}
+    return common | {
+        "tail": spec.tail,
+        "pad_id": project.pad if spec.tail == "pad" else None,
+        "bos_id": project.bos if spec.bos else None,
+        "eod": project.eod,
+        "vocab_size": project.tokenizer.max_id + 1,
+    }
+
+
+def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
+    if project.eod != tokshuf.EOT:
+        raise ConfigError(
+            "tokshuf-rust ends documents with the token 0",
+            where=f"{project.config.file}: tokenizer.eod",
+            found=f"{project.config.tokenizer.eod!r}, the token {project.eod}",
+            expected=repr(tokens.eot),
+            remedy="name that token, or use the default preset",
+        )
+
+
+def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
+    """Tokens of each file of a corpus, in the dataset's order."""
+    wanted = dataset.recipe["parents"]["inventory"]
+    tokenized = project.outputs.require(
+        tokenization.STAGE, corpus, remedy=f"materialise tokenized_shards for the corpus {corpus!r} first"
+    )
+    inventory_manifest, inventory = current_inventory(project, corpus)
+    if tokenized.recipe["parents"]["inventory"] != wanted or inventory_manifest.digest != wanted:
+        raise StaleError(
+            "the dataset was made from other files than the present ones",
+            where=dataset.folder,
+            found=wanted,
+            expected=inventory_manifest.digest,
+            remedy=f"materialise tokenized_shards and indexed_dataset for the corpus {corpus!r} first",
+        )
+    counts = dict.fromkeys(inventory.files, 0)
+    for shard in tokenization.current_shards(project, tokenized):
+        for path, tokens in tokens_by_file(shard.path(DOCUMENTS)).items():
+            counts[path] += tokens
+    return list(counts.values())
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
@@ -94,65 +161,55 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
     return range(plan.shards * group // groups, plan.shards * (group + 1) // groups)
 
 
-@dataclass(frozen=True, slots=True)
-class _TarTask:
-    plan: dict[str, Any]
-    prefixes: dict[str, Path]
-    shard: int
-    folder: Path
-
-
+@holding
 def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     """Write the tars of one group of shards into the webdataset's folder, those that are not there yet.
 
     Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests.
+    Raises as `write_shards`.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(Recipe(**manifest.recipe))
+    spec = project.webdataset(name)
+    shards = group_shards(plan, spec.groups, group)
+    done = project.outputs.find(recipe)
+    if done is not None and not project.rebuild:
+        return [fact for fact in _facts(done) if fact.shard in shards]
     folder = project.outputs.place(recipe)
-    (folder / _FACTS).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
-    shards = group_shards(plan, project.webdataset(name).groups, group)
-    facts = {} if project.rebuild else _written(project, recipe, shards)
-    todo = [shard for shard in shards if shard not in facts]
-    prefixes = _prefixes({corpus: current_dataset(project, corpus) for corpus in project.webdataset(name).corpora})
-    tasks = [_TarTask(plan.to_json(), prefixes, shard, folder) for shard in todo]
-    for done, (number, written) in enumerate(run_tasks(_write_tar, tasks, project.config.workers), start=1):
-        facts[todo[number]] = written
-        project.listener(Progress("tars", f"{name} group {group}", done, len(todo), unit="shards"))
+    if (damaged := read_manifest(folder)) is not None:
+        for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
+            remember(folder, fact, recipe.digest)  # what is whole of it stays
+    facts = write_shards(
+        plan,
+        _open_sources({corpus: current_dataset(project, corpus) for corpus in spec.names}),
+        shards,
+        folder,
+        engine=spec.engine,
+        memory_bytes=spec.memory_mib << 20,
+        workers=project.config.workers,
+        listener=project.listener,
+        name=f"{name} group {group}",
+        made_from=recipe.digest,
+        again=project.rebuild,
+    )
     if project.outputs.find(recipe) is not None:
-        _forget_facts(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
-    return [facts[shard] for shard in shards]
-
-
-def _forget_facts(folder: Path) -> None:
-    shutil.rmtree(folder / _FACTS, ignore_errors=True)
-    fsync_folder(folder)
-
-
-def _write_tar(task: _TarTask) -> ShardFacts:
-    facts = write_shard(ShufflePlan.from_json(task.plan), _open_sources(task.prefixes), task.shard, task.folder)
-    write_atomic(task.folder / _FACTS / f"{shard_stem(task.shard)}.json", canonical_json(asdict(facts)))
+        forget(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
     return facts
+
+
+def _facts(done: Manifest) -> list[ShardFacts]:
+    return [ShardFacts(**row) for row in done.facts["shards_written"]]
 
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, ShardFacts]:
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
     folder = project.outputs.place(recipe)
     done = project.outputs.find(recipe)
-    rows = done.facts["shards_written"] if done is not None else _fact_files(folder, shards)
-    facts = [ShardFacts(**row) for row in rows]
-    return {fact.shard: fact for fact in facts if fact.shard in shards and _has_size(folder, fact)}
-
-
-def _fact_files(folder: Path, shards: range) -> list[dict[str, Any]]:
-    paths = (folder / _FACTS / f"{shard_stem(shard)}.json" for shard in shards)
-    return [json.loads(path.read_bytes()) for path in paths if path.exists()]
-
-
-def _has_size(folder: Path, fact: ShardFacts) -> bool:
-    path = folder / f"{fact.stem}.tar"
-    return path.is_file() and path.stat().st_size == fact.size_bytes
+    if done is None:
+        return written(folder, shards, recipe.digest)
+    return {fact.shard: fact for fact in _facts(done) if fact.shard in shards and has_size(folder, fact)}
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
@@ -162,6 +219,7 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
     return len(_written(project, webdataset_recipe(Recipe(**manifest.recipe)), shards)) == len(shards)
 
 
+@holding
 def finish(project: Project, name: str) -> Manifest:
     """Write the lists that name a webdataset's tars, complete it, and make it the current one.
 
@@ -198,18 +256,18 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
         "tokens": plan.tokens,
         "pad_tokens": plan.pad_tokens,
         "tokens_dropped": plan.tokens_dropped,
+        "contexts_left_out": plan.contexts_left_out,
         "shards": plan.shards,
         "sources": plan.to_json()["sources"],
         "shards_written": [asdict(fact) for fact in ordered],
     }
     sealed = project.outputs.seal(recipe, summary, files)
-    _forget_facts(folder)
+    forget(folder)
     return sealed
 
 
-def _prefixes(datasets: dict[str, Manifest]) -> dict[str, Path]:
-    return {corpus: manifest.path(manifest.facts["prefix"]) for corpus, manifest in datasets.items()}
-
-
-def _open_sources(prefixes: dict[str, Path]) -> list[TokenSource]:
-    return [TokenSource(corpus, MMapIndexedDataset(prefix).tokens) for corpus, prefix in prefixes.items()]
+def _open_sources(datasets: dict[str, Manifest]) -> list[TokenSource]:
+    prefixes = {corpus: manifest.path(manifest.facts["prefix"]) for corpus, manifest in datasets.items()}
+    return [
+        TokenSource(corpus, MMapIndexedDataset(prefix).tokens, bin_path(prefix)) for corpus, prefix in prefixes.items()
+    ]

@@ -8,10 +8,12 @@ from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.manifest import Manifest, Recipe, read_manifest
+from nanoset_core.operations.in_use import holding
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
 from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import SourceRange, cut_ranges
+from nanoset_core.storage import sweep_abandoned
 from nanoset_core.tokenization.framing import Framing, make_framing
 from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
 from nanoset_core.workers import run_tasks
@@ -63,6 +65,7 @@ def _max_line_bytes(project: Project) -> int:
     return int(project.config.documents.max_line_mib * (1 << 20))
 
 
+@holding
 def tokenize(project: Project, corpus: str) -> Manifest:
     """Tokenize what is not yet tokenized of a corpus's current inventory; make the set of its shards current.
 
@@ -130,12 +133,15 @@ def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> li
     shards: dict[int, Manifest] = {}
     total = sum(source.size for source in ranges)
     done = documents = tokens = 0
-    for number, shard in run_tasks(make_shard, tasks, project.config.workers):
-        shards[number] = shard
-        done += ranges[number].size
-        documents += shard.facts["documents"]
-        tokens += shard.facts["tokens"]
-        project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
+    try:
+        for number, shard in run_tasks(make_shard, tasks, project.config.workers):
+            shards[number] = shard
+            done += ranges[number].size
+            documents += shard.facts["documents"]
+            tokens += shard.facts["tokens"]
+            project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
+    finally:
+        sweep_abandoned(project.outputs.folder / SHARDS / corpus)  # workers of a cancelled run end where they are
     return [shards[number] for number in range(len(ranges))]
 
 

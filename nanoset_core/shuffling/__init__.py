@@ -5,13 +5,18 @@ from nanoset_core.shuffling.gather import gather
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.order import global_order, ranks
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
+from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
+from nanoset_core.shuffling.reader import ShardReader
 from nanoset_core.shuffling.reading import iterate_shard, iterate_shards, read_shard
-from nanoset_core.shuffling.webdataset import ShardFacts, shard_stem, write_manifest, write_shard
+from nanoset_core.shuffling.shards import ShardFacts, shard_stem, write_shard
+from nanoset_core.shuffling.webdataset import write_manifest
 
 __all__ = [
     "ContextTable",
     "ShardFacts",
+    "ShardReader",
     "ShufflePlan",
+    "ShuffleQuality",
     "SourceContexts",
     "TokenSource",
     "compressor_identity",
@@ -24,6 +29,7 @@ __all__ = [
     "ranks",
     "read_shard",
     "shard_stem",
+    "shuffle_quality",
     "write_manifest",
     "write_shard",
 ]

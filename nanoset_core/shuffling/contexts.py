@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.shuffling.cutting import Cut, cut_streams
+from nanoset_core.shuffling.layout import Layout
+from nanoset_core.shuffling.sampling import Choice, check_frequency, choice_seed, sampled_contexts
 
-Tail = Literal["drop", "pad"]
+Tail = Literal["drop", "pad", "carry", "pad_always"]
 
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 
@@ -23,6 +27,8 @@ class TokenSource:
     """Name of the corpus, unique within a plan."""
     tokens: np.ndarray
     """Flat, contiguous integer array, int or uint [tokens]; all documents one after the other."""
+    path: Path | None = None
+    """The file that holds just these tokens, so that worker processes can open it; None where there is none."""
 
     def __post_init__(self) -> None:
         tokens = self.tokens
@@ -38,56 +44,96 @@ class TokenSource:
 
 @dataclass(frozen=True, slots=True)
 class SourceContexts:
-    """What became of the tokens of one source: ``tokens == tokens_used + tokens_dropped``."""
+    """What became of the tokens of one source.
+
+    One pass over it gives ``rows`` rows, of which the table holds ``contexts``: ``frequency`` times as many.
+    """
 
     name: str
     """Name of the source."""
     tokens: int
     """Tokens in the source."""
     contexts: int
-    """Contexts cut from it."""
+    """Contexts of the table that begin in it, repetitions counted."""
     tokens_used: int
-    """Tokens of the source that lie in a context."""
+    """Tokens in these contexts, repetitions counted, without BOS and padding."""
     tokens_dropped: int
-    """Tokens at the end of the source that lie in none (below ``sequence_length``; 0 when padded)."""
+    """Tokens of the source that lie in no row (below a row's length for each stream; 0 when padded)."""
     pad_tokens: int
-    """Pad tokens added after the last token of the source (below ``sequence_length``; 0 when dropped)."""
+    """Pad tokens in these contexts."""
+    rows: int = -1
+    """Rows that one pass gives; -1 when made by hand: as many as contexts."""
+    frequency: float = 1.0
+    """How often each row occurs."""
+    tokens_carried: int = 0
+    """Tokens of the source in rows that began in an earlier one (tail ``carry``)."""
+    streams: tuple[int, ...] | None = None
+    """Tokens of each stream that is cut on its own, such as a file; None = the source is one stream."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 0:
+            object.__setattr__(self, "rows", self.contexts)
+
+    @property
+    def repeats(self) -> int:
+        """How often every row occurs."""
+        return sampled_contexts(self.rows, self.frequency)[0]
+
+    @property
+    def chosen(self) -> int:
+        """How many of the rows occur once more than that."""
+        return sampled_contexts(self.rows, self.frequency)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class ContextTable:
     """Contexts of all sources, numbered in source order; rows are computed, never stored.
 
-    Context ``first_contexts[i] + j`` holds tokens ``[j * sequence_length, (j + 1) * sequence_length)`` of source ``i``.
+    A source's contexts are its rows in order, ``repeats`` times, and then its chosen rows in order. Row ``j`` of a
+    stream holds its tokens ``[j * row_tokens, (j + 1) * row_tokens)``, behind a BOS token where there is one.
     """
 
     sequence_length: int
     """Tokens in a context, the full row: 2049 for a model that trains on 2048."""
     tail: Tail
-    """What happens to the tokens after the last full context of a source."""
+    """What happens to the tokens after the last full row of a stream."""
     pad_id: int | None
-    """Token that fills the last context of a source; None when tails are dropped."""
+    """Token that fills short rows; None when there are none."""
     sources: tuple[SourceContexts, ...]
     """Counts per source, in the order that numbers the contexts."""
+    bos_id: int | None = None
+    """Token in front of every context, one of its ``sequence_length``; None = none."""
+    seed: int = 0
+    """Of the choice among rows of sources whose frequency is no whole number."""
+    _layout: Layout = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        cuts = cut_streams(_streams(self.sources), self.row_tokens, self.tail)
+        object.__setattr__(self, "_layout", Layout.of(self.sources, cuts, self.seed))
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a stream in a context: all but the BOS."""
+        return self.sequence_length - (self.bos_id is not None)
 
     @property
     def contexts(self) -> int:
         """Number of contexts of all sources."""
-        return sum(source.contexts for source in self.sources)
+        return int(self._layout.first_contexts[-1])
 
     @property
     def first_contexts(self) -> np.ndarray:
         """int64[sources + 1]: number of the first context of each source; the last entry is the total."""
-        counts = np.array([source.contexts for source in self.sources], dtype=np.int64)
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        return self._layout.first_contexts
 
     def locate(self, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Place of each context: (source number, first token within the source, real tokens), each int64[C].
 
-        The length is ``sequence_length`` except in a padded last context. Raises SampleIndexError outside the table.
+        The length is ``row_tokens`` except in padded rows, where it can be 0. Under tail ``carry`` a row can run over
+        the end of its source: its tokens go on with the first of the next ones. Raises SampleIndexError outside.
         """
         contexts = np.asarray(contexts, dtype=np.int64)
-        first = self.first_contexts
+        first = self._layout.first_contexts
         if contexts.size and (contexts.min() < 0 or contexts.max() >= first[-1]):
             raise SampleIndexError(
                 "context number outside the table",
@@ -96,47 +142,47 @@ class ContextTable:
                 remedy="take context numbers from the global order of this table",
             )
         source = np.searchsorted(first, contexts, side="right") - 1
-        start = (contexts - first[source]) * self.sequence_length
-        used = np.array([counts.tokens_used for counts in self.sources], dtype=np.int64)
-        return source, start, np.minimum(used[source] - start, self.sequence_length)
+        row = self._layout.rows_of(source, contexts - first[source])
+        return (source, *self._layout.place(source, row, self.row_tokens))
 
     def pad_tokens(self, contexts: np.ndarray) -> int:
         """Pad tokens within these contexts, int64[C]."""
         _, _, length = self.locate(contexts)
-        return int(length.size * self.sequence_length - length.sum())
+        return int(length.size * self.row_tokens - length.sum())
+
+
+def _streams(sources: Sequence[SourceContexts]) -> list[Sequence[int]]:
+    return [(source.tokens,) if source.streams is None else source.streams for source in sources]
 
 
 def cut_contexts(
-    sources: Sequence[tuple[str, int]], *, sequence_length: int, tail: Tail = "drop", pad_id: int | None = None
+    sources: Sequence[tuple[str, int]],
+    *,
+    sequence_length: int,
+    tail: Tail = "drop",
+    pad_id: int | None = None,
+    bos_id: int | None = None,
+    streams: Mapping[str, Sequence[int]] | None = None,
+    frequencies: Mapping[str, float] | None = None,
+    seed: int = 0,
 ) -> ContextTable:
     """Context table of ``(name, tokens)`` pairs: each source is one stream across its documents, cut at every row.
 
-    A source without tokens has no context under either tail. Raises ConfigError for arguments that cannot be.
+    Args:
+        sources: name and tokens of each source, in the order that numbers the contexts.
+        sequence_length: tokens in a context.
+        tail: what happens to the tokens after a stream's last full row: ``drop``; ``pad``; ``carry`` (the row goes on
+            with the next source's first tokens, so that only the very last one is dropped); ``pad_always`` (pad, and a
+            stream without a rest gets a row of padding alone, as tokshuf-rust does).
+        pad_id: the pad token, with the tails that pad, and only with them.
+        bos_id: token in front of every context, or None.
+        streams: name -> tokens of the streams that a source consists of, such as its files, each cut on its own.
+        frequencies: name -> how often each row of a source occurs; 1 where absent.
+        seed: of the choice where a frequency is no whole number.
+
+    A source without tokens has no context, except under ``pad_always``. Raises ConfigError for what cannot be.
     """
-    if sequence_length < 1:
-        raise ConfigError(
-            "a context needs at least one token",
-            where="sequence_length",
-            found=sequence_length,
-            expected=">= 1",
-            remedy="give the length of a row, 2049 to train on 2048",
-        )
-    if tail not in get_args(Tail):
-        raise ConfigError(
-            "no such rule for tails",
-            where="tail",
-            found=repr(tail),
-            expected="'drop' or 'pad'",
-            remedy="choose one of the two",
-        )
-    if (tail == "pad") != (pad_id is not None):
-        raise ConfigError(
-            "a pad token goes with tail 'pad', and only with it",
-            where="pad_id",
-            found=f"tail {tail!r}, pad_id {pad_id}",
-            expected="both or neither",
-            remedy="give the tokenizer's pad token with tail='pad', or leave pad_id out with tail='drop'",
-        )
+    _check_settings(sequence_length, tail, pad_id, bos_id)
     names = [name for name, _ in sources]
     if len(set(names)) != len(names):
         raise ConfigError(
@@ -146,12 +192,78 @@ def cut_contexts(
             expected="unique names",
             remedy="name each source once",
         )
-    counts = tuple(_cut_source(name, tokens, sequence_length, tail) for name, tokens in sources)
-    return ContextTable(sequence_length, tail, pad_id, counts)
+    files = {name: tuple(map(int, lengths)) for name, lengths in (streams or {}).items()}
+    _check_streams(dict(sources), files, tail)
+    row_tokens = sequence_length - (bos_id is not None)
+    cuts = cut_streams([files.get(name, (tokens,)) for name, tokens in sources], row_tokens, tail)
+    rates = {name: check_frequency(name, (frequencies or {}).get(name, 1.0), "frequencies") for name in names}
+    counts = tuple(
+        _count(name, tokens, cut, row_tokens, rates[name], choice_seed(seed, name), files.get(name))
+        for (name, tokens), cut in zip(sources, cuts, strict=True)
+    )
+    return ContextTable(sequence_length, tail, pad_id, counts, bos_id, seed)
 
 
-def _cut_source(name: str, tokens: int, sequence_length: int, tail: Tail) -> SourceContexts:
-    full, rest = divmod(tokens, sequence_length)
-    if tail == "pad" and rest:
-        return SourceContexts(name, tokens, full + 1, tokens, 0, sequence_length - rest)
-    return SourceContexts(name, tokens, full, tokens - rest, rest, 0)
+def _count(
+    name: str, tokens: int, cut: Cut, row_tokens: int, frequency: float, seed: int, streams: tuple[int, ...] | None
+) -> SourceContexts:
+    rows = int(cut.rows.sum())
+    repeats, chosen = sampled_contexts(rows, frequency)
+    holds = Choice(rows, chosen, seed).holds(cut.short_rows)
+    pads = int((cut.short_pads * (repeats + holds)).sum())
+    contexts = repeats * rows + chosen
+    used = contexts * row_tokens - pads
+    return SourceContexts(name, tokens, contexts, used, cut.dropped, pads, rows, frequency, cut.carried, streams)
+
+
+def _check_settings(sequence_length: int, tail: str, pad_id: int | None, bos_id: int | None) -> None:
+    if sequence_length < 1 + (bos_id is not None):
+        raise ConfigError(
+            "a context needs at least one token",
+            where="sequence_length",
+            found=sequence_length,
+            expected=">= 1, and >= 2 with a BOS",
+            remedy="give the length of a row, 2049 to train on 2048",
+        )
+    if tail not in get_args(Tail):
+        raise ConfigError(
+            "no such rule for tails",
+            where="tail",
+            found=repr(tail),
+            expected=" or ".join(repr(rule) for rule in get_args(Tail)),
+            remedy="choose one of them",
+        )
+    if (tail in ("pad", "pad_always")) != (pad_id is not None):
+        raise ConfigError(
+            "a pad token goes with tail 'pad', and only with it",
+            where="pad_id",
+            found=f"tail {tail!r}, pad_id {pad_id}",
+            expected="both or neither",
+            remedy="give the tokenizer's pad token with tail='pad', or leave pad_id out with tail='drop'",
+        )
+
+
+def _check_streams(sources: Mapping[str, int], streams: Mapping[str, tuple[int, ...]], tail: str) -> None:
+    for name, lengths in streams.items():
+        if sources.get(name) != sum(lengths) or any(length < 0 for length in lengths):
+            raise ConfigError(
+                "the streams of a source are not all of it",
+                where=f"source {name!r}",
+                found=f"{len(lengths)} streams, {sum(lengths)} tokens",
+                expected=f"{sources.get(name)} tokens",
+                remedy="give the tokens of each file, in order",
+            )
+    if streams and tail == "carry":
+        raise ConfigError(
+            "tail 'carry' joins sources, which streams cut apart",
+            where="tail",
+            found="streams are given",
+            expected="sources of one stream each",
+            remedy="leave the streams out, or use another tail",
+        )
+
+
+def source_json(source: SourceContexts) -> dict[str, Any]:
+    """The counts as JSON values."""
+    values = {name: getattr(source, name) for name in SourceContexts.__slots__}
+    return values | {"streams": None if source.streams is None else list(source.streams)}

@@ -1,4 +1,4 @@
-"""The mmap gather engine: rows of contexts out of memory maps, near each other first."""
+"""Rows of contexts out of token streams, in ascending place: the one way in which every engine reads tokens."""
 
 from __future__ import annotations
 
@@ -8,42 +8,98 @@ import numpy as np
 
 from nanoset_core.shuffling.contexts import ContextTable, TokenSource
 
+_BLOCK_BYTES = 1 << 20  # rows copied at once: they stay in the processor's cache on their way
+
 
 def gather(
-    sources: Sequence[TokenSource], table: ContextTable, contexts: np.ndarray, out: np.ndarray | None = None
+    sources: Sequence[TokenSource],
+    table: ContextTable,
+    contexts: np.ndarray,
+    out: np.ndarray | None = None,
+    places: np.ndarray | None = None,
 ) -> np.ndarray:
     """Tokens of the contexts int64[C], in that order, (C, sequence_length), written into ``out`` where given.
 
     Rows are read in ascending place, so that a tile sweeps each file once; ``out`` may be any view of that shape
-    whose dtype holds every source's. Memory: the rows once more. Raises SampleIndexError outside the table.
+    whose dtype holds every source's. With ``places`` int64[C], all different, row k goes to ``out[places[k]]`` instead,
+    and ``out`` may have more rows. Memory: 1 MiB and 60 bytes a row. Raises SampleIndexError outside the table.
     """
     if out is None:
         dtype = np.result_type(*(source.tokens.dtype for source in sources))
         out = np.empty((len(contexts), table.sequence_length), dtype=dtype)
-    order = np.argsort(contexts, kind="stable")
-    number, start, length = table.locate(np.asarray(contexts)[order])
-    bounds = np.searchsorted(number, np.arange(len(sources) + 1))
+    rows = out[:, table.sequence_length - table.row_tokens :]
+    number, start, length = table.locate(contexts)
+    order = np.lexsort((start, number))
+    bounds = np.searchsorted(number[order], np.arange(len(sources) + 1))
+    target = order if places is None else places[order]
+    if table.bos_id is not None:
+        out[target, 0] = table.bos_id
     for i in np.flatnonzero(np.diff(bounds)):
-        rows = slice(bounds[i], bounds[i + 1])
-        _gather_source(sources[i].tokens, table, start[rows], length[rows], order[rows], out)
+        part = slice(bounds[i], bounds[i + 1])
+        own = order[part]
+        _gather_source(sources, int(i), table, start[own], length[own], target[part], rows)
     return out
 
 
 def _gather_source(
-    tokens: np.ndarray,
+    sources: Sequence[TokenSource],
+    number: int,
     table: ContextTable,
     start: np.ndarray,
     length: np.ndarray,
     places: np.ndarray,
-    out: np.ndarray,
+    rows: np.ndarray,
 ) -> None:
-    """Copy rows that begin at ``start`` int64[R], ascending, to ``out[places]``; only the last can be short."""
-    width = table.sequence_length
-    full = int(np.searchsorted(-length, -width, side="right"))
-    if full:
-        # (tokens,) -> (full contexts, sequence_length): a view, so that one index copies a whole row
-        matrix = np.asarray(tokens)[: len(tokens) // width * width].reshape(-1, width)
-        out[places[:full]] = matrix[start[:full] // width]
-    for row in range(full, len(start)):
-        out[places[row], : length[row]] = tokens[start[row] : start[row] + length[row]]
-        out[places[row], length[row] :] = table.pad_id
+    """Copy the rows of one source that begin at ``start`` int64[R], ascending, to ``rows[places]``."""
+    tokens = np.asarray(sources[number].tokens)
+    whole = length == table.row_tokens
+    within = start + table.row_tokens <= len(tokens)
+    full = whole & within
+    _copy_full(tokens, start[full], places[full], rows)
+    short = ~whole
+    if short.any():
+        _copy_short(tokens, table.pad_id or 0, start[short], length[short], places[short], rows)
+    for row in np.flatnonzero(whole & ~within):  # at most one for each source: it is carried over into the next ones
+        rows[places[row]] = _carried(sources[number:], int(start[row]), table.row_tokens)
+
+
+def _copy_full(tokens: np.ndarray, start: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+    if not len(start):
+        return
+    width = rows.shape[1]
+    step = max(1, _BLOCK_BYTES // (width * tokens.itemsize))
+    phase = int(start[0]) % width
+    if (start % width == phase).all():
+        # (tokens,) -> (rows, width): a view; one index copies a whole row
+        matrix = tokens[phase : phase + (len(tokens) - phase) // width * width].reshape(-1, width)
+        numbers = start // width
+        block = np.empty((min(step, len(start)), width), dtype=tokens.dtype)
+        for begin in range(0, len(start), step):
+            part = numbers[begin : begin + step]
+            # "clip" lets numpy write straight into the block; every number is within the matrix
+            rows[places[begin : begin + step]] = np.take(matrix, part, axis=0, out=block[: len(part)], mode="clip")
+        return
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, width)
+    for begin in range(0, len(start), step):
+        rows[places[begin : begin + step]] = windows[start[begin : begin + step]]
+
+
+def _copy_short(
+    tokens: np.ndarray, pad_id: int, start: np.ndarray, length: np.ndarray, places: np.ndarray, rows: np.ndarray
+) -> None:
+    rows[places] = pad_id
+    first = np.cumsum(length) - length
+    column = np.arange(int(length.sum())) - np.repeat(first, length)
+    rows[np.repeat(places, length), column] = tokens[np.repeat(start, length) + column]
+
+
+def _carried(sources: Sequence[TokenSource], start: int, width: int) -> np.ndarray:
+    """A row that begins in the first source and goes on with the first tokens of those after it."""
+    parts, missing = [], width
+    for source in sources:
+        part = source.tokens[start : start + missing]
+        parts.append(part)
+        start, missing = 0, missing - len(part)
+        if not missing:
+            break
+    return np.concatenate(parts)

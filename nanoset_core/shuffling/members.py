@@ -12,13 +12,12 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.shuffling.tar import BLOCK_BYTES, headers, record_bytes
+from nanoset_core.shuffling.gzipping import MemberCompressor
+from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 
 MemberKind = Literal["json.gz", "npy"]
 
 _INDEX_DIGITS = 8
-_GZIP_WBITS = 31  # deflate within a gzip header and trailer
-_ISAL_LEVEL = 1
 _NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_INDEX = 10**_INDEX_DIGITS - 1
@@ -54,32 +53,41 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + fields.ljust(size - 1).encode("ascii") + b"\n"
 
 
-def npy_records(names: np.ndarray, length: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Whole tar records of N ``.npy`` members whose data is still zero.
+class NpyTile:
+    """Whole tar records of up to ``rows`` ``.npy`` members, whose names and data change from use to use."""
 
-    Returns the records, uint8[N, record], and the view of their data, dtype[N, length], to be filled.
-    """
-    size = _NPY_HEADER_BYTES + length * dtype.itemsize
-    begin = BLOCK_BYTES + _NPY_HEADER_BYTES
-    records = np.zeros((len(names), record_bytes(size)), dtype=np.uint8)
-    records[:, :BLOCK_BYTES] = headers(names, np.full(len(names), size, dtype=np.int64))
-    records[:, BLOCK_BYTES:begin] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
-    # (N, length * itemsize) bytes -> (N, length) tokens, still a view
-    return records, records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
+    __slots__ = ("_base_sum", "_records", "_tokens")
+
+    def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
+        size = _NPY_HEADER_BYTES + length * dtype.itemsize
+        begin = BLOCK_BYTES + _NPY_HEADER_BYTES
+        unnamed = headers(np.zeros((1, name_bytes), dtype=np.uint8), np.array([size], dtype=np.int64))
+        records = np.zeros((rows, record_bytes(size)), dtype=np.uint8)
+        records[:, :BLOCK_BYTES] = unnamed
+        records[:, BLOCK_BYTES:begin] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
+        self._records = records
+        self._base_sum = checksums(unnamed)[0]
+        # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
+        self._tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
+
+    def name(self, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Put the names, uint8[n, name_bytes], into the first n records.
+
+        Returns these records, uint8[n, record], and the view of their data, dtype[n, length], to be filled.
+        """
+        records = self._records[: len(names)]
+        rename(records, names, self._base_sum)
+        return records, self._tokens[: len(names)]
 
 
 def json_gz_records(names: np.ndarray, contexts: np.ndarray) -> bytes:
     """Whole tar records of contexts int[N, length] as gzipped compact JSON lists."""
-    from isal import isal_zlib
-
-    bodies = [
-        isal_zlib.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY), _ISAL_LEVEL, _GZIP_WBITS)
-        for tokens in contexts
-    ]
+    compressor = MemberCompressor()
+    bodies = [compressor.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)) for tokens in contexts]
     sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
     block = headers(names, sizes).tobytes()
     zeros = bytes(BLOCK_BYTES)
-    pieces = []
+    pieces: list[bytes] = []
     for i, body in enumerate(bodies):
         pieces += (block[i * BLOCK_BYTES : (i + 1) * BLOCK_BYTES], body, zeros[: -len(body) % BLOCK_BYTES])
     return b"".join(pieces)
@@ -93,10 +101,9 @@ def compressor_identity() -> str:
     of a fixed text compressed here, so that equal identities mean equal shards.
     """
     import isal
-    from isal import isal_zlib
 
     text = ",".join(str(i * i % 50_257) for i in range(4096)).encode()
-    probe = zlib.crc32(isal_zlib.compress(text, _ISAL_LEVEL, _GZIP_WBITS))
+    probe = zlib.crc32(MemberCompressor().compress(text))
     return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, probe {probe:08x}"
 
 

@@ -25,17 +25,22 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
-_WINDOW = 1 << 22  # ranks that are sorted, and remembered, at once (32 MiB as int64)
+WINDOW = 1 << 22
+"""ranks that are sorted, and remembered, at once (32 MiB as int64)"""
 _CHUNK = 1 << 18  # keys made at once (2 MiB: they stay in the processor's cache)
 _BUCKET_BITS = 16  # leading bits of a key that a histogram tells apart
 
 
 def context_keys(begin: int, end: int, seed: int) -> np.ndarray:
     """Keys of the contexts [begin, end excl), uint64[end - begin]. Raises ConfigError for a seed outside 64 bits."""
-    start = np.uint64((check_seed(seed) + int(_GAMMA) * (begin + 1)) % (1 << 64))
-    keys = np.arange(end - begin, dtype=np.uint64)
-    keys *= _GAMMA
-    keys += start
+    start = (check_seed(seed) + int(_GAMMA) * begin) % (1 << 64)
+    return keys_of(np.arange(end - begin, dtype=np.uint64), start)
+
+
+def keys_of(numbers: np.ndarray, seed: int) -> np.ndarray:
+    """Keys of these context numbers, uint64[...] each; the same for every shape."""
+    keys = numbers * _GAMMA
+    keys += np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
     keys ^= keys >> np.uint64(30)
     keys *= _MIX_1
     keys ^= keys >> np.uint64(27)
@@ -63,9 +68,9 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> np.ndarray:
             remedy="ask for ranks of this order",
         )
     parts = [np.empty(0, dtype=np.int64)]
-    for window in range(begin // _WINDOW, -(-end // _WINDOW)):
-        first = window * _WINDOW
-        parts.append(_window(contexts, check_seed(seed), window, _WINDOW)[max(begin - first, 0) : end - first])
+    for window in range(begin // WINDOW, -(-end // WINDOW)):
+        first = window * WINDOW
+        parts.append(_window(contexts, check_seed(seed), window, WINDOW)[max(begin - first, 0) : end - first])
     return np.concatenate(parts)
 
 
@@ -78,7 +83,7 @@ def _window(contexts: int, seed: int, window: int, size: int) -> np.ndarray:
     below = _keys_below(contexts, seed)
     low = int(np.searchsorted(below, begin, side="right")) - 1
     high = int(np.searchsorted(below, end, side="left"))
-    keys, numbers = _select(contexts, seed, low, high)
+    keys, numbers = _select(contexts, seed, low, high, int(below[high] - below[low]))
     return numbers[np.argsort(keys)][begin - below[low] : end - below[low]]
 
 
@@ -92,16 +97,66 @@ def _keys_below(contexts: int, seed: int) -> np.ndarray:
     return np.cumsum(below)
 
 
-def _select(contexts: int, seed: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of buckets [low, high excl), uint64[m], and their context numbers, int64[m], by ascending number."""
-    keys, numbers = [], []
+def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` keys of buckets [low, high excl), uint64[count], and their context numbers, int64[count]."""
+    keys, numbers = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
+    found = 0
     for begin in range(0, contexts, _CHUNK):
         chunk = context_keys(begin, min(begin + _CHUNK, contexts), seed)
         bucket = _bucket(chunk)
         chosen = np.flatnonzero((bucket >= low) & (bucket < high))
-        keys.append(chunk[chosen])
-        numbers.append(chosen + begin)
-    return np.concatenate(keys), np.concatenate(numbers)
+        keys[found : found + len(chosen)] = chunk[chosen]
+        numbers[found : found + len(chosen)] = chosen + begin
+        found += len(chosen)
+    return keys, numbers
+
+
+def keys_at(contexts: int, seed: int, wanted: np.ndarray) -> np.ndarray:
+    """Keys of the contexts at these ranks int64[n], each in [0, contexts), without the order: uint64[n].
+
+    A pass over all keys for the counts, and one for each 4 Mi keys that share their leading bits with a wanted one.
+    """
+    below = _keys_below(contexts, check_seed(seed))
+    bucket = np.searchsorted(below, wanted, side="right") - 1
+    buckets = np.unique(bucket)
+    keys = np.empty(len(wanted), dtype=np.uint64)
+    # runs of wanted buckets that hold about a window of keys together
+    run = np.cumsum(below[buckets + 1] - below[buckets]) // WINDOW
+    for number in np.unique(run):
+        own = buckets[run == number]
+        found = np.sort(_keys_in(contexts, seed, own))
+        first = np.cumsum(below[own + 1] - below[own]) - (below[own + 1] - below[own])
+        mine = np.flatnonzero(np.isin(bucket, own))
+        keys[mine] = found[first[np.searchsorted(own, bucket[mine])] + wanted[mine] - below[bucket[mine]]]
+    return keys
+
+
+def _keys_in(contexts: int, seed: int, buckets: np.ndarray) -> np.ndarray:
+    """Keys in these buckets, uint64[m], in no order."""
+    wanted = np.zeros(1 << _BUCKET_BITS, dtype=bool)
+    wanted[buckets] = True
+    parts = []
+    for begin in range(0, contexts, _CHUNK):
+        keys = context_keys(begin, min(begin + _CHUNK, contexts), seed)
+        parts.append(keys[wanted[_bucket(keys)]])
+    return np.concatenate(parts)
+
+
+def numbers_of(keys: np.ndarray, seed: int) -> np.ndarray:
+    """Context numbers of keys, int64[n]: the steps of `keys_of`, undone one by one."""
+    numbers = keys ^ (keys >> np.uint64(31)) ^ (keys >> np.uint64(62))
+    numbers *= _inverse(_MIX_2)
+    numbers ^= (numbers >> np.uint64(27)) ^ (numbers >> np.uint64(54))
+    numbers *= _inverse(_MIX_1)
+    numbers ^= (numbers >> np.uint64(30)) ^ (numbers >> np.uint64(60))
+    numbers -= np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
+    numbers *= _inverse(_GAMMA)
+    return numbers.astype(np.int64)
+
+
+def _inverse(odd: np.uint64) -> np.uint64:
+    """The number whose product with an odd one is 1, modulo 2^64."""
+    return np.uint64(pow(int(odd), -1, 1 << 64))
 
 
 def _bucket(keys: np.ndarray) -> np.ndarray:

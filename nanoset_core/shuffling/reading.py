@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,15 @@ from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 
 
-def iterate_shard(path: Path | str) -> Iterator[np.ndarray]:
+def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[np.ndarray]:
     """Contexts of one shard in order, each int[length]: ``npy`` in its own dtype, ``json.gz`` as int64.
 
-    Raises MissingError, and FormatError for a damaged tar or a member that is not a context.
+    The first ``begin`` are passed over unread. Raises MissingError, and FormatError for a damaged tar or a member that
+    is not a context.
     """
     path = Path(path)
     archive = map_archive(path)
-    for member in iterate_members(archive, path):
+    for member in islice(iterate_members(archive, path), begin, None):
         body = archive[member.offset : member.offset + member.size_bytes]
         yield decode_member(member.name, body, f"{path}, offset {member.offset}")
 
@@ -47,22 +49,30 @@ def iterate_shards(folder: Path | str) -> Iterator[np.ndarray]:
     Raises MissingError without a manifest or shard, FormatError where a shard does not hold what the manifest says.
     """
     folder = Path(folder)
-    for stem, expected in _manifest_rows(folder / MANIFEST_NAME):
-        found = 0
-        for context in iterate_shard(folder / f"{stem}.tar"):
-            found += 1
-            yield context
-        if found != expected:
-            raise FormatError(
-                "a shard does not hold what the manifest says",
-                where=folder / f"{stem}.tar",
-                found=f"{found} contexts",
-                expected=f"{expected} contexts",
-                remedy="make the shard again, or fetch it again",
-            )
+    for stem, samples in manifest_rows(folder / MANIFEST_NAME):
+        yield from iterate_counted(folder / f"{stem}.tar", samples)
 
 
-def _manifest_rows(path: Path) -> list[tuple[str, int]]:
+def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[np.ndarray]:
+    """Contexts [begin, samples excl) of a shard that holds ``samples``. Raises FormatError when it does not."""
+    found = begin
+    for context in iterate_shard(path, begin):
+        found += 1
+        if found > samples:
+            break
+        yield context
+    if found != samples:
+        raise FormatError(
+            "a shard does not hold what the manifest says",
+            where=path,
+            found=f"{found} contexts" + (" or more" if found > samples else ""),
+            expected=f"{samples} contexts",
+            remedy="make the shard again, or fetch it again",
+        )
+
+
+def manifest_rows(path: Path) -> list[tuple[str, int]]:
+    """(name without ``.tar``, samples) of each shard of a manifest. Raises MissingError, FormatError."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError as error:
@@ -76,7 +86,7 @@ def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
     try:
         row = orjson.loads(line)
         stem, count = row["shard"], row["num_sequences"]
-        if not isinstance(stem, str) or not isinstance(count, int):
+        if not isinstance(stem, str) or not isinstance(count, int) or isinstance(count, bool):
             raise ValueError("shard must be a string, num_sequences a whole number")
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(

@@ -90,6 +90,22 @@ def headers(names: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return block
 
 
+def checksums(block: np.ndarray) -> np.ndarray:
+    """Sums of finished headers uint8[N, 512], their checksum's own bytes taken as spaces, int64[N]."""
+    own = slice(148, 156)
+    return block.sum(axis=1, dtype=np.int64) - block[:, own].sum(axis=1, dtype=np.int64) + 8 * ord(" ")
+
+
+def rename(records: np.ndarray, names: np.ndarray, unnamed_sum: int) -> None:
+    """Give the records uint8[N, >= 512] new names uint8[N, w] and their checksums.
+
+    Their headers must be alike in everything else, and hold no other bytes of names; ``unnamed_sum`` is the checksum
+    of such a header without a name.
+    """
+    records[:, : names.shape[1]] = names
+    records[:, 148:154] = octal(names.sum(axis=1, dtype=np.int64) + unnamed_sum, 6)
+
+
 def octal(values: np.ndarray, width: int) -> np.ndarray:
     """Octal digits in ASCII, uint8[N, width], of int64[N]."""
     shifts = 3 * np.arange(width - 1, -1, -1)

@@ -1,99 +1,32 @@
-"""Shuffled shards that webdataset, wids and OpenLM read, with the lists that name them."""
+"""The lists that name a webdataset's shards: for OpenLM, for wids, and DCLM's record of the data."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from nanoset_core.errors import StaleError
-from nanoset_core.shuffling.contexts import TokenSource
-from nanoset_core.shuffling.gather import gather
-from nanoset_core.shuffling.hashed_file import hashed_file
-from nanoset_core.shuffling.members import json_gz_records, member_names, npy_records
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.tar import end_of_archive
+from nanoset_core.shuffling.shards import ShardFacts, shard_stem, write_shard
 from nanoset_core.storage import write_atomic
+
+__all__ = [
+    "EXP_DATA_NAME",
+    "MANIFEST_NAME",
+    "WIDS_NAME",
+    "ShardFacts",
+    "shard_stem",
+    "write_manifest",
+    "write_shard",
+]
 
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
-    """What one written shard holds."""
-
-    shard: int
-    """Its number, from 0."""
-    sequences: int
-    """Contexts in it."""
-    tokens: int
-    """Tokens of the sources in it, without padding."""
-    pad_tokens: int
-    """Pad tokens in it."""
-    size_bytes: int
-    """Size of the tar."""
-    sha256: str
-    """Hex digest of the tar."""
-    md5: str
-    """Hex digest of the tar, for wids."""
-
-    @property
-    def stem(self) -> str:
-        """The shard's name without ``.tar``, as OpenLM's manifest spells it."""
-        return shard_stem(self.shard)
-
-
-def shard_stem(shard: int) -> str:
-    """``shard-%08d``; the tar is this plus ``.tar``."""
-    return f"shard-{shard:08d}"
-
-
-def write_shard(
-    plan: ShufflePlan,
-    sources: Sequence[TokenSource],
-    shard: int,
-    folder: Path,
-    *,
-    tile_bytes: int = 4 << 20,
-) -> ShardFacts:
-    """Write ``shard-%08d.tar`` of the plan into ``folder``, whole or not at all; shards can come in any order.
-
-    Rows are gathered, encoded and written by tiles of ``tile_bytes`` of tokens; memory is a few tiles. Raises
-    StaleError where sources or compressor are not the plan's, SampleIndexError for a shard that is not in the plan.
-    """
-    plan.check_sources(sources)
-    plan.check_compressor()
-    contexts = plan.shard_contexts(shard)
-    with hashed_file(Path(folder) / f"{shard_stem(shard)}.tar") as tar:
-        for records in _tiles(plan, sources, shard, contexts, tile_bytes):
-            tar.write(records)
-        tar.write(end_of_archive(tar.size_bytes))
-    pad_tokens = plan.table.pad_tokens(contexts)
-    tokens = len(contexts) * plan.sequence_length - pad_tokens
-    return ShardFacts(shard, len(contexts), tokens, pad_tokens, tar.size_bytes, tar.sha256, tar.md5)
-
-
-def _tiles(
-    plan: ShufflePlan, sources: Sequence[TokenSource], shard: int, contexts: np.ndarray, tile_bytes: int
-) -> Iterator[np.ndarray | bytes]:
-    dtype = np.dtype(plan.dtype)
-    rows = max(1, tile_bytes // (plan.sequence_length * dtype.itemsize))
-    for begin in range(0, len(contexts), rows):
-        tile = contexts[begin : begin + rows]
-        names = member_names(shard, begin, begin + len(tile), plan.member)
-        if plan.member == "npy":
-            records, data = npy_records(names, plan.sequence_length, dtype)
-            gather(sources, plan.table, tile, out=data)
-            yield records
-        else:
-            yield json_gz_records(names, gather(sources, plan.table, tile))
 
 
 def write_manifest(
@@ -158,10 +91,8 @@ def _manifest_row(facts: ShardFacts) -> dict[str, Any]:
 
 
 def _wids_index(shards: Sequence[ShardFacts], name: str) -> dict[str, Any]:
-    rows = [
-        {"url": f"{facts.stem}.tar", "md5sum": facts.md5, "nsamples": facts.sequences, "filesize": facts.size_bytes}
-        for facts in shards
-    ]
+    # wids can do without an md5sum, and checks none: the sha256 in the manifest is the one to check.
+    rows = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in shards]
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": rows}
 
 

@@ -77,3 +77,20 @@ class DocumentTable:
         if kind is None and self._waiting_rows:
             self._flush(self._waiting_rows)
         self._writer.close()
+
+
+def tokens_by_file(path: Path) -> dict[str, int]:
+    """Tokens of each file that a documents.parquet names, in order; reads it by row groups."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counts: dict[str, int] = {}
+    with pq.ParquetFile(path) as table:
+        for batch in table.iter_batches(columns=["file", "tokens"]):
+            names = batch.column("file")
+            names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
+            # float64 sums are exact below 2^53 tokens
+            sums = np.bincount(names.indices.to_numpy(), batch.column("tokens").to_numpy(), len(names.dictionary))
+            for name, tokens in zip(names.dictionary.to_pylist(), sums, strict=True):
+                counts[name] = counts.get(name, 0) + int(tokens)
+    return counts

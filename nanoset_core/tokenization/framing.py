@@ -5,9 +5,10 @@
 | megatron | none | where there are tokens | a document without a sequence |
 | nanotron | those that `tokenizer.encode` adds | always | a sequence of what is added, at least of length zero |
 | nemo | none | where there are tokens | skipped |
+| tokshuf | none | always | a sequence of what is added |
 
 Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data.py` (896473d), NeMo
-`scripts/nlp_language_modeling/preprocess_data_for_megatron.py`.
+`scripts/nlp_language_modeling/preprocess_data_for_megatron.py`, tokshuf-rust `src/main.rs` (b1d3e85).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.engines import Encoded
 
-WriterPreset = Literal["megatron", "nanotron", "nemo"]
+WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def make_framing(
         return Framing(before, after, "no_sequence")
     if preset == "nemo":
         return Framing(before, after, "skip")
+    if preset == "tokshuf":
+        return Framing(before, after, "sequence")
     first, last = added_tokens(tokenizer_file)
     return Framing(before + first, last + after, "sequence")
 

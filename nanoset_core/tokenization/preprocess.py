@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from nanoset_core.progress import Listener, Progress, silent
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
 from nanoset_core.storage import sha256_file, write_atomic
+from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
-from nanoset_core.tokenization.shards import REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 from nanoset_core.workers import available_processors, run_tasks
 
@@ -55,6 +56,8 @@ class PreprocessOptions:
     """share of lines above which nothing is written"""
     max_line_bytes: int = 1 << 30
     """a longer line is rejected"""
+    count_by_file: bool = False
+    """also count the tokens of each input file"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class Preprocessed:
     """what was read and written"""
     rejects: Path | None
     """the rejected lines, or None where there are none"""
+    tokens_by_file: dict[str, int] | None = None
+    """path relative to the inputs' folder → tokens, in document order; None where that was not asked for"""
 
 
 def tokenizer_path(given: Path) -> Path:
@@ -192,9 +197,9 @@ def _preprocess_key(
     prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
     rejects = output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl")
     made_from = _made_from(options, tokenizer, framing, ranges, key)
-    facts = _finished(prefix, made_from)
-    if facts is not None and _is_allowed(options, facts):
-        return Preprocessed(prefix, facts, rejects if facts.reasons else None)
+    done = _finished(prefix, made_from, options.count_by_file)
+    if done is not None and _is_allowed(options, done.facts):
+        return replace(done, rejects=rejects if done.facts.reasons else None)
     tasks = [_task(inputs, options, tokenizer, framing, root, source, key) for source in ranges]
     shards = _run(tasks, ranges, options, key, listener)
     facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
@@ -206,8 +211,19 @@ def _preprocess_key(
     paths = (_ending(prefix, ".bin"), _ending(prefix, ".idx"))
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in paths}
     value = made_from | {"facts": asdict(facts), "files": files}
+    by_file = _tokens_by_file(inputs, shards) if options.count_by_file else None
+    if by_file is not None:
+        value["tokens_by_file"] = by_file
     write_atomic(_ending(prefix, MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
-    return Preprocessed(prefix, facts, rejects if facts.reasons else None)
+    return Preprocessed(prefix, facts, rejects if facts.reasons else None, by_file)
+
+
+def _tokens_by_file(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:
+    counts = {file.path: 0 for file in inputs.files}
+    for shard in shards:
+        for path, tokens in tokens_by_file(shard.path(DOCUMENTS)).items():
+            counts[path] += tokens
+    return counts
 
 
 def _ending(prefix: Path, ending: str) -> Path:
@@ -231,15 +247,18 @@ def _made_from(
     return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
 
 
-def _finished(prefix: Path, made_from: dict[str, Any]) -> ShardFacts | None:
-    """The facts of a pair that is there, whole, and made from just this; or None."""
+def _finished(prefix: Path, made_from: dict[str, Any], count_by_file: bool) -> Preprocessed | None:
+    """A pair that is there, whole, and made from just this; or None."""
     try:
         value = json.loads(_ending(prefix, MANIFEST_ENDING).read_bytes())
         facts, files = ShardFacts(**value.pop("facts")), value.pop("files")
+        by_file = value.pop("tokens_by_file", None)
         whole = all(prefix.with_name(name).stat().st_size == fact["bytes"] for name, fact in files.items())
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return facts if whole and value == made_from else None
+    if not whole or value != made_from or (count_by_file and by_file is None):
+        return None
+    return Preprocessed(prefix, facts, None, by_file)
 
 
 def _task(

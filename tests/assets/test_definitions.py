@@ -8,8 +8,7 @@ import pytest
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance import dagster_home
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import ProjectResource, describe
-from nanoset_assets.sensors import new_corpora
+from nanoset_assets.resources import describe
 from nanoset_core.config import load_config
 from nanoset_core.progress import Progress
 
@@ -41,7 +40,9 @@ def test_the_graph_runs_from_raw_to_tars(config):
         "indexed_dataset": ["tokenized_shards"],
         "pretrain/index_mappings": ["indexed_dataset"],
         "pretrain/blend": ["pretrain/index_mappings"],
+        "pretrain/handoff": ["pretrain/blend"],
         "plain/index_mappings": ["indexed_dataset"],
+        "plain/handoff": ["plain/index_mappings"],
         "shuffled/shuffle_plan": ["indexed_dataset"],
         "shuffled/tars": ["shuffled/shuffle_plan"],
         "shuffled/manifest": ["shuffled/tars"],
@@ -86,22 +87,6 @@ def test_an_asset_without_its_input_says_which_to_materialise_first(config, inst
         job.execute_in_process(
             instance=instance, partition_key="web", asset_selection=[dg.AssetKey("tokenized_shards")]
         )
-
-
-def test_the_sensor_registers_new_corpora_and_says_what_it_saw(config, instance):
-    resources = {"project": ProjectResource(config_file=str(config.file))}
-
-    def tick():
-        with dg.build_sensor_context(instance=instance, resources=resources) as context:
-            return new_corpora.evaluate_tick(context)
-
-    requests = tick().dynamic_partitions_requests
-    assert sorted(requests[0].partition_keys) == ["books", "code", "web"]
-    instance.add_dynamic_partitions(CORPORA.name, requests[0].partition_keys)
-    assert "3 corpora" in tick().skip_message
-    (config.raw_folder / "bad name").mkdir()
-    (config.raw_folder / "bad name" / "a.jsonl").write_text("{}\n")
-    assert "rename the folder" in tick().skip_message
 
 
 def test_the_home_is_made_beside_the_configuration_with_our_settings(config, monkeypatch):

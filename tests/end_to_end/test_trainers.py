@@ -8,34 +8,15 @@ import warnings
 
 import numpy as np
 import pytest
-from sample_project import EOD, jsonl, sentences, tree
+from sample_project import EOD, build_all, jsonl, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.config import SPLITS
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
 from nanoset_core.pipeline.project import Project
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
-
-
-def build_all(config):
-    project = Project.open(config)
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
-    for name, spec in project.config.nanosets.items():
-        for split in SPLITS:
-            mapping.write_mappings(project, name, split)
-            if spec.is_blended:
-                mapping.write_blended(project, name, split)
-    for name, spec in project.config.webdatasets.items():
-        shuffling.make_plan(project, name)
-        for group in range(spec.groups):
-            shuffling.write_group(project, name, group)
-        shuffling.finish(project, name)
-    return project
 
 
 @pytest.fixture
@@ -157,14 +138,14 @@ def test_megatron_core_hits_every_cache(make_project):
     identifiers = "tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
     config = make_project(replacements={"trainer_path: /lustre/data": identifiers})
     project = build_all(config)
-    cache = mapping.cache_folder(project, "pretrain")
+    cache = planning.cache_folder(project, "pretrain")
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
 
     class Tokenizer:
         unique_identifiers = IDENTIFIERS
         eod, pad, vocab_size = 0, 1, 400
 
-    settings = mapping.loading_config(project, "pretrain", "train")
+    settings = planning.loading_config(project, "pretrain", "train")
     prefixes = list(settings.data_path)
     sizes = [
         json.loads(project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json").read_bytes())[
@@ -222,6 +203,6 @@ def test_other_trainers_caches_under_their_own_names(make_project, preset):
         assert len(train) >= 100
         tokens = train.batch(range(len(train)))
         assert np.array_equal(tokens[7], train.tokens(7))
-        names = {path.name for path in mapping.cache_folder(project, name).iterdir()}
+        names = {path.name for path in planning.cache_folder(project, name).iterdir()}
         mark = {"megatron-0.10": "GPTDataset", "nemo": "_indexmap_"}.get(preset, "Nanoset")
         assert any(mark in file for file in names)

@@ -1,3 +1,6 @@
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,36 +12,100 @@ from nanoset_core.shuffling.contexts import SourceContexts, TokenSource, cut_con
 
 def rows_one_by_one(lengths, sequence_length, tail):
     """The table written out: (source, start, length) per context, plus dropped tokens per source."""
+    if tail == "carry":
+        return carried_one_by_one(lengths, sequence_length)
     rows, dropped = [], []
     for source, tokens in enumerate(lengths):
         start = 0
-        while start < tokens:
+        while start < tokens or (tail == "pad_always" and start == tokens):
             length = min(sequence_length, tokens - start)
             if length < sequence_length and tail == "drop":
                 break
             rows.append((source, start, length))
-            start += length
+            start += sequence_length
         dropped.append(max(tokens - start, 0))
     return rows, dropped
 
 
+def carried_one_by_one(lengths, sequence_length):
+    """Every token's (source, place), cut as one stream."""
+    places = [(source, place) for source, tokens in enumerate(lengths) for place in range(tokens)]
+    rows = len(places) // sequence_length
+    left = places[rows * sequence_length :]
+    firsts = [places[row * sequence_length] for row in range(rows)]
+    rest = [sum(source == i for source, _ in left) for i in range(len(lengths))]
+    return [(source, place, sequence_length) for source, place in firsts], rest
+
+
+LENGTHS = st.lists(st.integers(0, 60), min_size=1, max_size=8)
+TAILS = st.sampled_from(["drop", "pad", "carry", "pad_always"])
+
+
 @settings(deadline=None, max_examples=200)
-@given(
-    lengths=st.lists(st.integers(0, 60), min_size=1, max_size=8),
-    sequence_length=st.integers(1, 17),
-    tail=st.sampled_from(["drop", "pad"]),
-)
-def test_table_equals_the_rows_written_out(lengths, sequence_length, tail):
+@given(lengths=LENGTHS, sequence_length=st.integers(1, 17), tail=TAILS, bos=st.booleans())
+def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     names = [(f"s{i}", tokens) for i, tokens in enumerate(lengths)]
-    table = cut_contexts(names, sequence_length=sequence_length, tail=tail, pad_id=None if tail == "drop" else 3)
+    table = cut_contexts(
+        names,
+        sequence_length=sequence_length + bos,
+        tail=tail,
+        pad_id=3 if tail.startswith("pad") else None,
+        bos_id=1 if bos else None,
+    )
     rows, dropped = rows_one_by_one(lengths, sequence_length, tail)
     source, start, length = table.locate(np.arange(table.contexts))
     assert list(zip(source.tolist(), start.tolist(), length.tolist(), strict=True)) == rows
     assert [counts.tokens_dropped for counts in table.sources] == dropped
-    for counts in table.sources:
-        assert counts.tokens == counts.tokens_used + counts.tokens_dropped
+    for i, counts in enumerate(table.sources):
+        own = [row for row in rows if row[0] == i]
+        assert counts.contexts == counts.rows == len(own)
         assert counts.contexts * sequence_length == counts.tokens_used + counts.pad_tokens
+        held = sum(min(length, counts.tokens - start) for _, start, length in own)
+        assert counts.tokens == held + counts.tokens_carried + counts.tokens_dropped
     assert table.pad_tokens(np.arange(table.contexts)) == sum(counts.pad_tokens for counts in table.sources)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    files=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), min_size=1, max_size=4),
+    sequence_length=st.integers(1, 11),
+    tail=st.sampled_from(["drop", "pad", "pad_always"]),
+    frequencies=st.lists(st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.75, 2.0, 3.1]), min_size=4, max_size=4),
+    seed=st.integers(0, 1 << 63),
+)
+def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail, frequencies, seed):
+    names = [f"s{i}" for i in range(len(files))]
+    table = cut_contexts(
+        [(name, sum(lengths)) for name, lengths in zip(names, files, strict=True)],
+        sequence_length=sequence_length,
+        tail=tail,
+        pad_id=3 if tail != "drop" else None,
+        streams=dict(zip(names, files, strict=True)),
+        frequencies=dict(zip(names, frequencies, strict=False)),
+        seed=seed,
+    )
+    found = list(zip(*(part.tolist() for part in table.locate(np.arange(table.contexts))), strict=True))
+    for i, (lengths, counts) in enumerate(zip(files, table.sources, strict=True)):
+        begins = np.cumsum([0, *lengths])
+        rows = [(i, int(begins[f]) + start, n) for f, start, n in rows_one_by_one(lengths, sequence_length, tail)[0]]
+        own = [place for place in found if place[0] == i]
+        repeats, chosen = counts.repeats, counts.chosen
+        assert counts.contexts == len(own) == math.floor(len(rows) * Fraction(str(frequencies[i])) + Fraction(1, 2))
+        assert own[: repeats * len(rows)] == rows * repeats
+        rest = [rows.index(place) for place in own[repeats * len(rows) :]]
+        assert len(rest) == chosen
+        assert rest == sorted(set(rest))
+        assert counts.pad_tokens == sum(sequence_length - n for _, _, n in own)
+        assert counts.tokens_used == sum(n for _, _, n in own)
+
+
+def test_carry_shows_where_tokens_went():
+    table = cut_contexts([("web", 13), ("tiny", 1), ("code", 10)], sequence_length=5, tail="carry")
+    assert [(s.contexts, s.tokens_used, s.tokens_carried, s.tokens_dropped) for s in table.sources] == [
+        (3, 15, 0, 0),
+        (0, 0, 1, 0),
+        (1, 5, 1, 4),
+    ]
 
 
 def test_counts_per_source_when_tails_are_dropped():
@@ -71,9 +138,16 @@ def test_locate_refuses_numbers_outside_the_table(contexts):
     ("arguments", "message"),
     [
         ({"sequence_length": 0}, "at least one token"),
-        ({"sequence_length": 5, "tail": "carry"}, "no such rule"),
+        ({"sequence_length": 5, "tail": "keep"}, "no such rule"),
         ({"sequence_length": 5, "tail": "pad"}, "pad token goes with"),
         ({"sequence_length": 5, "pad_id": 0}, "pad token goes with"),
+        ({"sequence_length": 5, "tail": "carry", "pad_id": 0}, "pad token goes with"),
+        ({"sequence_length": 1, "bos_id": 0}, "at least one token"),
+        ({"sequence_length": 5, "streams": {"web": [10, 9]}}, "not all of it"),
+        ({"sequence_length": 5, "streams": {"web": [21, -1]}}, "not all of it"),
+        ({"sequence_length": 5, "streams": {"web": [10, 10]}, "tail": "carry"}, "joins sources"),
+        ({"sequence_length": 5, "frequencies": {"web": -0.5}}, "sampling frequency"),
+        ({"sequence_length": 5, "frequencies": {"web": float("nan")}}, "sampling frequency"),
     ],
 )
 def test_settings_that_cannot_be(arguments, message):

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,6 +8,8 @@ from hypothesis import strategies as st
 from nanoset_core.errors import SampleIndexError
 from nanoset_core.shuffling.contexts import TokenSource, cut_contexts
 from nanoset_core.shuffling.gather import gather
+
+gather_module = sys.modules["nanoset_core.shuffling.gather"]  # the package has a function of that name
 
 
 def every_context(sources, sequence_length, pad_id):
@@ -62,3 +66,68 @@ def test_numbers_outside_the_table():
     table = cut_contexts([("web", 103)], sequence_length=10)
     with pytest.raises(SampleIndexError, match="outside the table"):
         gather([source], table, np.array([3, 10]))
+
+
+def test_rows_go_to_their_places():
+    source = TokenSource("web", np.arange(103, dtype=np.uint16))
+    table = cut_contexts([("web", 103)], sequence_length=10)
+    out = np.full((8, 10), 9999, dtype=np.int32)
+    gather([source], table, np.array([9, 0, 4]), out=out, places=np.array([5, 7, 0]))
+    assert out[:, 0].tolist() == [40, 9999, 9999, 9999, 9999, 90, 9999, 0]
+    assert out[5].tolist() == list(range(90, 100))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 25), max_size=5), min_size=1, max_size=4),
+    sequence_length=st.integers(2, 7),
+    bos_id=st.sampled_from([None, 77]),
+    tail=st.sampled_from(["drop", "pad", "pad_always"]),
+    block_bytes=st.sampled_from([1, 40, 1 << 20]),
+)
+def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, tail, block_bytes):
+    sources = [TokenSource(f"s{i}", np.arange(sum(files)) + 1000 * i) for i, files in enumerate(lengths)]
+    width = sequence_length - (bos_id is not None)
+    front = [] if bos_id is None else [bos_id]
+    expected = []
+    for source, files in zip(sources, lengths, strict=True):
+        end = 0
+        for count in files:
+            begin, end = end, end + count
+            stream = source.tokens[begin:end].tolist()
+            rest = len(stream) % width
+            if tail == "drop":
+                stream = stream[: len(stream) - rest]
+            elif rest or tail == "pad_always":
+                stream += [9] * (width - rest)
+            expected += [front + stream[at : at + width] for at in range(0, len(stream), width)]
+    table = cut_contexts(
+        [(source.name, len(source.tokens)) for source in sources],
+        sequence_length=sequence_length,
+        tail=tail,
+        pad_id=None if tail == "drop" else 9,
+        bos_id=bos_id,
+        streams={source.name: files for source, files in zip(sources, lengths, strict=True)},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather_module, "_BLOCK_BYTES", block_bytes)
+        assert gather(sources, table, np.arange(table.contexts)).tolist() == expected
+        backwards = np.arange(table.contexts)[::-1]
+        assert gather(sources, table, backwards).tolist() == expected[::-1]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+    sequence_length=st.integers(2, 7),
+    bos_id=st.sampled_from([None, 77]),
+)
+def test_rows_that_are_carried_over_into_the_next_sources(lengths, sequence_length, bos_id):
+    sources = [TokenSource(f"s{i}", np.arange(count) + 1000 * i) for i, count in enumerate(lengths)]
+    width = sequence_length - (bos_id is not None)
+    front = [] if bos_id is None else [bos_id]
+    stream = [token for source in sources for token in source.tokens.tolist()]
+    expected = [front + stream[at : at + width] for at in range(0, len(stream) - width + 1, width)]
+    pairs = [(source.name, len(source.tokens)) for source in sources]
+    table = cut_contexts(pairs, sequence_length=sequence_length, tail="carry", bos_id=bos_id)
+    assert gather(sources, table, np.arange(table.contexts)).tolist() == expected

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.shuffling.members import (
+    NpyTile,
     check_kind,
     compressor_identity,
     decode_member,
     json_gz_records,
     member_names,
     npy_header,
-    npy_records,
 )
 from nanoset_core.shuffling.tar import iterate_members
 
@@ -43,13 +43,17 @@ def test_names_count_within_the_shard():
 
 @settings(deadline=None, max_examples=40)
 @given(rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32]))
-def test_npy_records_hold_what_numpy_saves(rows, length, dtype):
-    names = member_names(0, 0, rows, "npy")
-    records, data = npy_records(names, length, np.dtype(dtype))
-    data[:] = np.arange(rows * length).reshape(rows, length)
-    archive = records.tobytes() + bytes(1024)
-    bodies = [archive[m.offset : m.offset + m.size_bytes] for m in iterate_members(archive, "here")]
-    assert bodies == [numpy_saves(row.astype(dtype)) for row in data]
+def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
+    tile = NpyTile(rows, length, np.dtype(dtype), name_bytes=21)
+    for use in range(3):
+        names = member_names(use, 7, 7 + max(rows - use, 0), "npy")
+        records, data = tile.name(names)
+        data[:] = np.arange(data.size).reshape(data.shape) + use
+        archive = records.tobytes() + bytes(1024)
+        members = list(iterate_members(archive, "here"))
+        assert [member.name for member in members] == [name.tobytes().decode() for name in names]
+        bodies = [archive[m.offset : m.offset + m.size_bytes] for m in members]
+        assert bodies == [numpy_saves(row.astype(dtype)) for row in data]
 
 
 def test_json_gz_records_hold_compact_json_without_a_time():

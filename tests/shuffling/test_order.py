@@ -70,17 +70,17 @@ def test_ranks_in_windows_equal_the_whole_order(contexts, seed, window, data):
     begin = data.draw(st.integers(0, contexts))
     end = data.draw(st.integers(begin, contexts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "_WINDOW", window)
+        patch.setattr(order, "WINDOW", window)
         patch.setattr(order, "_CHUNK", 257)
         order._keys_below.cache_clear()
         assert np.array_equal(ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end])
 
 
 def test_ranks_of_more_contexts_than_a_window_holds():
-    contexts = order._WINDOW + 100_003
+    contexts = order.WINDOW + 100_003
     whole = global_order(contexts, 7)
     assert np.array_equal(np.bincount(whole, minlength=contexts), np.ones(contexts))
-    for begin in (0, 8192, order._WINDOW - 5, order._WINDOW, contexts - 10):
+    for begin in (0, 8192, order.WINDOW - 5, order.WINDOW, contexts - 10):
         assert np.array_equal(ranks(contexts, 7, begin, begin + 10), whole[begin : begin + 10])
 
 
@@ -111,3 +111,23 @@ def test_seeds_that_are_none(seed):
 def test_ranks_outside_the_order(begin, end):
     with pytest.raises(SampleIndexError, match="within"):
         ranks(10, 1, begin, end)
+
+
+@settings(deadline=None, max_examples=60)
+@given(contexts=st.integers(1, 3000), seed=st.integers(0, MASK), window=st.integers(1, 900), data=st.data())
+def test_keys_at_ranks_equal_those_of_the_whole_order(contexts, seed, window, data):
+    wanted = np.array(data.draw(st.lists(st.integers(0, contexts - 1), max_size=30)), dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "WINDOW", window)
+        patch.setattr(order, "_CHUNK", 257)
+        found = order.keys_at(contexts, seed, wanted)
+    assert found.dtype == np.uint64
+    assert np.array_equal(found, order.context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(begin=st.integers(0, 1 << 62), seed=st.integers(0, MASK))
+def test_numbers_come_back_from_their_keys(begin, seed):
+    numbers = np.arange(begin, begin + 100)
+    assert np.array_equal(order.numbers_of(order.context_keys(begin, begin + 100, seed), seed), numbers)
+    assert np.array_equal(order.keys_of(numbers.astype(np.uint64), seed), order.context_keys(begin, begin + 100, seed))

@@ -41,7 +41,56 @@ def test_shards_share_the_global_order():
             plan.shard_ranks(shard)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tail": "pad", "pad_id": 3, "eod": 0}, {"seed": (1 << 64) - 1}])
+@pytest.mark.parametrize("samples_per_shard", [1, 2, 4, 6, 7, 15, 17, 99])
+def test_even_shards_are_equal_and_leave_out_the_last_of_the_order(samples_per_shard):
+    uneven = small_plan(samples_per_shard=samples_per_shard, tail="pad", pad_id=1)
+    plan = small_plan(samples_per_shard=samples_per_shard, tail="pad", pad_id=1, even=True)
+    assert plan.shards == uneven.shards
+    joined = np.concatenate([plan.shard_contexts(shard) for shard in range(plan.shards)])
+    order = global_order(17, 1234)
+    assert {len(plan.shard_contexts(shard)) for shard in range(plan.shards)} == {plan.shard_size}
+    assert plan.shard_size <= samples_per_shard
+    assert np.array_equal(joined, order[: len(joined)])
+    assert plan.contexts == len(joined)
+    assert plan.contexts_left_out == 17 - len(joined) < plan.shards
+    assert plan.pad_tokens == plan.table.pad_tokens(joined)
+    assert plan.tokens == len(joined) * 10 - plan.pad_tokens
+    assert plan.tokens + plan.tokens_left_out == uneven.tokens
+
+
+def test_frequencies_and_weights():
+    plan = small_plan(frequencies={"web": 0.5, "code": 2.0})
+    assert [source.contexts for source in plan.table.sources] == [5, 10]
+    plan = small_plan(weights={"code": 1.0}, contexts=12)
+    assert [source.contexts for source in plan.table.sources] == [0, 12]
+    plan = small_plan(weights={"web": 1, "code": 1})
+    assert [source.contexts for source in plan.table.sources] == [5, 5]
+    for wrong in ({"web": 0.0}, {"books": 1.0}, {}, {"web": -1.0, "code": 2.0}):
+        with pytest.raises(ConfigError, match="weights that cannot be"):
+            small_plan(weights=wrong)
+    with pytest.raises(ConfigError, match="beside frequencies"):
+        small_plan(weights={"web": 1.0}, frequencies={"web": 1.0})
+    with pytest.raises(InputError, match="do not fill"):
+        small_plan(frequencies={"web": 0.0, "code": 0.0})
+
+
+def test_a_bos_takes_a_place_of_each_context():
+    plan = small_plan(bos_id=7)
+    assert (plan.contexts, plan.tokens, plan.tokens_dropped) == (17, 153, 5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tail": "pad", "pad_id": 3, "eod": 0},
+        {"seed": (1 << 64) - 1},
+        {"tail": "carry", "even": True, "samples_per_shard": 6},
+        {"bos_id": 4, "frequencies": {"web": 1.75, "code": 0.3}},
+        {"weights": {"web": 0.2, "code": 0.3}, "contexts": 9},
+        {"tail": "pad_always", "pad_id": 9, "streams": {"web": [100, 0, 3]}, "preset": "tokshuf", "even": True},
+    ],
+)
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_a_plan_survives_json(changes, member):
     plan = small_plan(member=member, **changes)
@@ -59,12 +108,16 @@ def test_a_plan_depends_on_sizes_and_settings_only():
     [
         {"contexts": 16},
         {"shards": 3},
-        {"version": 2},
+        {"version": 1},
         {"member": "txt"},
         {"samples_per_shard": 0},
         {"samples_per_shard": "4"},
         {"sequence_length": 11},
         {"tail": "carry"},
+        {"even": True},
+        {"preset": "other"},
+        {"bos_id": 5},
+        {"left_out_pad_tokens": 3},
         {"sources": None},
         {"sources": [{"name": "web"}]},
         {"dtype": "float32"},
@@ -100,6 +153,8 @@ def test_too_few_tokens_for_a_context(sources):
         ({"sequence_length": 0}, "sequence_length"),
         ({"tail": "pad", "pad_id": 65536}, "pad_id"),
         ({"tail": "pad", "pad_id": -1}, "pad_id"),
+        ({"bos_id": 65536}, "bos_id"),
+        ({"preset": "other"}, "no such preset"),
         ({"tail": "pad", "pad_id": 50256, "vocab_size": 50254}, "pad_id < 50254"),
         ({"eod": 128258, "vocab_size": 128256}, "eod"),
     ],

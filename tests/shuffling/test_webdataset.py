@@ -18,10 +18,11 @@ from nanoset_core.shuffling import (
     iterate_shards,
     plan_shuffle,
     read_shard,
-    webdataset,
+    shards,
     write_manifest,
     write_shard,
 )
+from nanoset_core.shuffling.members import decode_member
 
 LENGTH = 33
 
@@ -90,6 +91,24 @@ def test_webdataset_yields_every_context_once_in_our_order(tmp_path, sources, me
     ]
 
 
+@pytest.mark.parametrize("member", ["npy", "json.gz"])
+def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
+    pytest.importorskip("torch")
+    wids = pytest.importorskip("wids")
+    plan = plan_of(sources, member)
+    write_all(plan, sources, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # wids uses its own deprecated defaults, and leaves files to the collector
+        options = {"cache_dir": str(tmp_path / "cache"), "keep": True, "transformations": []}
+        dataset = wids.ShardListDataset(str(tmp_path / "index.json"), **options)
+        assert len(dataset) == plan.contexts
+        bodies = [dataset[number][f".{member}"].read() for number in range(plan.contexts)]
+        del dataset
+        gc.collect()
+    found = [decode_member(f"k.{member}", body, "here").tolist() for body in bodies]
+    assert found == in_our_order(plan, sources)
+
+
 @pytest.mark.parametrize("changes", TAILS, ids=["drop", "pad"])
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_our_reader_yields_the_same(tmp_path, sources, member, changes):
@@ -139,7 +158,6 @@ def test_facts_tell_the_truth(tmp_path, sources, member):
         assert shard.size_bytes == len(data)
         assert len(data) % 10240 == 0
         assert shard.sha256 == hashlib.sha256(data).hexdigest()
-        assert shard.md5 == hashlib.md5(data).hexdigest()
         contexts = read_shard(path)
         assert shard.sequences == len(contexts)
         assert shard.pad_tokens == int((contexts == 60_000).sum())
@@ -183,10 +201,8 @@ def test_wids_index_has_the_fields_of_widsindex(tmp_path, sources, golden):
     assert set(index) == set(theirs)
     assert (index["__kind__"], index["wids_version"]) == (theirs["__kind__"], theirs["wids_version"])
     for row, shard in zip(index["shardlist"], facts, strict=True):
-        assert set(row) == set(theirs["shardlist"][0])
-        data = (tmp_path / row["url"]).read_bytes()
-        assert row["md5sum"] == hashlib.md5(data).hexdigest()
-        assert (row["nsamples"], row["filesize"]) == (shard.sequences, len(data))
+        assert set(row) == set(theirs["shardlist"][0]) - {"md5sum"}  # optional in wids, which checks none
+        assert (row["nsamples"], row["filesize"]) == (shard.sequences, (tmp_path / row["url"]).stat().st_size)
 
 
 def test_exp_data(tmp_path, sources):
@@ -227,7 +243,7 @@ def test_a_failed_shard_leaves_nothing(tmp_path, sources, monkeypatch):
     def full_disk(written_bytes):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(webdataset, "end_of_archive", full_disk)
+    monkeypatch.setattr(shards, "end_of_archive", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_shard(plan, sources, 0, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -236,9 +252,9 @@ def test_a_failed_shard_leaves_nothing(tmp_path, sources, monkeypatch):
 def test_a_shard_is_invisible_until_it_is_whole(tmp_path, sources, monkeypatch):
     plan = plan_of(sources, "npy")
     seen = []
-    finish = webdataset.end_of_archive
+    finish = shards.end_of_archive
     monkeypatch.setattr(
-        webdataset,
+        shards,
         "end_of_archive",
         lambda size: seen.append(sorted(p.name for p in tmp_path.iterdir())) or finish(size),
     )
@@ -262,13 +278,13 @@ KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from nanoset_core.shuffling import TokenSource, plan_shuffle, webdataset, write_shard
+from nanoset_core.shuffling import TokenSource, plan_shuffle, shards, write_shard
 
 source = TokenSource("web", np.arange(1000, dtype=np.uint16))
 plan = plan_shuffle([source], sequence_length=10, samples_per_shard=50, seed=1, member="npy")
 write_shard(plan, [source], 0, Path(sys.argv[1]))
 if sys.argv[2] == "kill":
-    webdataset.end_of_archive = lambda size: os.kill(os.getpid(), signal.SIGKILL)
+    shards.end_of_archive = lambda size: os.kill(os.getpid(), signal.SIGKILL)
 write_shard(plan, [source], 1, Path(sys.argv[1]))
 """
 

@@ -244,3 +244,32 @@ def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path
     assert "2 datasets, 50 documents" in outcome.output
     wanted = texts(folder)[20:] + texts(folder)[:20]
     assert pair(tmp_path / "merged") == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
+
+
+def test_tokshuf_ends_every_document_and_counts_by_file(folder, tmp_path, tokenizer_file):
+    (folder / "nothing.jsonl").write_bytes(b"")
+    settings = options(tokenizer_file, preset="tokshuf", count_by_file=True)
+    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
+    with MMapIndexedDatasetBuilder(tmp_path / "slow", np.uint16) as builder:
+        encoded = encode_all(tokenizer_file, texts(folder))
+        for ids in encoded:
+            builder.add_document(ids)
+    assert pair(result.prefix) == pair(tmp_path / "slow")
+    counts = {"nothing.jsonl": 0}
+    counts |= {"part-2.jsonl": sum(map(len, encoded[:20])), "part-10.jsonl": sum(map(len, encoded[20:]))}
+    assert list(result.tokens_by_file) == ["nothing.jsonl", "part-2.jsonl", "part-10.jsonl"]
+    assert result.tokens_by_file == counts
+    (again,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
+    assert again == result
+    (plain,) = preprocess(resolve_inputs([folder]), tmp_path / "p", options(tokenizer_file, preset="tokshuf"))
+    assert plain.tokens_by_file is None
+    (counted,) = preprocess(resolve_inputs([folder]), tmp_path / "p", settings)
+    assert counted.tokens_by_file == counts
+
+
+def encode_all(tokenizer_file, documents):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    end = tokenizer.token_to_id(EOD)
+    return [[*tokenizer.encode(text, add_special_tokens=False).ids, end] for text in documents]

@@ -1,0 +1,63 @@
+"""Which process executes a run, so that one whose process is gone does not look as if it were under way forever.
+
+Dagster notices a killed run while its code server lives. After a restart of everything, or for a run inside
+`nanoset build`, nobody would.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import dagster as dg
+
+OWNER_TAG = "nanoset/process"
+_UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def owner_tag(run_id: str = "") -> dict[str, str]:
+    """The tag for a run that this process executes.
+
+    Its value is host:pid:begin:run, the begin in clock ticks since the machine started (0 where that is not known).
+    The run may be left out for one that is yet to be created.
+    """
+    return {OWNER_TAG: f"{socket.gethostname()}:{os.getpid()}:{_began(os.getpid())}:{run_id}"}
+
+
+def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Report runs as failed whose process on this machine is gone; → their ids."""
+    abandoned = [run for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if _is_abandoned(run)]
+    for run in abandoned:
+        instance.report_run_failed(run, "its process was killed; what it had finished is kept")
+    return [run.run_id for run in abandoned]
+
+
+def _is_abandoned(run: dg.DagsterRun) -> bool:
+    host, pid, began, run_id = (run.tags.get(OWNER_TAG) or ":::").split(":")
+    # A run that is a retry of another one bears that one's tag until it starts.
+    own = run_id == run.run_id or (not run_id and run.parent_run_id is None)
+    return own and host == socket.gethostname() and not _is_alive(int(pid), int(began))
+
+
+def _is_alive(pid: int, began: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return _began(pid) == began or began == 0
+
+
+def _began(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])

@@ -1,0 +1,116 @@
+"""Runs that the platform asks for by itself: what is under way, and what has been tried."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import dagster as dg
+
+RAW_TAG = "nanoset/raw_text"
+"""On runs that the sensor asked for: corpus:mark of its files."""
+MOST_ATTEMPTS = 5
+"""As often is a run asked for, for the same files, that was killed or whose output is gone."""
+RETRY_SECONDS = 600
+"""Dagster starts a killed run again within moments; after this long it has forgotten to."""
+LOADED = time.time()
+"""When this process began, seconds since 1970: what failed before may have failed for reasons that are gone."""
+UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)]
+_PARTITION_TAG = "dagster/partition"
+DATA_VERSION_TAG = "dagster/data_version"
+_WILL_RETRY_TAG = "dagster/will_retry"
+
+
+def partitions_under_way(instance: dg.DagsterInstance) -> set[str]:
+    """Partitions of all runs that are queued or have not ended."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    return {run.tags[_PARTITION_TAG] for run in runs if _PARTITION_TAG in run.tags}
+
+
+def last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
+    """The last run that was to make an asset, or one partition of it."""
+    planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
+    return None if planned is None else instance.get_run_record_by_id(planned.run_id)
+
+
+def failed_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
+    """The last run that was to make it, if that did not succeed and ended since this process began."""
+    record = last_run(instance, asset, partition)
+    if record is None or record.dagster_run.status not in UNSUCCESSFUL or _ended(record) < LOADED:
+        return None
+    return record
+
+
+def is_under_way(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> bool:
+    """Whether the last run that was to make it is queued or has not ended."""
+    record = last_run(instance, asset, partition)
+    return record is not None and record.dagster_run.status in _UNFINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The runs that were asked for, for one state of one corpus."""
+
+    state: str
+    """corpus:mark"""
+    count: int = 0
+    """runs so far, retries included"""
+    last: dg.RunRecord | None = None
+    """the latest of them"""
+    held: str | None = None
+    """why no other run is asked for; None when one is"""
+
+    @property
+    def next_key(self) -> str:
+        """The run key of the next one. A tick that is repeated gives it again, and so no second run."""
+        return self.state if self.count == 0 else f"{self.state}:{self.count}"
+
+    @staticmethod
+    def of(instance: dg.DagsterInstance, state: str) -> Attempts:
+        """Look up what was tried."""
+        records = instance.get_run_records(dg.RunsFilter(tags={RAW_TAG: state}))
+        if not records:
+            return Attempts(state)
+        return Attempts(state, len(records), records[0], _held(instance, records[0], len(records)))
+
+    def took(self, instance: dg.DagsterInstance, inventory: str | None) -> bool:
+        """Whether an inventory is the one that the last run took of this very state."""
+        if self.last is None or self.last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
+            return False
+        partition = self.last.dagster_run.tags.get(_PARTITION_TAG)
+        wanted = dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey("raw_jsonl"), asset_partitions=[partition] if partition else None
+        )
+        records = instance.fetch_materializations(wanted, limit=1).records
+        event = records[0].asset_materialization if records else None
+        version = (event.tags or {}).get(DATA_VERSION_TAG) if event is not None else None
+        return bool(records) and records[0].run_id == self.last.dagster_run.run_id and version == inventory
+
+
+def _held(instance: dg.DagsterInstance, last: dg.RunRecord, count: int) -> str | None:
+    run = last.dagster_run
+    if is_retried(last):
+        return "its run was killed, and will be started again"
+    if run.status in UNSUCCESSFUL and _ended(last) >= LOADED and not was_killed(instance, run):
+        was = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
+        return f"its run {run.run_id[:8]} {was}; it is built when its files change, or from the UI"
+    if count >= MOST_ATTEMPTS and _ended(last) >= LOADED:
+        return f"{count} runs did not build it; the last is {run.run_id[:8]}"
+    return None
+
+
+def _ended(record: dg.RunRecord) -> float:
+    """When a run ended; one that never started has no such time, and counts as having ended when it was changed."""
+    return record.end_time or record.update_timestamp.timestamp()
+
+
+def is_retried(record: dg.RunRecord) -> bool:
+    """Whether Dagster's run retries are about to start a killed run again."""
+    awaited = time.time() - _ended(record) < RETRY_SECONDS
+    return awaited and record.dagster_run.tags.get(_WILL_RETRY_TAG) == "true"
+
+
+def was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether a run ended without any of its steps failing."""
+    return run.status == dg.DagsterRunStatus.FAILURE and instance.get_run_stats(run.run_id).steps_failed == 0

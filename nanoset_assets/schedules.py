@@ -1,0 +1,129 @@
+"""The nightly comparison of everything that is there with everything that should be."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import dagster as dg
+from dagster._utils.schedules import is_valid_cron_string  # not public; what the decorator below asks as well
+
+from nanoset_assets.automation import AUTOMATION_TAG
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.requests import is_under_way
+from nanoset_assets.resources import ProjectResource
+from nanoset_assets.standing import Standing, take_standing
+from nanoset_core.automation_spec import AutomationSpec, no_cron_line
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.state import Step
+from nanoset_core.raw.arrivals import CorpusFiles, RawText, is_settled, known_inventory, look
+
+SCHEDULE = "reconcile"
+EVERY_ASSET = "__ASSET_JOB"
+"""Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
+MOST_REQUESTS = 1000
+"""Runs that one night asks for; the conditions and the next night ask for the rest."""
+CORPUS_CHAIN = (("raw_jsonl",), ("tokenized_shards",), ("indexed_dataset",))
+CORPUS_ASSETS = (*CORPUS_CHAIN, ("packed_dataset",))
+
+
+def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefinition]:
+    """The schedule, where one is configured in `file`; ConfigError where it is no cron line."""
+    if spec.reconcile is None:
+        return []
+    if not is_valid_cron_string(spec.reconcile):
+        raise no_cron_line(file, spec.reconcile)
+
+    @dg.schedule(
+        name=SCHEDULE,
+        job_name=EVERY_ASSET,
+        cron_schedule=spec.reconcile,
+        execution_timezone=spec.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING if spec.enabled else dg.DefaultScheduleStatus.STOPPED,
+        description="Compares every output with the one that the files, settings and code of today ask for, and has "
+        "made what is missing, stale, not recorded or found faulty and could be made now. What comes after it follows "
+        "by itself.",
+    )
+    def reconcile(
+        context: dg.ScheduleEvaluationContext, project: ProjectResource
+    ) -> list[dg.RunRequest] | dg.SkipReason:
+        opened = Project.open(project.config_file)
+        text = look(opened.config.raw_folder)
+        opened.outputs.sweep()
+        context.instance.add_dynamic_partitions(CORPORA.name or "", list(text.corpora))
+        standing, unknown = _standing(opened, context.instance, text)
+        night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        settled = [corpus for corpus in unknown if _is_settled(opened, text.corpora[corpus])]
+        requests = [_survey_request(night, text.corpora[corpus]) for corpus in settled]
+        requests += [_request(night, run) for run in due_runs(standing)]
+        requests = [request for request in requests if not _is_under_way(context.instance, request)]
+        for fault in text.faults.values():
+            context.log.warning(str(fault))
+        if requests:
+            return requests[:MOST_REQUESTS]
+        waiting = [corpus for corpus in unknown if corpus not in settled]
+        return dg.SkipReason(
+            f"{len(standing.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
+            + (f"; something writes to {', '.join(waiting)}" if waiting else "")
+        )
+
+    return [reconcile]
+
+
+def _standing(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[Standing, list[str]]:
+    """The standing of the corpora whose files have been hashed as they are, and the names of the others."""
+    inventories = {name: known_inventory(found, raw.memory_file(project, name)) for name, found in text.corpora.items()}
+    snapshots = {
+        name: raw.inventory_recipe(inventory).digest for name, inventory in inventories.items() if inventory is not None
+    }
+    return take_standing(project, instance, snapshots), [name for name in inventories if name not in snapshots]
+
+
+def due_runs(standing: Standing) -> list[list[Step]]:
+    """What can be made now: the steps of each run, in order; runs in the order of the pipeline."""
+    runs: dict[tuple[object, ...], list[Step]] = {}
+    for key, step in standing.steps.items():
+        if not standing.is_due(key):
+            continue
+        run = runs.setdefault(_run_of(step), [])
+        before = {other.key for other in run}
+        if all(need in before or standing.is_good(need) for need in step.needs):
+            run.append(step)
+    return [run for run in runs.values() if run]
+
+
+def _run_of(step: Step) -> tuple[object, ...]:
+    """Steps of one corpus, or of one split of a nanoset, share a run; others have their own."""
+    if step.asset in CORPUS_ASSETS:
+        return "corpus", step.partition
+    return (step.asset[0] if step.asset[-1] in ("index_mappings", "blend") else step.asset), step.partition
+
+
+def _request(night: str, run: list[Step]) -> dg.RunRequest:
+    last = run[-1]
+    return dg.RunRequest(
+        run_key=f"{night}/{last.label}:{last.digest}",
+        partition_key=last.partition,
+        asset_selection=[dg.AssetKey(step.asset) for step in run],
+        tags={AUTOMATION_TAG: SCHEDULE},
+    )
+
+
+def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=f"{night}/{found.corpus}:{found.mark}",
+        partition_key=found.corpus,
+        asset_selection=[dg.AssetKey(asset) for asset in CORPUS_CHAIN],
+        tags={AUTOMATION_TAG: SCHEDULE},
+    )
+
+
+def _is_settled(project: Project, found: CorpusFiles) -> bool:
+    """As far as one look can tell."""
+    seconds = project.config.automation.settle_seconds
+    return is_settled(found, found.mark, now_ns=time.time_ns(), settle_seconds=seconds)
+
+
+def _is_under_way(instance: dg.DagsterInstance, request: dg.RunRequest) -> bool:
+    return any(is_under_way(instance, key, request.partition_key) for key in request.asset_selection or [])

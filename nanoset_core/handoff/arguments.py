@@ -1,0 +1,93 @@
+"""A run's arguments → the configuration whose index files it will look for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.handoff.data_args import blend_from_words, read_data_args, read_per_split
+from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.nanoset_spec import ScheduleSpec
+from nanoset_core.tokenizer_identifiers import read_identifiers
+
+
+def config_from_arguments(options: Mapping[str, Any], splits: Sequence[str] = SPLITS) -> NanosetConfig:
+    """The configuration that a run with these arguments has.
+
+    options: Megatron-LM's names with underscores; None, "" or () for what was not given. splits: those that matter.
+    Raises ConfigError where arguments are missing or contradict each other, and what the data arguments' files raise.
+    """
+    if options["seq_length"] is None:
+        raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="add it")
+    data = _data(options)
+    return NanosetConfig(
+        **data,
+        sequence_length=options["seq_length"],
+        random_seed=options["seed"],
+        split=options["split"],
+        path_to_cache=None if options["data_cache_path"] is None else str(options["data_cache_path"]),
+        preset=options["preset"],
+        tokenizer_identifiers=_identifiers(options["tokenizer_identifiers"]),
+        trainer_paths=_trainer_paths(data, options["trainer_path"]),
+        **{f"{split}_split_samples": count for split, count in _samples(options).items() if split in splits},
+    )
+
+
+def _data(options: Mapping[str, Any]) -> dict[str, Any]:
+    own = [options[f"{split}_data_path"] for split in SPLITS]
+    given = [options["data_path"], options["data_args_path"], any(own), options["per_split_data_args_path"]]
+    if sum(map(bool, given)) != 1:
+        raise ConfigError(
+            "the data must be given once",
+            expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
+        )
+    if options["data_path"]:
+        return {"data_path": blend_from_words(options["data_path"], "--data-path")}
+    if options["data_args_path"]:
+        return {"data_path": read_data_args(options["data_args_path"])}
+    if options["per_split_data_args_path"]:
+        return {"blend_per_split": read_per_split(options["per_split_data_args_path"])}
+    flags = [f"--{split}-data-path" for split in SPLITS]
+    return {
+        "blend_per_split": [
+            blend_from_words(words, flag) if words else None for words, flag in zip(own, flags, strict=True)
+        ]
+    }
+
+
+def _samples(options: Mapping[str, Any]) -> dict[str, int | None]:
+    samples: dict[str, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
+    steps, batch = options["train_iters"], options["global_batch_size"]
+    if (steps is None) != (batch is None):
+        raise ConfigError("a run is known by its steps and its batch", where="--train-iters, --global-batch-size")
+    if steps is None:
+        return samples
+    if any(count is not None for count in samples.values()):
+        raise ConfigError("the samples are given twice", where="--train-iters", found="and --…-samples")
+    return dict(ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples())
+
+
+def _identifiers(text: str) -> dict[str, Any]:
+    where = "--tokenizer-identifiers"
+    if not text.lstrip().startswith("{"):
+        return read_identifiers(Path(text), where)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError("not JSON", where=where, found=error, expected='an object such as {"class": "…"}') from error
+
+
+def _trainer_paths(data: dict[str, Any], spellings: tuple[str, ...]) -> dict[str, str]:
+    pairs = [spelling.partition("=") for spelling in spellings]
+    blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
+    found: dict[str, str] = {}
+    for blend in blends:
+        for prefix in [] if blend is None else [blend] if isinstance(blend, str) else blend:
+            for here, _, there in pairs:
+                if prefix.startswith(here):
+                    found[prefix] = there + prefix.removeprefix(here)
+    return found

@@ -1,0 +1,83 @@
+"""Megatron-LM's data arguments, read: what a run will be given → the configuration whose caches it will look for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.loading.config import Blend
+from nanoset_core.mapping.splits import SPLITS
+
+
+def blend_from_words(words: Sequence[str], where: object) -> Blend:
+    """A prefix, a list of prefixes, or {prefix: weight} (Megatron-LM `get_blend_from_list`).
+
+    An even number of words is pairs of weight and prefix, unless no weight is a number: then all are prefixes.
+    Raises ConfigError for no words, for weights of which some are no numbers, and for a prefix named twice.
+    """
+    if not words:
+        raise ConfigError("no datasets are named", where=where, expected="prefixes, or pairs of weight and prefix")
+    weights = [_number(word) for word in words[::2]]
+    if len(words) % 2 or all(weight is None for weight in weights):
+        prefixes = list(words)
+        _check_once(prefixes, where)
+        return prefixes[0] if len(prefixes) == 1 else prefixes
+    if None in weights:
+        odd = words[::2][weights.index(None)]
+        raise ConfigError("a weight is not a number", where=where, found=repr(odd), expected="weight prefix pairs")
+    prefixes = list(words[1::2])
+    _check_once(prefixes, where)
+    return {prefix: weight for prefix, weight in zip(prefixes, weights, strict=True) if weight is not None}
+
+
+def read_data_args(path: Path) -> Blend:
+    """The blend of a --data-args-path file: words between spaces or newlines. Raises as `blend_from_words`."""
+    return blend_from_words(_read(path).split(), path)
+
+
+def read_per_split(path: Path) -> list[Blend | None]:
+    """The blends of a --per-split-data-args-path file: JSON with train, valid and test, each a list, a text or null.
+
+    Raises FormatError for anything else, and as `blend_from_words`.
+    """
+    try:
+        value = json.loads(_read(path))
+        words = [value[split].split() if isinstance(value[split], str) else value[split] for split in SPLITS]
+        if not all(entry is None or (isinstance(entry, list) and entry) for entry in words):
+            raise TypeError("a split is neither a list, nor a text, nor null")
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            "these are no data arguments for each split",
+            where=path,
+            found=repr(error),
+            expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
+            remedy="correct the file",
+        ) from error
+    return [entry and blend_from_words([str(word) for word in entry], path) for entry in words]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MissingError("data arguments that cannot be read", where=path, found=error.strerror) from error
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _check_once(prefixes: Sequence[str], where: object) -> None:
+    twice = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
+    if twice:
+        raise ConfigError(
+            "a dataset is named twice",
+            where=where,
+            found=", ".join(sorted(twice)),
+            remedy="name it once, with the sum of its weights",
+        )

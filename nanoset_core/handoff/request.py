@@ -1,0 +1,77 @@
+"""What a handoff is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.nanoset_spec import ScheduleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetCounts:
+    """What a trainer may be told of a dataset instead of reading its .idx."""
+
+    sequences: int
+    """entries of the .idx"""
+    document_indices: int
+    """length of its document_indices: documents + 1"""
+    dtype: str
+    """of its tokens"""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """A built nanoset as a trainer sees it; every path is spelled as the trainer will spell it."""
+
+    name: str
+    """of the nanoset"""
+    config: NanosetConfig
+    """its settings, with the samples of every split that has data"""
+    samples: Mapping[SplitName, int]
+    """split → length of what was built; 0 where it has no data"""
+    folder: str
+    """where the handoff's own files will lie"""
+    cache: str
+    """the folder of the index files"""
+    datasets: Mapping[str, DatasetCounts]
+    """prefix → counts"""
+    vocab_size: int
+    """of the tokenizer, special tokens included"""
+    schedule: ScheduleSpec | None = None
+    """the trainer's run, if it was given"""
+    transitions: tuple[int, ...] = ()
+    """iterations at which one phase ends and the next begins"""
+    span: tuple[int, int] | None = None
+    """iterations of the phase that this nanoset is (begin, end excl)"""
+
+    @property
+    def is_per_split(self) -> bool:
+        """Whether every split has data of its own."""
+        return self.config.blend_per_split is not None
+
+    def data(self, split: SplitName) -> list[tuple[float | None, str]]:
+        """(weight, prefix) of each dataset of a split; no weight where the trainer is given none."""
+        prefixes, weights = self.config.blend(split) or ([], None)
+        paths = [self.config.trainer_path(prefix) for prefix in prefixes]
+        return list(zip(weights or [None] * len(paths), paths, strict=True))
+
+    @property
+    def paths(self) -> list[str]:
+        """Every prefix, once, in order."""
+        return list(dict.fromkeys(path for split in SPLITS for _, path in self.data(split)))
+
+    def check_paths(self) -> None:
+        """Raise ConfigError for a path that a trainer would cut in two."""
+        for path in (*self.paths, self.folder, self.cache):
+            if any(character.isspace() for character in path):
+                raise ConfigError(
+                    "the trainer takes its data arguments apart at spaces, and would take this path apart too",
+                    where=f"nanosets.{self.name}.trainer_path",
+                    found=repr(path),
+                    expected="a path without spaces",
+                    remedy="set trainer_path to a link without spaces, or move the outputs",
+                )

@@ -1,0 +1,101 @@
+"""What a verification found: findings with their remedies, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from nanoset_core.errors import NanosetError
+
+Severity = Literal["error", "warning"]
+Figure = int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    severity: Severity
+    """error: the data is wrong or cannot be used; warning: it is right, but not what the present inputs ask for"""
+    output: str
+    """which output, such as datasets/web"""
+    what: str
+    """what is wrong, in a few words"""
+    where: str | None = None
+    """file, and place in it"""
+    found: str | None = None
+    expected: str | None = None
+    remedy: str | None = None
+    """what to do"""
+
+    def __str__(self) -> str:
+        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        lines = [f"{self.severity}: {self.output}: {self.what}"]
+        return "\n  ".join(lines + [f"{key}: {value}" for key, value in details.items() if value is not None])
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in one output, and what was measured on the way."""
+
+    output: str
+    """which output, such as datasets/web"""
+    findings: list[Finding] = field(default_factory=list)
+    """in the order in which they were found"""
+    figures: dict[str, Figure] = field(default_factory=dict)
+    """counts and shares; a share is a fraction from 0 to 1"""
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "warning"]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no error."""
+        return not self.errors
+
+    def error(self, what: str, **details: object) -> None:
+        """Note an error; details are where, found, expected and remedy."""
+        self._note("error", what, details)
+
+    def warn(self, what: str, **details: object) -> None:
+        """Note a warning; details as for `error`."""
+        self._note("warning", what, details)
+
+    def _note(self, severity: Severity, what: str, details: dict[str, object]) -> None:
+        texts = {key: None if value is None else str(value) for key, value in details.items()}
+        self.findings.append(Finding(severity, self.output, what, **texts))
+
+    @contextmanager
+    def catching(self, remedy: str | None = None) -> Iterator[None]:
+        """Turn an error of ours that leaves the block into a finding; `remedy` stands in where it has none."""
+        try:
+            yield
+        except NanosetError as error:
+            self.error(
+                error.what,
+                where=error.where,
+                found=error.found,
+                expected=error.expected,
+                remedy=error.remedy or remedy,
+            )
+
+    def include(self, other: Report) -> None:
+        """Take over the findings and figures of a report on a part of this output."""
+        self.findings.extend(other.findings)
+        self.figures.update(other.figures)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "output": self.output,
+            "passed": self.passed,
+            "findings": [asdict(finding) for finding in self.findings],
+            "figures": dict(self.figures),
+        }

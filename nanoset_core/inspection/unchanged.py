@@ -1,0 +1,52 @@
+"""Whether a raw file is still the one that an inventory lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.pipeline import raw
+from nanoset_core.raw.corpus import Inventory
+from nanoset_core.raw.fingerprints import FingerprintMemory
+from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.stored import StoredPiece
+
+FileState = Literal["unchanged", "changed", "gone", "unknown"]
+MOST_HASHED_BYTES = 256 << 20
+
+
+def file_state(inventory: Inventory | None, root: Path, folder: Path, file: str, byte: int) -> FileState:
+    """Whether a file, or the piece of it that holds a byte, is as the inventory says.
+
+    Without reading where size and times are those that were noted when the file was hashed; otherwise the piece is
+    hashed again if it is not above 256 MiB (`unknown` where it is, or where there is no inventory).
+
+    Args:
+        inventory: what the dataset was made from.
+        root: the output root, which holds the memory of hashed files.
+        folder: the corpus's folder.
+        file: relative path.
+        byte: position in the decompressed file; of a compressed file or table any.
+    """
+    path = folder / file
+    if not path.is_file():
+        return "gone"
+    if inventory is None:
+        return "unknown"
+    pieces = [piece for piece in inventory.pieces if piece.path == file]
+    status = path.stat()
+    if not pieces or status.st_size < pieces[-1].end:
+        return "changed"
+    stat = FileStat(file, status.st_size, status.st_mtime_ns, status.st_ino)
+    memory = FingerprintMemory(root / raw.STAGE / inventory.corpus / ".fingerprints.json")
+    if (known := memory.recall(stat)) is not None:
+        return "unchanged" if known == pieces else "changed"
+    piece = next((piece for piece in pieces if piece.begin <= byte < piece.end), pieces[0])
+    if piece.size > MOST_HASHED_BYTES:
+        return "unknown"
+    try:
+        StoredPiece(folder, piece).check()
+    except SourceChangedError:
+        return "changed"
+    return "unchanged"

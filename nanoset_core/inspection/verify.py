@@ -1,0 +1,79 @@
+"""Verification of what a project built, or of one .bin/.idx pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nanoset_core.config import SPLITS
+from nanoset_core.errors import ConfigError
+from nanoset_core.inspection.report import Report
+from nanoset_core.inspection.verify_corpus import verify_corpus, verify_indexed, verify_shards
+from nanoset_core.inspection.verify_dataset import Promise, verify_dataset
+from nanoset_core.inspection.verify_nanoset import verify_blend, verify_mappings, verify_nanoset
+from nanoset_core.inspection.verify_webdataset import verify_webdataset
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+
+__all__ = [
+    "Promise",
+    "Report",
+    "Target",
+    "targets",
+    "verify_blend",
+    "verify_corpus",
+    "verify_dataset",
+    "verify_indexed",
+    "verify_mappings",
+    "verify_nanoset",
+    "verify_project",
+    "verify_shards",
+    "verify_webdataset",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that can be verified."""
+
+    name: str
+    """a corpus, nanoset/split or webdataset"""
+    run: Callable[[bool], Report]
+    """verifies it; takes whether deeply"""
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""
+        return fnmatchcase(self.name, pattern) or fnmatchcase(self.name.partition("/")[0], pattern)
+
+
+def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
+    """All that a project's configuration asks for, or what the patterns select.
+
+    Raises:
+        ConfigError: a pattern selects nothing.
+    """
+    found = [Target(corpus, lambda deep, c=corpus: verify_corpus(project, c, deep)) for corpus in raw.corpora(project)]
+    found += [
+        Target(f"{name}/{split}", lambda deep, n=name, s=split: verify_nanoset(project, n, s, deep))
+        for name in project.config.nanosets
+        for split in SPLITS
+    ]
+    found += [
+        Target(name, lambda deep, n=name: verify_webdataset(project, n, deep)) for name in project.config.webdatasets
+    ]
+    for pattern in select:
+        if not any(target.matches(pattern) for target in found):
+            raise ConfigError(
+                "this selects nothing",
+                where="--select",
+                found=repr(pattern),
+                expected=f"corpora, nanosets or webdatasets: {', '.join(target.name for target in found)}",
+            )
+    return [target for target in found if not select or any(target.matches(pattern) for pattern in select)]
+
+
+def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
+    """Verify one output after the other; see `targets` for what is selected."""
+    for target in targets(project, select):
+        yield target.run(deep)

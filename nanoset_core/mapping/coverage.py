@@ -1,0 +1,123 @@
+"""What a planned split takes of each of its datasets: shares, epochs, repeats, and what is never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.mapping.planned import MemberPlan, SplitPlan
+from nanoset_core.mapping.sample_index import sample_count
+
+if TYPE_CHECKING:
+    from nanoset_core.loading.config import NanosetConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCoverage:
+    """One dataset's part in the samples of a split."""
+
+    prefix: str
+    """Of the dataset."""
+    sequences: int
+    """Of the split in the dataset."""
+    tokens: int
+    """Of one epoch: of those sequences."""
+    weight: float
+    """Share asked for, 0 to 1."""
+    share: float
+    """Share of the split's samples that it gives, 0 to 1."""
+    samples_asked: int
+    """Samples that the blend is to take; a dataset alone: what was asked for, or all."""
+    samples_given: int
+    """Samples that are taken of it; before the blend is built, as its weights have it, which is right within a few."""
+    samples_built: int
+    """Samples that its indices hold; the rest is surplus."""
+    epochs: float
+    """Samples taken over samples of one epoch."""
+    max_epochs: float | None
+    """How often it may be read, if there is a limit."""
+    tokens_unseen: int | None
+    """Tokens that no sample taken holds, within one a sample; None where it depends on how epochs were shuffled."""
+
+    @property
+    def surplus(self) -> int:
+        """Samples built that are not taken."""
+        return self.samples_built - self.samples_given
+
+    @property
+    def repeats(self) -> float:
+        """Epochs beyond the first."""
+        return max(0.0, self.epochs - 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types."""
+        return asdict(self) | {"surplus": self.surplus}
+
+
+def coverage(
+    plan: SplitPlan,
+    config: NanosetConfig,
+    limits: Mapping[str, float] | None = None,
+    given: Sequence[int] | None = None,
+) -> list[MemberCoverage]:
+    """What the split takes of each dataset.
+
+    limits: {prefix: most epochs}. given: samples taken of each dataset, counted in a built blend; default: as planned.
+    """
+    taken = list(given) if given is not None else _planned(plan, config)
+    total = sum(taken)
+    return [
+        _member(member, weight, count, total, config, (limits or {}).get(member.prefix))
+        for member, weight, count in zip(plan.members, _weights(plan), taken, strict=True)
+    ]
+
+
+def _weights(plan: SplitPlan) -> list[float]:
+    if plan.blend is None:
+        return [1.0]
+    total = sum(plan.blend.weights)
+    return [weight / total for weight in plan.blend.weights]
+
+
+def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
+    if plan.blend is None:
+        only = plan.members[0]
+        asked = config.samples(plan.split)
+        return [only.samples_given if asked is None else min(asked, only.samples_given)]
+    if plan.blend.exhaustive:
+        return [member.samples_given for member in plan.members]
+    return [round(plan.blend.size * weight) for weight in _weights(plan)]
+
+
+def _member(
+    member: MemberPlan, weight: float, taken: int, total: int, config: NanosetConfig, limit: float | None
+) -> MemberCoverage:
+    once = sample_count(member.tokens, config.sequence_length, int(config.add_extra_token))
+    return MemberCoverage(
+        prefix=member.prefix,
+        sequences=member.rows[1] - member.rows[0],
+        tokens=member.tokens,
+        weight=weight,
+        share=taken / total if total else 0.0,
+        samples_asked=taken if member.samples_target is None else member.samples_target,
+        samples_given=taken,
+        samples_built=member.samples_given,
+        epochs=taken / once if once else 0.0,
+        max_epochs=limit,
+        tokens_unseen=_unseen(member, taken, once, config),
+    )
+
+
+def _unseen(member: MemberPlan, taken: int, once: int, config: NanosetConfig) -> int | None:
+    length, extra = config.sequence_length, int(config.add_extra_token)
+    if taken == 0:
+        return member.tokens
+    if member.epochs > 1:
+        # The first epochs are taken whole where they are shuffled apart from the last one, or nothing is left over.
+        first = ((member.epochs - 1) * member.tokens - extra) // length
+        whole_epochs = taken >= (first if member.separate_last_epoch else member.samples_built)
+        return 0 if whole_epochs else None
+    whole = min(taken, once)
+    # Neighbours share a token: samples side by side hold `length` tokens each, and one more at their end.
+    return max(0, member.tokens - whole * length - (extra if whole == once else 0))

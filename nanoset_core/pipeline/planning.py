@@ -1,0 +1,202 @@
+"""planning: nanoset.yaml and the current datasets → the settings under which a nanoset is built, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import InputError
+from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.loading.opening import CACHE, STAGE
+from nanoset_core.manifest import Manifest
+from nanoset_core.mapping.coverage import MemberCoverage, coverage
+from nanoset_core.mapping.exhaustion import Exhausted, settle
+from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+from nanoset_core.nanoset_spec import BlendSpec, NanosetSpec, is_blended
+from nanoset_core.pipeline import indexed
+from nanoset_core.pipeline.indexed import current_dataset
+from nanoset_core.pipeline.project import Project
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSplit:
+    """One split of a nanoset, before it is built."""
+
+    split: SplitName
+    """train, valid or test"""
+    config: NanosetConfig
+    """what it is built with, limits on epochs kept"""
+    plan: SplitPlan | None
+    """None where the split has no share of the data"""
+    members: tuple[MemberCoverage, ...]
+    """what it takes of each dataset"""
+    exhausted: tuple[Exhausted, ...]
+    """datasets that would have been read too often, whatever was done about it"""
+    corpora: tuple[str, ...]
+    """of the members"""
+
+    @property
+    def samples(self) -> int:
+        """Length of the split."""
+        return 0 if self.plan is None else self.plan.samples
+
+
+def trainer_root(project: Project, name: str) -> str:
+    """How the trainer spells the output root."""
+    return (project.nanoset(name).trainer_path or str(project.config.root_folder)).rstrip("/")
+
+
+def cache_folder(project: Project, name: str) -> Path:
+    """One folder for all splits and versions, since a trainer takes one; every file name in it carries a hash."""
+    return project.outputs.folder / STAGE / name / CACHE
+
+
+def trainer_prefix(project: Project, name: str, dataset: Manifest) -> str:
+    """How the trainer spells the prefix of a dataset: what goes into its cache names."""
+    place = f"{indexed.STAGE}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
+    return f"{trainer_root(project, name)}/{place}"
+
+
+def nanoset_options(project: Project, name: str) -> dict[str, Any]:
+    """The settings of a nanoset that reach the bytes of any of its splits."""
+    spec = project.nanoset(name)
+    limits = spec.max_epochs
+    options: dict[str, Any] = {
+        "preset": spec.preset,
+        "sequence_length": spec.sequence_length,
+        "split": spec.shares,
+        "seed": spec.seed,
+        "trainer_path": trainer_root(project, name),
+        "tokenizer_identifiers": dict(spec.tokenizer_identifiers),
+    }
+    if limits is not None:
+        # Where splits share one set of weights, the samples of each decide what the others get.
+        limits = dict(limits) if isinstance(limits, Mapping) else limits
+        options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
+    return options
+
+
+def blend_options(blend: BlendSpec | None) -> Any:
+    """A blend as JSON: in the order given, since the trainer breaks ties by it."""
+    if isinstance(blend, Mapping):
+        return [[corpus, weight] for corpus, weight in blend.items()]
+    return list(blend) if isinstance(blend, tuple) else blend
+
+
+def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
+    """Plan one split over the current datasets of its corpora.
+
+    Raises:
+        MissingError: a member's dataset was not made yet.
+        ConfigError, InputError: the split cannot be filled as asked.
+    """
+    spec = project.nanoset(name)
+    corpora = spec.corpora_of(split)
+    whole, limits, exhausted = _settled(project, name, spec, split)
+    config = _one_split(whole, name, spec, split)
+    plan = plan_split(config, split)
+    members = coverage(plan, config, limits) if plan is not None else []
+    found = tuple(one for one in exhausted if one.split == split)
+    return PlannedSplit(split, config, plan, tuple(members), found, corpora)
+
+
+def loading_config(project: Project, name: str, split: SplitName) -> NanosetConfig:
+    """The settings under which one split of a nanoset is built; raises as `plan_nanoset`.
+
+    A weighted blend without a number of samples gets as many as the scarcest corpus fills in one epoch.
+    """
+    spec = project.nanoset(name)
+    config, _, _ = _settled(project, name, spec, split)
+    return _one_split(config, name, spec, split)
+
+
+def _settled(
+    project: Project, name: str, spec: NanosetSpec, split: SplitName
+) -> tuple[NanosetConfig, dict[str, float], tuple[Exhausted, ...]]:
+    """(settings of every split that matters to this one, limits of the datasets, what breaks them)."""
+    shared = spec.blend is not None
+    config, prefixes = _as_asked(project, name, spec, SPLITS if shared else (split,))
+    limits = {prefixes[corpus]: limit for corpus in prefixes if (limit := spec.epoch_limit(corpus)) is not None}
+    if not limits:
+        return config, limits, ()
+    if not (shared and spec.on_exhaustion == "redistribute"):
+        # What another split lacks is no reason to refuse this one.
+        others = {f"{other}_split_samples": None for other in SPLITS if other != split}
+        config = replace(config, **others)
+    settled = settle(config, limits, spec.on_exhaustion)
+    return settled.config, limits, settled.exhausted
+
+
+def _as_asked(
+    project: Project, name: str, spec: NanosetSpec, splits: tuple[SplitName, ...]
+) -> tuple[NanosetConfig, dict[str, str]]:
+    """(the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""
+    corpora = dict.fromkeys(corpus for split in splits for corpus in spec.corpora_of(split))
+    datasets = {corpus: current_dataset(project, corpus) for corpus in corpora}
+    prefixes = {corpus: str(found.path(found.facts["prefix"])) for corpus, found in datasets.items()}
+    if spec.blend is not None:
+        data: dict[str, Any] = {"data_path": _data(spec.blend, prefixes), "split": spec.shares}
+    else:
+        # A split without data has the settings of the others, since some must have data.
+        named = [split for split in splits if spec.blend_of(split) is not None] or SPLITS
+        blends = [spec.blend_of(split) if split in named else None for split in SPLITS]
+        data = {"blend_per_split": [_data(blend, prefixes) for blend in blends]}
+    config = NanosetConfig(
+        **data,
+        sequence_length=spec.sequence_length,
+        random_seed=spec.seed,
+        preset=spec.preset,
+        tokenizer_identifiers=dict(spec.tokenizer_identifiers),
+        trainer_paths={prefixes[corpus]: trainer_prefix(project, name, found) for corpus, found in datasets.items()},
+        path_to_cache=str(cache_folder(project, name)),
+        **{f"{split}_split_samples": spec.samples.get(split) for split in splits},
+    )
+    return config, prefixes
+
+
+def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Any:
+    if blend is None:
+        return None
+    if isinstance(blend, Mapping):
+        return {prefixes[corpus]: weight for corpus, weight in blend.items()}
+    if not is_blended(blend):
+        return prefixes[blend if isinstance(blend, str) else blend[0]]
+    return [prefixes[corpus] for corpus in blend]
+
+
+def _one_split(config: NanosetConfig, name: str, spec: NanosetSpec, split: SplitName) -> NanosetConfig:
+    samples = config.samples(split)
+    weighted = isinstance(spec.blend_of(split), Mapping)
+    if weighted and samples is None and config.rules.takes_samples(split):
+        samples = _epoch_of_scarcest(config, name, split)
+    return replace(config, **{f"{other}_split_samples": samples if other == split else None for other in SPLITS})
+
+
+def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName) -> int | None:
+    if config.blend_per_split is None and parse_split(config.split)[SPLITS.index(split)] <= 0:
+        return None
+    size = largest_epoch_size(config, split=split)
+    if size == 0:
+        prefixes, _ = config.blend(split) or ([], None)
+        samples = {prefix: _epoch_samples(config, prefix, split) for prefix in prefixes}
+        scarcest = min(samples, key=samples.__getitem__)
+        raise InputError(
+            f"one epoch of a corpus does not fill its share of a single sample of the {split} split",
+            where=f"nanosets.{name}.split",
+            found=f"{Path(scarcest).name} has {samples[scarcest]} whole samples",
+            remedy=f"give the split a larger share, add text, or set nanosets.{name}.samples.{split}",
+        )
+    return size
+
+
+def _epoch_samples(config: NanosetConfig, prefix: str, split: SplitName) -> int:
+    data = (
+        {"data_path": prefix}
+        if config.blend_per_split is None
+        else {"blend_per_split": [prefix if other == split else None for other in SPLITS]}
+    )
+    plan = plan_split(replace(config, **data, **{f"{split}_split_samples": None}), split)
+    return 0 if plan is None else plan.samples

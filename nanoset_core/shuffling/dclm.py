@@ -1,0 +1,87 @@
+"""DCLM's data-set file: which source a file belongs to, by markers in its path, and how often each source is seen.
+
+::
+
+    sources:
+    - {source: CC, markers: [commoncrawl, cc-main]}
+    - {source: CODE, markers: [stack]}
+    sampling_frequencies: {CC: 0.5, CODE: 2.0}
+
+A file belongs to the first source of which a marker is part of its path; files of no source, and sources without a
+frequency, are left out. The rule of OpenLM's ``tokenize_shuffle.py`` (``--default_dataset_yaml``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.frozen import FrozenDict
+from nanoset_core.names import check_corpus_name
+from nanoset_core.shuffling.sampling import check_frequency
+from nanoset_core.strict import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of the file."""
+
+    source: str
+    """its name"""
+    markers: tuple[str, ...]
+    """a file whose path holds one of them belongs to it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """All of the file."""
+
+    sources: tuple[Source, ...]
+    """the first that fits counts"""
+    sampling_frequencies: Mapping[str, float] = field(default_factory=FrozenDict)
+    """source → how often each of its contexts is seen"""
+
+    def source_of(self, path: str) -> str | None:
+        """The source of a file, or None when it has none or is not seen."""
+        for source in self.sources:
+            if any(marker in path for marker in source.markers):
+                return source.source if self.sampling_frequencies.get(source.source, 0.0) > 0 else None
+        return None
+
+    def group(self, paths: Sequence[str]) -> dict[str, list[int]]:
+        """Source → numbers of its paths, in order; sources in the file's order, those without paths left out."""
+        found: dict[str, list[int]] = {source.source: [] for source in self.sources}
+        for number, path in enumerate(paths):
+            if (source := self.source_of(path)) is not None:
+                found[source].append(number)
+        return {source: numbers for source, numbers in found.items() if numbers}
+
+
+def load_sampling(path: Path) -> Sampling:
+    """Read such a file. Raises MissingError, or ConfigError for what it cannot hold."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise MissingError("no such file of sources", where=path, remedy="correct the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError("not YAML", where=path, found=str(error), remedy="mend the line") from error
+    sampling = parse(Sampling, value, "", path)
+    names = [source.source for source in sampling.sources]
+    for name in names:
+        check_corpus_name(name, f"{path}: sources")
+    for name, frequency in sampling.sampling_frequencies.items():
+        check_frequency(name, frequency, f"{path}: sampling_frequencies")
+    unknown = [name for name in sampling.sampling_frequencies if name not in names]
+    if unknown or len(set(names)) != len(names):
+        raise ConfigError(
+            "sources and frequencies do not go together",
+            where=path,
+            found=f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}",
+            expected="each source once, and frequencies of these only",
+            remedy="correct the names",
+        )
+    return sampling

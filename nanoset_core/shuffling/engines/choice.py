@@ -1,0 +1,129 @@
+"""Which engine a shuffle takes, and what it will cost, decided before a byte is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.shuffling.engines.buckets import KEY_BYTES
+from nanoset_core.shuffling.engines.budget import fixed_bytes, least_bytes, row_bytes, rows_held, runs_within
+from nanoset_core.shuffling.plan import ShufflePlan
+
+Engine = Literal["mmap", "tiled", "buckets"]
+Storage = Literal["memory", "local", "network"]
+
+MEMORY_BYTES = 1 << 30
+"""the budget when none is given"""
+_CACHE_SHARE = 0.8  # of free memory, that the system's cache of the sources may take
+_PASSES = {"local": 8, "network": 2}  # sweeps over the sources that cost less than writing and reading scratch
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine, and what it takes."""
+
+    engine: Engine
+    """``mmap``, ``tiled`` or ``buckets``."""
+    passes: int
+    """Sweeps over the sources; 1 for ``mmap``, which reads every token once, in no order."""
+    scratch_bytes: int
+    """Bytes of scratch at the most."""
+    memory_bytes: int
+    """Bytes of memory at the most, all workers together; without the system's cache of files."""
+    reason: str
+    """Why this one."""
+
+
+def choose_engine(
+    plan: ShufflePlan,
+    available_memory: int | None = None,
+    storage: Storage = "local",
+    *,
+    engine: str = "auto",
+    memory_bytes: int | None = None,
+    workers: int = 1,
+    shards: int | None = None,
+) -> EngineChoice:
+    """The engine for a plan, and its cost.
+
+    Args:
+        plan: what is to be written.
+        available_memory: bytes that the sources can take up in the system's cache; None = what is free now.
+        storage: where the sources lie: ``memory`` (a RAM disk), ``local`` or ``network``.
+        engine: ``auto``, or the one to take.
+        memory_bytes: the budget of all workers together; None = 1 GiB, or half of what is available.
+        workers: processes that share the budget.
+        shards: how many shards are to be written; None = all of the plan.
+
+    ``auto`` takes ``mmap`` where the sources fit the cache; else ``tiled`` where at most 8 sweeps do (2 on a network);
+    else ``buckets``. Raises ConfigError for a name that is none, and for a budget that does not hold one shard.
+    """
+    available = available_memory if available_memory is not None else free_memory()
+    budget = memory_bytes if memory_bytes is not None else default_budget(plan, available, workers)
+    share = min(1.0, plan.shards and (shards if shards is not None else plan.shards) / plan.shards)
+    rows = max(1, round(plan.contexts * share))
+    source_bytes = sum(source.tokens for source in plan.table.sources) * np.dtype(plan.dtype).itemsize
+    if engine == "auto":
+        name, reason = _pick(plan, rows, source_bytes, available, budget // workers, storage)
+    elif engine in get_args(Engine):
+        name, reason = engine, "as asked"
+    else:
+        raise ConfigError(
+            "no such engine",
+            where="engine",
+            found=repr(engine),
+            expected=f"auto, {', '.join(get_args(Engine))}",
+            remedy="choose one of them",
+        )
+    if name == "mmap":
+        return EngineChoice("mmap", 1, 0, workers * fixed_bytes(plan), reason)
+    held = rows_held(plan, budget // workers)
+    if name == "tiled":
+        return EngineChoice("tiled", _runs(plan, held, share), 0, budget, reason)
+    return EngineChoice("buckets", 1, rows * (row_bytes(plan) + KEY_BYTES), budget, reason)
+
+
+def _pick(
+    plan: ShufflePlan, rows: int, source_bytes: int, available: int, budget: int, storage: Storage
+) -> tuple[str, str]:
+    cache = int(available * _CACHE_SHARE)
+    if storage == "memory" or source_bytes <= cache:
+        where = "lie in memory" if storage == "memory" else f"fit the system's cache ({_gib(cache)} free)"
+        return "mmap", f"the sources ({_gib(source_bytes)}) {where}"
+    passes = -(-rows // rows_held(plan, budget))
+    limit = _PASSES[storage]
+    if passes <= limit:
+        return "tiled", f"the sources ({_gib(source_bytes)}) exceed the cache; {passes} sweeps need no scratch"
+    return "buckets", f"the sources ({_gib(source_bytes)}) exceed the cache; {passes} sweeps are more than {limit}"
+
+
+def _runs(plan: ShufflePlan, rows: int, share: float) -> int:
+    whole = sum(1 for _ in runs_within(plan, range(plan.shards), rows))
+    return max(1, -(-whole * round(share * 1_000_000) // 1_000_000))
+
+
+def default_budget(plan: ShufflePlan, available: int, workers: int) -> int:
+    """1 GiB, or half of the available memory where that is less; in any case what the workers need."""
+    return max(min(MEMORY_BYTES, available // 2), workers * least_bytes(plan))
+
+
+def free_memory() -> int:
+    """Bytes that this process could still take, its control group's limit included; a cache of files counts as free."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdecimal():
+        free = min(free, max(0, int(text) - int(used.read_text())))
+    return free
+
+
+def _gib(count: int) -> str:
+    return f"{count / (1 << 30):,.1f} GiB"

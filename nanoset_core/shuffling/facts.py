@@ -1,0 +1,81 @@
+"""Notes on shards that are written, beside them: so that a run that was cut off goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.manifest import canonical_json
+from nanoset_core.shuffling.contexts import TokenSource
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.shards import ShardFacts, shard_stem
+from nanoset_core.storage import UNFINISHED, fsync_folder
+
+FACTS = ".shards"
+"""folder of the notes, within that of the tars"""
+
+
+def remember(folder: Path, facts: ShardFacts, made_from: str) -> None:
+    """Note what a shard that was just written holds, and what it was made from.
+
+    Nothing waits for the disk here: where a power cut takes the note, or the tar's new name, the shard is made again.
+    """
+    (folder / FACTS).mkdir(parents=True, exist_ok=True)
+    note = canonical_json({**asdict(facts), "made_from": made_from})
+    path = folder / FACTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
+    path.write_bytes(note)
+    path.rename(folder / FACTS / f"{facts.stem}.json")
+
+
+def written(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, ShardFacts]:
+    """Facts of those of the shards whose tars are there, of the size written, and made from just this."""
+    found = {}
+    for shard in shards:
+        note = _read(folder / FACTS / f"{shard_stem(shard)}.json")
+        if note is not None and note.pop("made_from", None) == made_from:
+            facts = ShardFacts(**note)
+            if has_size(folder, facts):
+                found[shard] = facts
+    return found
+
+
+def has_size(folder: Path, facts: ShardFacts) -> bool:
+    """Whether the shard's tar is there and of the size written."""
+    path = folder / f"{facts.stem}.tar"
+    return path.is_file() and path.stat().st_size == facts.size_bytes
+
+
+def forget(folder: Path) -> None:
+    """Remove the notes, once a manifest says what they say."""
+    shutil.rmtree(folder / FACTS, ignore_errors=True)
+    fsync_folder(folder)
+
+
+def identity(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
+    """What shards are made from, as far as it can be told without reading the tokens again; hex sha256.
+
+    The plan, and of each source its file's place, size and time of change; the tokens themselves where there is no
+    file. Whoever knows a digest of the tokens should rather use that.
+    """
+    states: list[object] = [plan.to_json()]
+    for source in sources:
+        if source.path is None:
+            states.append(hashlib.sha256(source.tokens.data).hexdigest())
+        else:
+            stat = source.path.stat()
+            states.append([str(source.path.resolve()), stat.st_size, stat.st_mtime_ns])
+    return hashlib.sha256(canonical_json(states)).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        note = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):  # ValueError: a power cut left the name and not the bytes
+        return None
+    return note if isinstance(note, dict) else None

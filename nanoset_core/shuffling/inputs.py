@@ -1,0 +1,157 @@
+"""What a command line names as input of a shuffle: raw text, .bin/.idx pairs or existing tars."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.pieces import SUFFIXES, is_text
+from nanoset_core.shuffling.dclm import Sampling
+
+Kind = Literal["text", "datasets", "tars"]
+TAR = ".tar"
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleInput:
+    """One source of a shuffle."""
+
+    name: str
+    """of the source"""
+    paths: tuple[Path, ...]
+    """files, or one prefix of a pair, absolute and in order"""
+    frequency: float = 1.0
+    """how often each of its contexts is seen"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleInputs:
+    """All sources, of one kind."""
+
+    kind: Kind
+    """what the paths are"""
+    sources: tuple[ShuffleInput, ...]
+    """in the order that numbers the contexts"""
+    left_out: int = 0
+    """files that belong to no source, or to one that is not seen"""
+
+    def state(self) -> list[list[object]]:
+        """What changes when an input changes: of each file its path, size and time of change."""
+        found: list[list[object]] = []
+        for source in self.sources:
+            for path in source.paths:
+                for file in _files_of(path) if self.kind == "datasets" else (path,):
+                    stat = file.stat()
+                    found.append([source.name, source.frequency, str(file), stat.st_size, stat.st_mtime_ns])
+        return found
+
+
+def find_inputs(
+    given: Sequence[str | os.PathLike[str]],
+    *,
+    extension: str | None = None,
+    shuffle_only: bool = False,
+    sampling: Sampling | None = None,
+) -> ShuffleInputs:
+    """The sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
+
+    Args:
+        given: prefixes, files and folders; folders are read in natural order; one that holds tars
+            is a folder of tars.
+        extension: take the files of folders that end so; default: texts, or ``.tar``.
+        shuffle_only: the input is tars.
+        sampling: groups files into sources, with their frequencies; without it all files are one source, ``input``,
+            and each pair is one.
+
+    Raises MissingError for a path that names nothing, InputError for an empty folder, ConfigError for a mixture.
+    """
+    paths = [Path(path).expanduser().absolute() for path in given]
+    pairs = [MMapIndexedDataset.exists(path) for path in paths]
+    if all(pairs) and paths:
+        return _pairs(paths, sampling)
+    if any(pairs):
+        raise ConfigError(
+            "pairs and files cannot be mixed",
+            where="--input",
+            found=", ".join(map(str, paths)),
+            remedy="shuffle them apart, or tokenize the text first",
+        )
+    files = [file for path in paths for file in _files(path, extension, shuffle_only)]
+    if len(set(files)) != len(files):
+        twice = next(file for file in files if files.count(file) > 1)
+        raise InputError("a file is named twice", where=twice, remedy="name it once")
+    tars = [file.name.endswith(TAR) or shuffle_only for file in files]
+    if any(tars) != all(tars):
+        raise ConfigError(
+            "tars and text cannot be mixed",
+            where="--input",
+            found=f"{sum(tars)} tars and {len(tars) - sum(tars)} other files",
+            remedy="shuffle them apart",
+        )
+    kind: Kind = "tars" if tars and tars[0] else "text"
+    if sampling is None:
+        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),))
+    groups = sampling.group([str(file) for file in files])
+    sources = tuple(
+        ShuffleInput(name, tuple(files[number] for number in numbers), sampling.sampling_frequencies[name])
+        for name, numbers in groups.items()
+    )
+    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values()))))
+
+
+def _pairs(prefixes: Sequence[Path], sampling: Sampling | None) -> ShuffleInputs:
+    names = [prefix.name for prefix in prefixes]
+    names = names if len(set(names)) == len(names) else [str(prefix) for prefix in prefixes]
+    found = []
+    for name, prefix in zip(names, prefixes, strict=True):
+        source = sampling.source_of(str(prefix)) if sampling is not None else None
+        if sampling is None or source is not None:
+            frequency = sampling.sampling_frequencies[source] if sampling is not None and source is not None else 1.0
+            found.append(ShuffleInput(name, (prefix,), frequency))
+    return _checked(ShuffleInputs("datasets", tuple(found), len(prefixes) - len(found)))
+
+
+def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
+    if not inputs.sources:
+        raise InputError(
+            "no input belongs to a source that is seen",
+            where="--sampling",
+            found=f"{inputs.left_out} inputs",
+            expected="a marker that is part of a path, and a frequency above 0",
+            remedy="correct the markers or the frequencies",
+        )
+    return inputs
+
+
+def _files_of(prefix: Path) -> tuple[Path, Path]:
+    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
+
+
+def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise MissingError(
+            "no such file, folder or pair",
+            where=path,
+            expected="a file, a folder, or a prefix with its .bin and .idx",
+            remedy="correct the path",
+        )
+    listed = [file.path for file in list_files(path)]
+    wanted: Callable[[str], bool] = is_text
+    if extension or shuffle_only:
+        ending = extension or TAR
+        wanted = lambda name: name.endswith(ending)  # noqa: E731
+    elif any(name.endswith(TAR) for name in listed):  # beside which manifest.jsonl may lie
+        wanted = lambda name: name.endswith(TAR)  # noqa: E731
+    found = [path / name for name in listed if wanted(name)]
+    if not found:
+        expected = extension or (TAR if shuffle_only else f"{', '.join(SUFFIXES)} or {TAR}")
+        raise InputError("no file to read", where=path, expected=f"files ending in {expected}", remedy="correct --ext")
+    return found

@@ -1,0 +1,171 @@
+"""What a call of `nanoset shuffle` would write and need, without writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.fingerprints import fingerprint
+from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, SourceRange
+from nanoset_core.shuffling.engines import EngineChoice, choose_engine
+from nanoset_core.shuffling.estimate import output_bytes
+from nanoset_core.shuffling.inputs import ShuffleInput, ShuffleInputs
+from nanoset_core.shuffling.options import ShuffleOptions, plan_settings, text_options
+from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
+from nanoset_core.shuffling.preparing import Prepared, input_files
+from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
+from nanoset_core.shuffling.tar_input import survey_tars
+from nanoset_core.tokenization.engines import make_engine
+from nanoset_core.tokenization.inputs import InputFiles
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
+
+SAMPLE_FILES = 8
+SAMPLE_BYTES = 1 << 20
+"""of text, read from each of the files that are sampled"""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan and what it takes."""
+
+    plan: ShufflePlan
+    """of sources as they are, or as they are estimated"""
+    estimated: bool
+    """whether tokens were estimated from a sample of the text"""
+    output_bytes: int
+    """of all tars"""
+    output_exact: bool
+    """whether that is no estimate"""
+    token_bytes: int
+    """scratch for tokens of text or tars, at the most"""
+    engine: EngineChoice
+    """how the shards would be written"""
+
+
+def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
+    """Plan a call: exactly for pairs and tars, by a sample for text. Raises as `shuffle` does before it writes."""
+    lengths, dtype, streams, sequence_length = _sizes(inputs, options)
+    prepared = Prepared((), streams, sequence_length=sequence_length)
+    plan = plan_lengths(lengths, dtype, **plan_settings(prepared, inputs, options))
+    size, exact = output_bytes(plan)
+    tokens = sum(count for _, count in lengths) * np.dtype(dtype).itemsize
+    # text is tokenized into parts that are then joined, so that it is there twice for a while
+    scratch = {"datasets": 0, "tars": tokens, "text": 2 * tokens}[inputs.kind]
+    choice = choose_engine(plan, engine=options.engine, memory_bytes=options.memory_bytes, workers=options.processes)
+    return Preview(plan, inputs.kind == "text", size, exact and inputs.kind != "text", scratch, choice)
+
+
+def _sizes(
+    inputs: ShuffleInputs, options: ShuffleOptions
+) -> tuple[list[tuple[str, int]], str, dict[str, Sequence[int]], int | None]:
+    """(name and tokens of each source, dtype, source -> tokens of each file, length of ready-made contexts)."""
+    if inputs.kind == "datasets":
+        pairs = [MMapIndexedDataset(source.paths[0], validate=False) for source in inputs.sources]
+        sizes = [(source.name, len(pair.tokens)) for source, pair in zip(inputs.sources, pairs, strict=True)]
+        return sizes, np.result_type(*(pair.dtype for pair in pairs)).name, {}, None
+    if inputs.kind == "tars":
+        dtype = tokenizer_facts(options.tokenizer).dtype.name if options.tokenizer is not None else None
+        sizes, length = [], None
+        for source in inputs.sources:
+            found = survey_tars(source.paths, data_key=options.data_key, dtype=dtype, sequence_length=length)
+            length, dtype = found.sequence_length, found.dtype
+            sizes.append((source.name, found.tokens))
+        return sizes, dtype or "int32", {}, length
+    settings = text_options(options)
+    counts = {source.name: _estimated(source, options) for source in inputs.sources}
+    streams: dict[str, Sequence[int]] = dict(counts) if settings.count_by_file else {}
+    return (
+        [(name, sum(files)) for name, files in counts.items()],
+        tokenizer_facts(settings.tokenizer).dtype.name,
+        streams,
+        None,
+    )
+
+
+def _estimated(source: ShuffleInput, options: ShuffleOptions) -> list[int]:
+    """About the tokens of each file: its bytes times the tokens per byte of a few files."""
+    files = input_files(source)
+    order = sorted(range(len(files.files)), key=lambda number: files.files[number].size)
+    spread = {order[i * (len(order) - 1) // max(SAMPLE_FILES - 1, 1)] for i in range(SAMPLE_FILES)}
+    read = tokens = 0
+    for number in sorted(spread):
+        one_read, one_tokens = _sample(files, number, options)
+        read, tokens = read + one_read, tokens + one_tokens
+    return [round(file.size * tokens / max(read, 1)) for file in files.files]
+
+
+def _sample(files: InputFiles, number: int, options: ShuffleOptions) -> tuple[int, int]:
+    """(stored bytes read, their tokens) of the beginning of a file, of all of it where it is compressed or a table."""
+    settings = text_options(options)
+    file = files.files[number]
+    whole = file.path.endswith(WHOLE_SUFFIXES)
+    pieces: Sequence[Piece] = fingerprint(files.folder, file) if whole else (Piece(file.path, 0, file.size, 1, ""),)
+    batches = read_documents(
+        files.folder,
+        SourceRange(tuple(pieces)),
+        text_key=options.text_key,
+        id_key="id",
+        batch_bytes=SAMPLE_BYTES,
+        verify=False,
+    )
+    engine = make_engine(settings.tokenizer, "tokenizers")
+    read = tokens = 0
+    extra = (settings.eod is not None) + (settings.bos is not None)
+    for batch in batches if whole else islice(batches, 1):
+        tokens += len(engine.encode(batch.texts).ids) + extra * len(batch.texts)
+        read += batch.read_bytes
+    return (file.size if whole else read), tokens
+
+
+def rows(found: Preview) -> Iterator[tuple[str, str]]:
+    """The preview as lines of (what, how much)."""
+    plan, about = found.plan, "about " if found.estimated else ""
+    share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
+    filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
+    yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
+    yield "shards", f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.even else "")
+    yield "tokens", f"{about}{plan.tokens:,}"
+    yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
+    yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
+    if plan.even:
+        yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
+    yield "tars", f"{'' if found.output_exact else 'about '}{size(found.output_bytes)}"
+    yield "scratch", f"{about}{size(found.token_bytes)} tokens, {size(found.engine.scratch_bytes)} buckets"
+    yield "engine", f"{found.engine.engine}: {found.engine.reason}"
+    yield "sweeps over the tokens", f"{found.engine.passes:,}"
+    yield "memory", f"{size(found.engine.memory_bytes)} in all"
+    yield from _quality(shuffle_quality(plan))
+
+
+def _quality(found: ShuffleQuality) -> Iterator[tuple[str, str]]:
+    yield "evenly shuffled", "yes" if found.even else "no"
+    yield "neighbours from one source", f"{found.same_source:.3g} (by chance {found.same_source_expected:.3g})"
+    yield "neighbours that touch", f"{found.neighbours:.3g} (by chance {found.neighbours_expected:.3g})"
+    yield "rank correlation", f"{found.rank_correlation:.2g} (by chance 0 ± {found.rank_correlation_error:.2g})"
+    yield (
+        "mix of sources in a shard",
+        f"at most {found.mix_max:.2g} standard errors off (by chance {found.mix_max_expected:.2g})",
+    )
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.2f} TB"
+
+
+def resolve_tokenizer(given: Path | None) -> Path | None:
+    """A tokenizer.json, given itself or by its folder, where one is given."""
+    from nanoset_core.tokenization.preprocess import tokenizer_path
+
+    return None if given is None else tokenizer_path(given)

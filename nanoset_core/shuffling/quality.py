@@ -1,0 +1,180 @@
+"""How well a plan shuffles, measured on the order itself: what is left of the sources' order and of their blocks."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.shuffling.contexts import SourceContexts
+from nanoset_core.shuffling.order import WINDOW, keys_of, ranks
+from nanoset_core.shuffling.picture import scatter_png
+from nanoset_core.shuffling.plan import ShufflePlan
+
+SAMPLE = 1_000_000
+"""contexts that are looked at, at the most"""
+_LEAST = 5.0  # variance of a count from which a standard error says something
+_CELLS = 4_000_000  # counts of a source in a shard, at the most
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleQuality:
+    """Measures of an order beside what an even shuffle gives; all but the counts are numbers without a unit."""
+
+    contexts: int
+    """Contexts of the plan."""
+    sampled: int
+    """Contexts looked at: all, or at most a million."""
+    same_source: float
+    """Share of neighbours in the shards that come from one source."""
+    same_source_expected: float
+    """What chance gives."""
+    neighbours: float
+    """Share of neighbours in the shards that touch, or are the same, in their source."""
+    neighbours_expected: float
+    """What chance gives, about 2 / contexts."""
+    rank_correlation: float
+    """Spearman's, of the places in the sources and in the shards; 0 is best."""
+    rank_correlation_error: float
+    """Its standard error for an even shuffle."""
+    shards: int
+    """Shards whose mix of sources was counted."""
+    mix_mean: float
+    """Mean deviation of a source's count in a shard from its share, in standard errors; chance gives about 0.8."""
+    mix_max: float
+    """The largest such deviation; chance gives about `mix_max_expected`."""
+    mix_max_expected: float
+    """What the largest of so many counts is about by chance."""
+    picture: bytes
+    """PNG: places in the sources from left to right, in the shards from top to bottom."""
+
+    @property
+    def even(self) -> bool:
+        """Whether every measure is within what chance gives: four standard errors, and one more for the largest."""
+        pairs = max(self.sampled - 1, 1)
+        return (
+            abs(self.rank_correlation) <= 4 * self.rank_correlation_error
+            and _within(self.same_source, self.same_source_expected, pairs)
+            and _within(self.neighbours, self.neighbours_expected, pairs)
+            and self.mix_max <= self.mix_max_expected + 1.5
+        )
+
+    def markdown(self) -> str:
+        """The picture for markdown, at most about 800 characters."""
+        encoded = base64.b64encode(self.picture).decode()
+        return f"![place in the sources → place in the shards](data:image/png;base64,{encoded})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The measures as JSON values, the picture in base64."""
+        return {**asdict(self), "even": self.even, "picture": base64.b64encode(self.picture).decode()}
+
+
+def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
+    """Measure a plan's order; reads no tokens, and needs some 100 MB and a second at the most for a million contexts.
+
+    Plans of more are sampled: evenly spread contexts for the correlation and the picture, the first shards for the
+    rest (whole ones, so that neighbours are neighbours).
+    """
+    size = plan.shard_size
+    shards = max(1, min(plan.shards, SAMPLE // size, _CELLS // max(len(plan.table.sources), 1)))
+    numbers = _spread(plan, shards) if plan.contexts <= WINDOW else np.arange(shards)
+    order = [ranks(plan.table.contexts, plan.seed, *plan.shard_ranks(int(shard))) for shard in numbers]
+    same, touching, pairs = _adjacency(plan, order)
+    mean, largest, cells = _mix(plan, order)
+    correlation, error, picture = _positions(plan)
+    return ShuffleQuality(
+        contexts=plan.contexts,
+        sampled=sum(map(len, order)),
+        same_source=same / max(pairs, 1),
+        same_source_expected=_same_source_expected(plan),
+        neighbours=touching / max(pairs, 1),
+        neighbours_expected=_neighbours_expected(plan),
+        rank_correlation=correlation,
+        rank_correlation_error=error,
+        shards=len(numbers),
+        mix_mean=mean,
+        mix_max=largest,
+        mix_max_expected=math.sqrt(2 * math.log(max(2 * cells, 2))) if cells else 0.0,
+        picture=picture,
+    )
+
+
+def _spread(plan: ShufflePlan, shards: int) -> np.ndarray:
+    return np.arange(shards) * plan.shards // shards
+
+
+def _adjacency(plan: ShufflePlan, order: list[np.ndarray]) -> tuple[int, int, int]:
+    """(pairs from one source, pairs that touch in it, all pairs) of neighbours within the shards int64[n] each."""
+    same = touching = pairs = 0
+    for contexts in order:
+        source, start, _ = plan.table.locate(contexts)
+        alike = source[1:] == source[:-1]
+        same += int(alike.sum())
+        touching += int((alike & (np.abs(np.diff(start)) <= plan.table.row_tokens)).sum())
+        pairs += len(alike)
+    return same, touching, pairs
+
+
+def _mix(plan: ShufflePlan, order: list[np.ndarray]) -> tuple[float, float, int]:
+    """(mean, largest deviation in standard errors, how many counts), of the hypergeometric distribution."""
+    counts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
+    total = counts.sum()
+    share = counts / total
+    deviations = []
+    for contexts in order:
+        source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+        found = np.bincount(source, minlength=len(counts))
+        drawn = len(contexts)
+        variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
+        counted = variance >= _LEAST
+        deviations.append(np.abs(found - drawn * share)[counted] / np.sqrt(variance[counted]))
+    deviation = np.concatenate(deviations)
+    if not len(deviation):
+        return 0.0, 0.0, 0
+    return float(deviation.mean()), float(deviation.max()), len(deviation)
+
+
+def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
+    """Rank correlation of evenly spread contexts, its error, and the picture. Keys stand for places in the order."""
+    total = plan.table.contexts
+    count = min(total, SAMPLE)
+    numbers = np.arange(count) * total // count
+    # the order is that of the keys, so that ranks within the sample need no order of all
+    keys = keys_of(numbers.astype(np.uint64), plan.seed)
+    place = np.empty(count, dtype=np.int64)
+    place[np.argsort(keys)] = np.arange(count)
+    picture = scatter_png(numbers / total, place / count)
+    if count < 2:
+        return 0.0, 1.0, picture
+    # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)); the sum of a million squares needs more than float32
+    distance = float(((place - np.arange(count)).astype(np.float64) ** 2).sum())
+    return 1 - 6 * distance / (count * (count**2 - 1.0)), 1 / math.sqrt(count - 1), picture
+
+
+def _same_source_expected(plan: ShufflePlan) -> float:
+    total = plan.table.contexts
+    pairs = sum(source.contexts * (source.contexts - 1) for source in plan.table.sources)
+    return pairs / max(total * (total - 1), 1)
+
+
+def _neighbours_expected(plan: ShufflePlan) -> float:
+    total = plan.table.contexts
+    return sum(_touching(source) for source in plan.table.sources) / max(total * (total - 1), 1)
+
+
+def _touching(source: SourceContexts) -> float:
+    """Ordered pairs of a source's contexts that hold the same row, or rows that touch; rows chosen as by chance."""
+    rows, whole = source.rows, source.repeats
+    if not rows:
+        return 0.0
+    part = source.chosen / rows
+    alike = rows * ((1 - part) * whole * (whole - 1) + part * (whole + 1) * whole)
+    return alike + 2 * (rows - 1) * (source.contexts / rows) ** 2
+
+
+def _within(found: float, expected: float, pairs: int) -> bool:
+    """Whether a share of pairs is within four standard errors, and two pairs, of that expected."""
+    return abs(found - expected) <= 4 * math.sqrt(expected * (1 - expected) / pairs) + 2 / pairs

@@ -1,0 +1,117 @@
+"""One shard of a shuffled webdataset: rows in, a tar out, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.shuffling.contexts import TokenSource
+from nanoset_core.shuffling.gather import gather
+from nanoset_core.shuffling.hashed_file import HashedFile, hashed_file
+from nanoset_core.shuffling.members import NpyTile, json_gz_records, member_names
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.tar import end_of_archive
+
+TILE_BYTES = 2 << 20
+"""tokens gathered, encoded and written at once"""
+
+Fill = Callable[[int, int, np.ndarray], object]
+"""fill(begin, end, out): put the shard's rows [begin, end excl) into out, int[end - begin, sequence_length]"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What one written shard holds."""
+
+    shard: int
+    """Its number, from 0."""
+    sequences: int
+    """Contexts in it."""
+    tokens: int
+    """Tokens of the sources in it, without padding and BOS."""
+    pad_tokens: int
+    """Pad tokens in it."""
+    size_bytes: int
+    """Size of the tar."""
+    sha256: str
+    """Hex digest of the tar."""
+
+    @property
+    def stem(self) -> str:
+        """The shard's name without ``.tar``, as OpenLM's manifest spells it."""
+        return shard_stem(self.shard)
+
+
+def shard_stem(shard: int) -> str:
+    """``shard-%08d``; the tar is this plus ``.tar``."""
+    return f"shard-{shard:08d}"
+
+
+def write_shard(
+    plan: ShufflePlan, sources: Sequence[TokenSource], shard: int, folder: Path, *, tile_bytes: int = TILE_BYTES
+) -> ShardFacts:
+    """Write ``shard-%08d.tar`` of the plan into ``folder``, whole or not at all; shards can come in any order.
+
+    Rows are gathered, encoded and written by tiles of ``tile_bytes`` of tokens; memory is a few tiles. Raises
+    StaleError where sources or compressor are not the plan's, SampleIndexError for a shard that is not in the plan.
+    """
+    plan.check_sources(sources)
+    contexts = plan.shard_contexts(shard)
+
+    def fill(begin: int, end: int, out: np.ndarray) -> None:
+        gather(sources, plan.table, contexts[begin:end], out=out)
+
+    return write_rows(plan, shard, contexts, folder, fill, tile_bytes=tile_bytes)
+
+
+def write_rows(
+    plan: ShufflePlan,
+    shard: int,
+    contexts: np.ndarray,
+    folder: Path,
+    fill: Fill,
+    *,
+    tile_bytes: int = TILE_BYTES,
+    sync: bool = True,
+) -> ShardFacts:
+    """Write a shard out of rows that ``fill`` gives; ``contexts`` int64[samples] are their numbers.
+
+    ``sync=False`` leaves it to the caller to call `fsync_folder`, once for several shards. Raises StaleError where this
+    machine's compressor is not the plan's.
+    """
+    plan.check_compressor()
+    rows = min(len(contexts), max(1, tile_bytes // (plan.sequence_length * np.dtype(plan.dtype).itemsize)))
+    write = _write_npy if plan.member == "npy" else _write_json_gz
+    with hashed_file(Path(folder) / f"{shard_stem(shard)}.tar", sync=sync) as tar:
+        write(plan, shard, len(contexts), rows, fill, tar)
+        tar.write(end_of_archive(tar.size_bytes))
+        size_bytes, sha256 = tar.size_bytes, tar.sha256
+    pad_tokens = plan.table.pad_tokens(contexts) if plan.pad_tokens else 0
+    tokens = len(contexts) * plan.table.row_tokens - pad_tokens
+    return ShardFacts(shard, len(contexts), tokens, pad_tokens, size_bytes, sha256)
+
+
+def _write_npy(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill, tar: HashedFile) -> None:
+    """Two tiles by turns: one is filled while the other is hashed."""
+    name_bytes = member_names(shard, 0, 0, "npy").shape[1]
+    tiles = [NpyTile(rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes) for _ in range(2)]
+    hashed: list[Future[None] | None] = [None, None]
+    for turn, begin in enumerate(range(0, samples, rows)):
+        end = min(begin + rows, samples)
+        if (busy := hashed[turn % 2]) is not None:
+            busy.result()
+        records, data = tiles[turn % 2].name(member_names(shard, begin, end, "npy"))
+        fill(begin, end, data)
+        hashed[turn % 2] = tar.write(records)
+
+
+def _write_json_gz(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill, tar: HashedFile) -> None:
+    tile = np.empty((rows, plan.sequence_length), dtype=plan.dtype)
+    for begin in range(0, samples, rows):
+        end = min(begin + rows, samples)
+        fill(begin, end, tile[: end - begin])
+        tar.write(json_gz_records(member_names(shard, begin, end, "json.gz"), tile[: end - begin]))

@@ -1,0 +1,54 @@
+"""What tokshuf-rust (b1d3e85) does with a tokenizer: its end token is id 0 and its pad token a vocabulary size plus 2.
+
+| tokenizer | vocabulary size it assumes | id 0 is | its pad id is |
+| --- | --- | --- | --- |
+| EleutherAI/gpt-neox-20b | 50254 | ``<|endoftext|>`` | 50256, the token of 22 spaces |
+| meta-llama/Meta-Llama-3-8B | 128256 | ``!`` | 128258, two rows past the embedding |
+
+It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, an empty one too, gets a
+context of padding alone. The preset gives the same contexts, each as often; their order, and the shards, are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+
+TAIL = "pad_always"
+EOT = 0
+_KNOWN = (
+    ({"<|endoftext|>": 0, "<|padding|>": 1, " " * 24: 50254}, 50254),
+    ({"<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}, 128256),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokshufTokens:
+    """The special tokens of the preset."""
+
+    eot: str
+    """Text of the token 0, which ends every document."""
+    pad_id: int
+    """Fills the last context of each file; it can lie outside the vocabulary."""
+
+
+def tokshuf_tokens(tokenizer_file: Path) -> TokshufTokens:
+    """The special tokens that tokshuf-rust uses with a tokenizer.
+
+    Raises ConfigError for a tokenizer that it does not know: it has two.
+    """
+    from nanoset_core.tokenization.engines.reference import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_file)
+    for marks, vocabulary in _KNOWN:
+        if all(tokenizer.token_to_id(token) == identity for token, identity in marks.items()):
+            return TokshufTokens(tokenizer.id_to_token(EOT), vocabulary + 2)
+    raise ConfigError(
+        "tokshuf-rust does not know this tokenizer, so that there are no contexts of its to match",
+        where=tokenizer_file,
+        found=f"{tokenizer.get_vocab_size():,} tokens",
+        expected="GPT-NeoX-20B's or Llama-3's",
+        remedy="use the default preset, which takes the end and pad tokens from the tokenizer",
+    )

@@ -1,0 +1,30 @@
+"""A project that was built once, of which each test gets a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from sample_platform import Platform, build_template, copy_template
+from sample_project import CONFIG, write_raw
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """A folder that holds a built project, and its history in `home`."""
+    folder = tmp_path_factory.mktemp("template") / "project"
+    write_raw(folder / "raw")
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "nanoset.yaml").write_text(CONFIG + "packed: [code]\n")
+    build_template(folder / "nanoset.yaml", folder / "home")
+    return folder
+
+
+@pytest.fixture
+def built_platform(template: Path, tmp_path: Path) -> Iterator[Platform]:
+    """A built project, as the daemon sees it."""
+    config_file = copy_template(template, tmp_path / "project")
+    with dg.DagsterInstance.local_temp(str(tmp_path / "project" / "home")) as instance:
+        yield Platform(config_file, instance)

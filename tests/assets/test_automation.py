@@ -1,0 +1,331 @@
+"""The conditions under which everything downstream of raw text is built, event by event."""
+
+from __future__ import annotations
+
+import struct
+import time
+import warnings
+
+import dagster as dg
+import pytest
+from sample_platform import Platform, age
+from sample_project import jsonl, sentences
+
+from nanoset_assets import requests
+from nanoset_assets.automation import SENSOR
+from nanoset_assets.partitions import CORPORA
+from nanoset_core.inspection import verify_corpus as verifying
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling
+from nanoset_core.pipeline.project import Project
+
+SPLITS = {"train", "valid", "test"}
+DOWNSTREAM_OF_WEB = [
+    {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS, "shuffled/shuffle_plan": {None}},
+    {"pretrain/handoff": {None}, "shuffled/tars": {"0", "1", "2"}},
+    {"shuffled/manifest": {None}},
+]
+
+
+@pytest.fixture
+def built(built_platform):
+    """Everything is up to date, as seen by a sensor that has never run before."""
+    assert built_platform.automation() == {}
+    return built_platform
+
+
+def change(platform: Platform, corpus: str, count: int = 30) -> None:
+    """Add a file, and let the sensor over raw text have the corpus built."""
+    (platform.raw / corpus / f"new-{count}.jsonl").write_bytes(jsonl(sentences("new", count)))
+    age(platform.raw / corpus)
+    platform.look()
+    assert platform.tick() == [corpus]
+
+
+def edit(platform: Platform, old: str, new: str, *, reload: bool = True) -> None:
+    text = platform.config_file.read_text()
+    assert old in text
+    platform.config_file.write_text(text.replace(old, new))
+    if reload:
+        platform.load()
+
+
+def runs(platform: Platform) -> int:
+    return platform.instance.get_runs_count()
+
+
+def test_everything_is_missing_at_the_first_start(make_project, tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        platform = Platform(make_project(), instance)
+        age(platform.raw)
+        assert platform.automation() == {}, "there are no corpora yet"
+        platform.look()
+        assert platform.automation() == {}, "nothing is taken of them yet"
+        assert platform.tick() == ["books", "code", "web"]
+        assert platform.follow() == [
+            DOWNSTREAM_OF_WEB[0] | {"plain/index_mappings": SPLITS},
+            DOWNSTREAM_OF_WEB[1] | {"plain/handoff": {None}},
+            DOWNSTREAM_OF_WEB[2],
+        ]
+        assert platform.automation() == {}
+
+
+def test_a_changed_corpus_rebuilds_what_is_made_of_it_and_nothing_else(built):
+    change(built, "web")
+    before = runs(built)
+    assert built.follow() == DOWNSTREAM_OF_WEB
+    assert runs(built) - before == 3 + 1 + 1 + 3 + 1
+    change(built, "books")
+    assert built.automation() == {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}}
+
+
+def test_a_corpus_outside_of_every_blend_touches_nothing(built):
+    (built.raw / "extra").mkdir()
+    change(built, "extra")
+    assert "extra" in built.instance.get_dynamic_partitions(CORPORA.name)
+    assert built.automation() == {}
+
+
+def test_a_packed_corpus_is_packed_again_and_no_other(built):
+    change(built, "web")
+    assert "packed_dataset" not in built.automation()
+    change(built, "code")
+    assert built.automation()["packed_dataset"] == {"code"}
+
+
+def test_two_changes_within_a_tick_are_one_rebuild(built):
+    change(built, "web", 10)
+    change(built, "code", 10)
+    change(built, "web", 20)
+    assert built.automation() == DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}
+
+
+def test_a_change_that_is_taken_back_rebuilds_nothing(built):
+    change(built, "web", 10)
+    (built.raw / "web/new-10.jsonl").unlink()
+    built.look()
+    assert built.tick() == ["web"]
+    assert built.automation() == {}
+
+
+@pytest.mark.parametrize("keep_cursor", [True, False])
+def test_what_happened_while_the_daemon_was_down_is_made_up_for(built, keep_cursor):
+    change(built, "web")
+    if not keep_cursor:
+        built.automation_cursor = None
+    assert built.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(indexed, "VERSION", indexed.VERSION + 1)
+        built.load()
+        asked = built.automation()
+        assert asked == {"indexed_dataset": {"books", "code", "web"}, "packed_dataset": {"code"}}
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffling, "VERSION", shuffling.VERSION + 1)
+        assert built.follow() == [
+            {"shuffled/shuffle_plan": {None}},
+            {"shuffled/tars": {"0", "1", "2"}},
+            {"shuffled/manifest": {None}},
+        ]
+
+
+def test_new_settings_of_the_tokens_rebuild_a_corpus_in_one_run(built):
+    edit(built, "append_eod: true", "append_eod: false")
+    first = built.automation()
+    corpora = {"books", "code", "web"}
+    assert first == {"tokenized_shards": corpora, "indexed_dataset": corpora, "packed_dataset": {"code"}}
+    before = runs(built)
+    built.carry_out(first)
+    assert runs(built) - before == 3
+
+
+def test_an_edited_nanoset_is_rebuilt_alone_and_without_a_restart(built):
+    edit(built, "seed: 7", "seed: 8", reload=False)
+    assert built.automation() == {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
+
+
+def test_a_deleted_output_is_made_again_with_what_stands_on_it(built):
+    folder = built.config.root_folder / "webdatasets/shuffled/current"
+    sums = {path.name: path.read_bytes() for path in folder.glob("*.tar")}
+    (folder / min(sums)).unlink()
+    asked = built.follow()
+    assert "0" in asked[0]["shuffled/tars"]
+    assert {path.name: path.read_bytes() for path in folder.glob("*.tar")} == sums
+
+
+def test_what_dagster_has_no_record_of_is_recorded(built, tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as other:
+        platform = Platform(built.config_file, other)
+        platform.look()
+        platform.tick()
+        platform.follow()
+        assert other.get_materialized_partitions(dg.AssetKey(["shuffled", "tars"])) == {"0", "1", "2"}
+        assert other.get_materialized_partitions(dg.AssetKey("packed_dataset")) == {"code"}
+
+
+def test_nothing_is_built_on_what_a_check_found_faulty(built, monkeypatch):
+    real = verifying.verify_dataset
+
+    def spoiled(prefix, **options):
+        path = prefix.with_name(prefix.name + ".bin")
+        path.write_bytes(struct.pack("<H", 9999) + path.read_bytes()[2:])
+        return real(prefix, **options)
+
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.look()
+    (request,) = built.look().run_requests
+    with monkeypatch.context() as patch:
+        patch.setattr(verifying, "verify_dataset", spoiled)
+        assert not built.run(request, raises=False).success
+    assert "nothing has changed" in built.look().skip_message
+    assert built.automation() == {}
+    assert built.automation() == {}
+    mended = built.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=built.instance,
+        partition_key="web",
+        asset_selection=[dg.AssetKey("indexed_dataset")],
+        tags={"nanoset/rebuild": "true"},
+    )
+    assert mended.success
+    assert built.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def start(platform, *path, partition=None):
+    """A run of one asset that has begun."""
+    job = platform.definitions.resolve_implicit_global_asset_job_def()
+    run = platform.instance.create_run_for_job(
+        job_def=job.get_subset(asset_selection={dg.AssetKey(path)}, asset_check_selection=set()),
+        tags={} if partition is None else {"dagster/partition": partition},
+    )
+    platform.instance.report_dagster_event(
+        dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name), run.run_id
+    )
+    return platform.instance.get_run_by_id(run.run_id)
+
+
+def test_what_is_under_way_is_waited_for(built):
+    change(built, "web")
+    code = start(built, "indexed_dataset", partition="code")
+    books = start(built, "indexed_dataset", partition="books")
+    assert built.automation() == {}
+    built.instance.report_run_canceled(code)
+    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, "its own corpora have come to rest"
+    built.instance.report_run_canceled(books)
+    own = start(built, "shuffled", "shuffle_plan")
+    assert "shuffled/shuffle_plan" not in built.automation()
+    built.instance.report_run_canceled(own)
+
+
+def test_a_killed_run_is_asked_for_again_but_not_for_ever(built):
+    change(built, "books")
+    for _ in range(requests.MOST_ATTEMPTS):
+        assert built.automation()["shuffled/shuffle_plan"] == {None}
+        built.instance.report_run_failed(start(built, "shuffled", "shuffle_plan"), "killed")
+    assert "shuffled/shuffle_plan" not in built.automation()
+    change(built, "books", 31)
+    assert built.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_a_killed_run_that_dagster_starts_again_is_left_to_it(built):
+    change(built, "books")
+    run = start(built, "shuffled", "shuffle_plan")
+    built.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    built.instance.report_run_failed(run, "killed")
+    assert "shuffled/shuffle_plan" not in built.automation()
+
+
+@pytest.fixture
+def failing(built, monkeypatch):
+    """A run of the shuffle plan has failed, for a reason that will not go away by itself."""
+    change(built, "books")
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffling, "plan_shuffle", None)
+        built.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
+        assert "shuffled/shuffle_plan" not in built.automation()
+        yield built
+
+
+def test_a_failure_is_not_repeated_while_nothing_changes(failing):
+    asked = failing.automation()
+    assert set(asked) == {"plain/index_mappings"}, "others go on"
+    failing.carry_out(asked)
+    for _ in range(3):
+        assert "shuffled/shuffle_plan" not in failing.automation()
+
+
+def test_after_a_failure_another_input_is_tried(failing):
+    change(failing, "books", 31)
+    assert failing.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_after_a_failure_other_settings_are_tried(failing):
+    edit(failing, "seed: 5", "seed: 6")
+    assert failing.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_after_a_failure_a_restart_tries_again(failing, monkeypatch):
+    monkeypatch.setattr(requests, "LOADED", time.time())
+    assert failing.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch):
+    real = mapping.write_mappings
+
+    def write(project, name, split):
+        if split == "train":
+            raise OSError("no space left")
+        return real(project, name, split)
+
+    change(built, "web")
+    with monkeypatch.context() as patch:
+        patch.setattr(mapping, "write_mappings", write)
+        built.carry_out(built.automation(), raises=False)
+    asked = built.automation()
+    assert asked == {"shuffled/tars": {"0", "1", "2"}}
+    assert Project.open(built.config_file).outputs.current("nanosets", "pretrain/valid/blend") is not None
+
+
+def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
+    change(built, "web")
+    job = built.definitions.resolve_job_def("corpus").get_subset(asset_selection={dg.AssetKey("indexed_dataset")})
+    run = built.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
+    built.instance.report_run_failed(run, "killed")
+    assert built.automation() == {"indexed_dataset": {"web"}}
+    built.carry_out({"indexed_dataset": {"web"}})
+    assert built.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def test_it_is_one_sensor_with_a_run_for_each_partition(built):
+    sensor = built.definitions.get_repository_def().get_sensor_def(SENSOR)
+    assert not sensor.emit_backfills
+    assert sensor.sensor_type.value == "AUTOMATION", "evaluated where the conditions' own code is"
+    names = [found.name for found in built.definitions.get_repository_def().sensor_defs]
+    assert sorted(names) == [SENSOR, "raw_text"], "no other automation sensor is added"
+
+
+def test_the_sensor_itself_asks_for_a_run_for_each_partition(built):
+    change(built, "web")
+    repository = built.definitions.get_repository_def()
+    sensor = repository.get_sensor_def(SENSOR)
+    with (
+        warnings.catch_warnings(),
+        dg.build_sensor_context(instance=built.instance, repository_def=repository) as context,
+        dg.partition_loading_context(dynamic_partitions_store=built.instance),
+    ):
+        warnings.simplefilter("ignore", category=dg.BetaWarning)
+        tick = sensor.evaluate_tick(context)
+    asked = {
+        request.partition_key: sorted(key.to_user_string() for key in request.asset_selection)
+        for request in tick.run_requests
+    }
+    chain = ["pretrain/blend", "pretrain/index_mappings"]
+    assert asked == {None: ["shuffled/shuffle_plan"], **dict.fromkeys(SPLITS, chain)}
+
+
+def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):
+    (built.config.root_folder / raw.STAGE / "web" / "current.json").write_text("{")
+    assert built.automation() == {}, "what it was made of is not known until the sensor has it taken again"
+    built.look()
+    assert list(built.asked()) == ["web"]

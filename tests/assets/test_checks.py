@@ -1,0 +1,155 @@
+"""Asset checks: they run with their assets, block what is made of faulty ones, and say what to do."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import dagster as dg
+import pytest
+
+from nanoset_assets.building import build
+from nanoset_assets.checks import CHECK, VerificationError, unverified
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.partitions import CORPORA
+from nanoset_core.inspection import verify_corpus as verifying
+from nanoset_core.pipeline.project import Project
+
+
+@pytest.fixture
+def instance(tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
+        yield opened
+
+
+def evaluations(instance):
+    """(asset, partition) → the last evaluation of its check."""
+    found = {}
+    for run in sorted(instance.get_run_records(), key=lambda record: record.storage_id):
+        for entry in instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            evaluation = entry.dagster_event.event_specific_data
+            assert evaluation.check_name == CHECK
+            found[evaluation.asset_key.to_user_string(), evaluation.partition] = evaluation
+    return found
+
+
+def spoil(monkeypatch):
+    """Let every merge leave a token that the vocabulary does not have, as a faulty disk might."""
+    real = verifying.verify_dataset
+
+    def spoiled(prefix, **options):
+        path = prefix.with_name(prefix.name + ".bin")
+        content = bytearray(path.read_bytes())
+        content[:2] = struct.pack("<H", 9999)
+        path.write_bytes(content)
+        return real(prefix, **options)
+
+    monkeypatch.setattr(verifying, "verify_dataset", spoiled)
+
+
+def test_every_blocking_asset_is_checked_in_a_build(make_project, instance):
+    config = make_project()
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    found = evaluations(instance)
+    assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
+    checked = {"tokenized_shards", "indexed_dataset", "index_mappings", "blend", "manifest"}
+    expected = {("/".join(s.asset), s.partition) for s in report.steps if s.asset[-1] in checked}
+    assert set(found) == expected
+    dataset = found["indexed_dataset", "web"]
+    assert dataset.metadata["documents"].value == 240
+    assert dataset.metadata["documents_compared"].value == 64
+    assert build(Project.open(config), instance).made == {}, "checks make no step due"
+
+
+def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_project, instance, monkeypatch):
+    config = make_project()
+    with monkeypatch.context() as patch:
+        spoil(patch)
+        report = build(Project.open(config), instance, select='key:"raw_jsonl"+')
+    assert set(report.failed) == {"raw_jsonl [books]", "raw_jsonl [code]", "raw_jsonl [web]"}
+    error = report.failed["raw_jsonl [web]"]
+    assert isinstance(error, VerificationError)
+    assert "a token is not in the vocabulary" in str(error)
+    assert "found: id 9999" in str(error)
+    assert "remedy:" in str(error)
+    assert "pretrain/index_mappings [train]" in report.skipped
+    assert "shuffled/shuffle_plan" in report.skipped
+    assert not (config.parent / "data" / "nanosets").exists()
+    # The dataset is there and recorded; the next build must not take it for good.
+    again = build(Project.open(config), instance)
+    assert "indexed_dataset [web]" in again.failed
+    assert "pretrain/index_mappings [train]" in again.skipped
+    # Made again it is whole, is checked again, and what was held up follows.
+    mended = build(Project.open(config), instance, select="indexed_dataset", rebuild=True)
+    assert not mended.failed
+    assert not build(Project.open(config), instance).failed
+    assert build(Project.open(config), instance).made == {}
+
+
+def test_a_warning_shows_and_does_not_block(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance)
+    project = Project.open(config)
+    raw = project.config.raw_folder / "web/part-0/web-0.jsonl"
+    raw.write_bytes(raw.read_bytes().replace(b"model", b"modem"))
+    outcome = (
+        build_definitions(project.config)
+        .resolve_job_def("corpus")
+        .execute_in_process(instance=instance, partition_key="web", asset_selection=[dg.AssetKey("indexed_dataset")])
+    )
+    assert outcome.success
+    (evaluation,) = outcome.get_asset_check_evaluations()
+    assert not evaluation.passed
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert "source line" in evaluation.description
+    (row,) = evaluation.metadata["findings"].records
+    assert row.data["remedy"].startswith("run `nanoset build`")
+    assert unverified(instance, build_definitions(project.config)) == set()
+
+
+def test_a_check_can_be_run_alone_as_from_the_ui(make_project, instance):
+    config = make_project()
+    build(Project.open(config), instance, select='key:"indexed_dataset" or key:"tokenized_shards" or key:"raw_jsonl"')
+    definitions = build_definitions(Project.open(config).config)
+    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    job = definitions.resolve_job_def("corpus")
+    outcome = job.get_subset(asset_check_selection={key}, asset_selection=set()).execute_in_process(
+        instance=instance, partition_key="web"
+    )
+    (evaluation,) = outcome.get_asset_check_evaluations()
+    assert evaluation.passed
+    assert not outcome.get_asset_materialization_events()
+
+
+def test_what_was_never_checked_is_not_due(make_project, instance, monkeypatch):
+    """A project that was built before there were checks is not built again for them."""
+    config = make_project()
+    with monkeypatch.context() as patch:
+        patch.setattr("nanoset_assets.definitions.checks_for", lambda config: [])
+        build(Project.open(config), instance)
+    assert build(Project.open(config), instance).made == {}
+
+
+def test_a_run_that_ended_before_its_check_is_due(make_project, instance):
+    config = make_project()
+    definitions = build_definitions(Project.open(config).config)
+    build(Project.open(config), instance)
+    job = definitions.resolve_job_def("corpus")
+    run = instance.create_run_for_job(
+        job_def=job.get_subset(asset_selection={dg.AssetKey("indexed_dataset")}), tags={"dagster/partition": "web"}
+    )
+    assert unverified(instance, definitions) == {(("indexed_dataset",), "web")}
+    instance.delete_run(run.run_id)
+
+
+def test_checks_say_what_they_check(make_project):
+    config = Project.open(make_project()).config
+    graph = build_definitions(config).resolve_asset_graph()
+    for key in graph.asset_check_keys:
+        spec = graph.get_check_spec(key)
+        assert spec.description
+        assert spec.blocking
+        assert spec.partitions_def == graph.get(key.asset_key).partitions_def
+    assert json.dumps(sorted(key.asset_key.to_user_string() for key in graph.asset_check_keys))

@@ -1,0 +1,319 @@
+"""What people see of a materialisation: sentences, pictures, tables, previews; all without a pass over the data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+
+import dagster as dg
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_project import build_all, jsonl, sentences
+
+from nanoset_assets import file_tables
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.file_tables import tokenized_files, what_changed
+from nanoset_assets.metadata import INLINE_CHARACTERS, bytes_text, code, markdown, table
+from nanoset_assets.nanoset_pages import split_metadata
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
+from nanoset_assets.previews import first_documents, first_rejects, first_samples
+from nanoset_core.config import load_config
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.project import Project
+
+ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
+BROKEN = b'{"id": "cut", "text": "never en\n\n'
+
+
+def pixels(png):
+    """bool[height, width] of a one-bit PNG without filters, True = black."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
+    begin = png.index(b"IDAT")
+    length = int.from_bytes(png[begin - 4 : begin])
+    rows = np.frombuffer(zlib.decompress(png[begin + 4 : begin + 4 + length]), np.uint8).reshape(height, -1)
+    assert not rows[:, 0].any()
+    return ~np.unpackbits(rows[:, 1:], axis=1)[:, :width].astype(bool)
+
+
+def rows_of(value):
+    return [dict(record.data) for record in value.records]
+
+
+def test_the_bars_are_as_high_as_their_counts():
+    ink = pixels(histogram_png([1, 0, 50, 100], ["1", "2", "4", "8"]))
+    assert ink.shape[1] == WIDTH
+    heights = [int(ink[:BARS_HEIGHT, middle].sum()) for middle in (52, 156, 260, 364)]
+    assert heights == [1, 0, 31, 62]
+    assert ink[BARS_HEIGHT].all(), "the axis"
+    assert all(ink[BARS_HEIGHT + 2 :, begin : begin + 104].any() for begin in (0, 104, 208, 312)), "a label each"
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=32, max_size=32))
+def test_a_histogram_is_always_shown_inline(counts):
+    documents = sum(counts)
+    shown = length_histogram(counts, documents * 700).value
+    assert len(shown) < INLINE_CHARACTERS
+    assert shown == "no documents" if documents == 0 else f"{documents:,} documents" in shown
+
+
+def test_a_histogram_says_where_the_middle_lies():
+    counts = [0] * 32
+    counts[5], counts[6], counts[10] = 4, 5, 2  # 16 to 31, 32 to 63, 512 to 1,023 tokens
+    text = length_histogram(counts, 1_234_567).value
+    assert "11 documents by length, in powers of two from 16 to 1,023 tokens" in text
+    assert "112,233 on average, the median between 32 and 63" in text
+    picture = re.search(r"\(data:image/png;base64,([^)]+)\)", text)
+    assert pixels(base64.b64decode(picture.group(1))).shape == (78, WIDTH)
+
+
+def test_a_table_says_what_it_leaves_out():
+    shown = rows_of(table([{"file": "a", "lines": 1234}, {"file": "b", "lines": 5}], total=1_002))
+    assert shown[0] == {"file": "a", "lines": "1,234"}
+    assert shown[2] == {"file": "… and 1,000 more", "lines": ""}
+    assert rows_of(table([{"file": "a", "lines": 1}], total=1)) == [{"file": "a", "lines": 1}]
+    assert rows_of(table([])) == []
+
+
+def test_markdown_stops_before_it_would_be_folded():
+    blocks = ["x" * 400, "y" * 400, "z" * 400]
+    assert markdown(*blocks).value == f"{blocks[0]}\n\n{blocks[1]}"
+    assert markdown("w" * 2000).value == "w" * 2000
+
+
+@given(st.text(alphabet="`a <*\n\t[", max_size=30))
+def test_nothing_in_code_is_markup(text):
+    shown = code(text)
+    fence = re.match("`+", shown).group()
+    inner = shown[len(fence) : -len(fence)]
+    assert shown.endswith(fence)
+    assert fence not in re.findall("`+", inner)
+    assert inner.split() == text.split()
+
+
+def test_sizes_are_written_for_people():
+    assert [bytes_text(size) for size in (0, 999, 1000, 12_345_678, 10**18)] == [
+        "0 bytes", "999 bytes", "1.0 kB", "12.3 MB", "1,000.0 PB",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def spoilt(make_project):
+    """A built project, in which two lines of one file are no documents; all files of a corpus in one range."""
+    file = make_project(replacements=ONE_RANGE)
+    with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
+        lines.write(BROKEN)
+    return build_all(file)
+
+
+def tokenized(project, corpus):
+    manifest = project.outputs.current(tokenization.STAGE, corpus)
+    return raw.current_inventory(project, corpus)[1], manifest, tokenization.current_shards(project, manifest)
+
+
+def slow_rows(project, corpus):
+    """file → (lines, documents, rejected, tokens), from the raw lines and the merged dataset."""
+    prefix = indexed.current_dataset(project, corpus)
+    dataset = MMapIndexedDataset(prefix.path(prefix.facts["prefix"]))
+    found, document = {}, 0
+    for path in raw.current_inventory(project, corpus)[1].files:
+        counts = [0, 0, 0, 0]
+        for line in (project.config.raw_folder / corpus / path).read_bytes().splitlines():
+            counts[0] += 1
+            try:
+                json.loads(line)
+            except ValueError:
+                counts[2] += 1
+                continue
+            counts[1] += 1
+            counts[3] += int(dataset.sequence_lengths[document])
+            document += 1
+        found[path] = tuple(counts)
+    return found
+
+
+@pytest.mark.parametrize("ranges", [ONE_RANGE, {"range_mib: 0.02": "range_mib: 0.004"}], ids=["together", "each alone"])
+def test_every_file_has_its_counts(make_project, ranges):
+    file = make_project(replacements=ranges)
+    with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
+        lines.write(BROKEN)
+    project = build_all(file)
+    names = ("lines", "documents", "rejected", "tokens")
+    rows = rows_of(tokenized_files(*tokenized(project, "web")))
+    assert {row["file"]: tuple(int(row[name].replace(",", "")) for name in names) for row in rows} == slow_rows(
+        project, "web"
+    )
+    assert [row["rejected"] for row in rows] == ["0", "2", "0", "0"]
+
+
+def test_files_that_are_too_much_to_read_are_left_out(spoilt, monkeypatch):
+    monkeypatch.setattr(file_tables, "_DOCUMENTS_READ", 100)
+    assert rows_of(tokenized_files(*tokenized(spoilt, "web"))) == []
+    assert len(rows_of(tokenized_files(*tokenized(spoilt, "code")))) == 1, "one file: its counts are in the manifest"
+    monkeypatch.setattr(file_tables, "_DOCUMENTS_READ", 1000)
+    monkeypatch.setattr(file_tables, "ROWS_SHOWN", 2)
+    assert rows_of(tokenized_files(*tokenized(spoilt, "web")))[-1]["file"] == "… and 2 more"
+
+
+def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
+    inventory, manifest, shards = tokenized(spoilt, "web")
+    assert tokenized_files(inventory, manifest, [*shards, *shards]) is None
+
+
+def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
+    project = Project.open(make_project())
+    raw.make_inventory(project, "web")
+    pointer = project.outputs.folder / raw.STAGE / "web" / "current.json"
+    pointer.write_bytes(b"{")
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        instance.add_dynamic_partitions(CORPORA.name, ["web"])
+        job = build_definitions(project.config).resolve_job_def("corpus")
+        selected = [dg.AssetKey("raw_jsonl")]
+        outcome = job.execute_in_process(instance=instance, partition_key="web", asset_selection=selected)
+    assert shown(outcome)["raw_jsonl"]["changed_since_the_last"].value == "the first inventory"
+    assert json.loads(pointer.read_bytes())["digest"]
+
+
+def test_an_inventory_says_what_changed(make_project):
+    project = Project.open(make_project())
+    folder = project.config.raw_folder / "web"
+    before = raw.survey(project, "web")
+    assert what_changed(None, before) == "the first inventory"
+    assert what_changed(before, raw.survey(project, "web")) == "nothing"
+    (folder / "part-0" / "web-0.jsonl").unlink()
+    (folder / "part-0" / "web-1.jsonl").write_bytes(jsonl(sentences("other", 3)))
+    (folder / "new-0.jsonl").write_bytes(jsonl(sentences("new", 2)))
+    (folder / "new-1.jsonl").write_bytes(jsonl(sentences("new", 1)))
+    assert what_changed(before, raw.survey(project, "web")) == "2 files added, 1 file removed, 1 file changed"
+
+
+def test_the_first_documents_are_shown_with_their_lines(spoilt):
+    shown = first_documents(spoilt, indexed.current_dataset(spoilt, "web")).value
+    assert len(shown) < INLINE_CHARACTERS
+    for number, row in enumerate(sentences("web", 3), start=1):
+        assert f"**`web/part-0/web-0.jsonl:{number}`**, id `{row['id']}`" in shown
+        assert f"{row['text'][:30]}" in shown
+
+
+def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
+    shown = first_rejects(tokenized(spoilt, "web")[2]).value
+    assert "**`web/part-0/web-1.jsonl:61`**: invalid_json" in shown
+    assert '{"id": "cut", "text": "never en' in shown
+    assert "**`web/part-0/web-1.jsonl:62`**: blank" in shown
+
+
+def test_a_preview_that_cannot_be_made_says_why(spoilt):
+    dataset = indexed.current_dataset(spoilt, "web")
+    for manifest in spoilt.outputs.folder.glob("shards/web/*/manifest.json"):
+        manifest.unlink()
+    assert "cannot be shown" in first_documents(spoilt, dataset).value
+
+
+@pytest.mark.parametrize(("name", "stage"), [("pretrain", "blend"), ("plain", "index_mappings")])
+def test_samples_lead_to_their_sources(spoilt, name, stage):
+    shown = first_samples(spoilt, name, "train").value
+    assert re.findall(r"\*\*sample (\d)\*\* of `(?:web|code|books)`", shown) == ["0", "1", "2"]
+    assert re.search(r"`(web|code|books)/[\w/-]+\.jsonl[\w.]*:\d+` tokens \d+–\d+", shown)
+    manifest = spoilt.outputs.current("nanosets", f"{name}/train/{stage}")
+    metadata = split_metadata(spoilt, manifest, name, "train")
+    assert f"nanoset explain {name} train 0 --config {spoilt.config.file}" in metadata["explain"].value
+    plan = rows_of(metadata["plan"])
+    assert sum(int(row["samples"].replace(",", "")) for row in plan) == metadata["samples"]
+    assert "limit" not in plan[0]
+
+
+@pytest.fixture
+def twice(make_project, tmp_path):
+    """The materialisations of a corpus's assets, of the first run and of a second one that had nothing to do."""
+    definitions = build_definitions(load_config(make_project()))
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        instance.add_dynamic_partitions(CORPORA.name, ["web"])
+        job = definitions.resolve_job_def("corpus")
+        outcomes = [job.execute_in_process(instance=instance, partition_key="web") for _ in range(2)]
+        return [shown(outcome) for outcome in outcomes]
+
+
+def shown(outcome):
+    """asset → its metadata."""
+    events = outcome.get_asset_materialization_events()
+    return {event.asset_key.to_user_string(): event.materialization.metadata for event in events}
+
+
+def test_speed_is_only_shown_of_work(twice):
+    first, second = (run["tokenized_shards"] for run in twice)
+    assert first["tokens_per_second"].value > 0
+    assert "tokens_per_second" not in second
+    assert first["shards_made"].value > 1
+    assert second["shards_made"].value == 0
+    assert "Nothing was tokenized" in second["summary"].value
+
+
+def test_a_corpus_answers_what_it_is_and_who_reads_it(twice):
+    run = twice[0]
+    assert run["raw_jsonl"]["summary"].value.startswith("**4 files** (4 .jsonl), ")
+    assert run["raw_jsonl"]["changed_since_the_last"].value == "the first inventory"
+    assert twice[1]["raw_jsonl"]["changed_since_the_last"].value == "nothing"
+    tokens = run["tokenized_shards"]["tokens"].value
+    assert f"**240 documents, {tokens:,} tokens**" in run["tokenized_shards"]["summary"].value
+    assert "rejects" not in run["tokenized_shards"]
+    summary = run["indexed_dataset"]["summary"].value
+    assert "every line became a document" in summary
+    assert "Read by the nanoset `pretrain`, the webdataset `shuffled`." in summary
+
+
+def test_what_people_read_comes_first_and_unfolded(twice):
+    for run in twice:
+        for asset, metadata in run.items():
+            assert next(iter(metadata)) == "summary", asset
+            assert list(metadata)[-2:] == ["path", "digest"], asset
+            texts = [value.value for value in metadata.values() if isinstance(value, dg.MarkdownMetadataValue)]
+            assert all(len(text) < INLINE_CHARACTERS for text in texts), asset
+
+
+def test_a_table_of_documents_has_its_columns_declared(twice, make_project):
+    import pyarrow.parquet as pq
+
+    project = build_all(make_project("columns"))
+    written = pq.read_schema(tokenized(project, "web")[2][0].path("documents.parquet"))
+    node = build_definitions(project.config).resolve_asset_graph().get(dg.AssetKey("tokenized_shards"))
+    declared = node.metadata["dagster/column_schema"]
+    assert [column.name for column in declared.columns] == written.names
+    assert [column.type for column in declared.columns][1:] == [str(kind) for kind in written.types][1:]
+
+
+def test_every_asset_has_its_kinds_and_tags(make_project):
+    config = load_config(make_project(replacements={"webdatasets:": "packed: [web]\nwebdatasets:"}))
+    graph = build_definitions(config).resolve_asset_graph()
+    stages = {}
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.kinds, key
+        assert node.description.endswith("."), key
+        stages.setdefault(node.tags["nanoset/stage"], set()).add(key.path[-1])
+    assert stages == {
+        "raw": {"raw_jsonl"},
+        "tokenization": {"tokenized_shards"},
+        "indexed": {"indexed_dataset"},
+        "packed": {"packed_dataset"},
+        "mapping": {"index_mappings", "blend", "handoff"},
+        "shuffling": {"shuffle_plan", "tars", "manifest"},
+    }
+
+
+def test_a_webdataset_says_how_it_is_read(spoilt):
+    from nanoset_assets.webdataset_pages import webdataset_metadata
+
+    manifest = spoilt.outputs.current("webdatasets", "shuffled")
+    metadata = webdataset_metadata(manifest)
+    pattern = re.search(r"WebDataset\('(.+)/shard-\{(\d+)\.\.(\d+)\}\.tar'\)", metadata["read_it"].value)
+    folder, first, last = pattern.groups()
+    tars = sorted(path.name for path in manifest.folder.glob("*.tar"))
+    assert (folder, tars[0], tars[-1]) == (str(manifest.folder), f"shard-{first}.tar", f"shard-{last}.tar")
+    assert len(tars) == metadata["shards"] == int(last) + 1
+    assert f"`--dataset-manifest {manifest.folder / 'manifest.jsonl'}`" in metadata["read_it"].value

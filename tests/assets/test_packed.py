@@ -1,0 +1,147 @@
+"""`packed: [...]` in nanoset.yaml: the asset, its job, a build, and the table at its end."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from sample_project import CONFIG
+
+from nanoset_assets import tables
+from nanoset_assets.building import build
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.partitions import CORPORA
+from nanoset_core.config import load_config
+from nanoset_core.errors import ConfigError
+from nanoset_core.indexed import MMapIndexedDataset
+from nanoset_core.packed import PackedDataset
+from nanoset_core.pipeline.project import Project
+
+ASSET = dg.AssetKey("packed_dataset")
+
+
+@pytest.fixture
+def project(make_project):
+    def open_project(packed="[web, books]"):
+        rest = CONFIG[CONFIG.index("nanosets:") :]
+        file = make_project(replacements={rest: f"packed: {packed}\n"})
+        return Project.open(file)
+
+    return open_project
+
+
+@pytest.fixture
+def instance(tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
+        yield opened
+
+
+def materialised(instance):
+    return set(instance.get_materialized_partitions(ASSET))
+
+
+def shown(project, report):
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as capture:
+        for table in tables.summary(project, report):
+            console.print(table)
+    return capture.get()
+
+
+def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instance):
+    opened = project()
+    report = build(opened, instance)
+    assert not report.failed
+    assert materialised(instance) == {"web", "books"}
+    root = opened.config.root_folder
+    assert sorted(path.name for path in (root / "packed").iterdir()) == ["books", "web"]
+    for corpus in ("web", "books"):
+        manifest = opened.outputs.current("packed", corpus)
+        file = root / "packed" / corpus / manifest.digest / f"{corpus}.pbin"
+        dataset = MMapIndexedDataset(root / "datasets" / corpus / "current" / f"{corpus}_text_document")
+        found = PackedDataset(file)
+        assert [document.tolist() for document in found] == [sequence.tolist() for sequence in dataset[:]]
+        assert (found.layout, found.token_bytes) == ("D", 2)
+        assert manifest.facts == {
+            "file": f"{corpus}.pbin",
+            "documents": len(found),
+            "tokens": len(found.tokens),
+            "token_bytes": 2,
+            "left_out": 0,
+        }
+        assert manifest.files[f"{corpus}.pbin"].sha256
+        assert file.parent == (root / "packed" / corpus / "current").resolve()
+    (event,) = instance.fetch_materializations(dg.AssetRecordsFilter(ASSET, asset_partitions=["web"]), limit=10).records
+    metadata = event.asset_materialization.metadata
+    assert (metadata["documents"].value, metadata["dagster/row_count"].value) == (240, 240)
+    assert metadata["file"].value.endswith("web.pbin")
+    assert "packed" in shown(opened, report)
+    again = build(opened, instance)
+    assert again.made == {}
+    assert "up to date" in shown(opened, again)
+
+
+def test_more_text_makes_only_its_own_corpus_again(project, instance):
+    opened = project()
+    build(opened, instance)
+    before = opened.outputs.current("packed", "web").digest
+    (opened.config.raw_folder / "web" / "more.jsonl").write_text('{"text": "one more document"}\n')
+    report = build(opened, instance)
+    assert [label for label in report.made if label.startswith("packed")] == ["packed_dataset [web]"]
+    after = opened.outputs.current("packed", "web")
+    assert after.digest != before
+    assert after.facts["documents"] == 241
+    assert (opened.config.root_folder / "packed" / "web" / before / "web.pbin").exists(), "readers of it go on"
+
+
+def test_a_corpus_that_is_not_listed_succeeds_and_makes_nothing(project, instance):
+    opened = project("[web]")
+    definitions = build_definitions(opened.config)
+    instance.add_dynamic_partitions(CORPORA.name, ["web", "code"])
+    for job in ("corpus", "packed"):
+        outcome = definitions.resolve_job_def(job).execute_in_process(instance=instance, partition_key="code")
+        assert outcome.success
+    assert materialised(instance) == set()
+    assert not (opened.config.root_folder / "packed").exists()
+
+
+def test_the_asset_hangs_on_the_dataset_and_has_a_job_of_its_own(project, make_project, instance):
+    definitions = build_definitions(project("[web]").config)
+    definitions.get_repository_def().validate_loadable()
+    node = definitions.resolve_asset_graph().get(ASSET)
+    assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
+    assert node.partitions_def == CORPORA
+    assert node.group_name == "corpora"
+    assert "Only web" in node.description
+    corpus_job = definitions.resolve_job_def("corpus")
+    assert ASSET not in corpus_job.asset_layer.executable_asset_keys
+    plain = build_definitions(load_config(make_project("plain")))
+    assert ASSET not in plain.resolve_asset_graph().get_all_asset_keys()
+
+
+def test_a_corpus_that_failed_is_named(project, instance):
+    opened = project()
+    (opened.config.raw_folder / "web" / "bad.jsonl").write_text("no json\n" * 500)
+    report = build(opened, instance)
+    assert list(report.failed) == ["raw_jsonl [web]"]
+    assert report.skipped == ["packed_dataset [web]"]
+    assert materialised(instance) == {"books"}
+
+
+@pytest.mark.parametrize(
+    ("packed", "message"),
+    [
+        ("[web, web]", "packed: a corpus is named twice"),
+        ("[a/b]", "packed"),
+        ("web", "packed"),
+    ],
+)
+def test_lists_that_cannot_be(project, packed, message):
+    with pytest.raises(ConfigError, match=message):
+        project(packed)
+
+
+def test_a_corpus_that_is_not_there_is_named(project, instance):
+    with pytest.raises(ConfigError, match=r"packed\.none"):
+        build(project("[none]"), instance)

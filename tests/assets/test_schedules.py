@@ -1,0 +1,180 @@
+"""The nightly reconcile: whatever is missing, stale, not recorded or faulty is asked for, and nothing else."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+
+import dagster as dg
+import pytest
+from dagster._core.errors import ScheduleExecutionError
+from sample_platform import Platform, age
+from sample_project import jsonl, sentences
+
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.resources import ProjectResource
+from nanoset_assets.schedules import SCHEDULE
+from nanoset_core.config import load_config
+from nanoset_core.errors import ConfigError, MissingError
+
+NIGHT = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
+CHAIN = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]
+
+
+def evaluate(platform: Platform, night: datetime.datetime = NIGHT):
+    repository = platform.definitions.get_repository_def()
+    resources = {"project": ProjectResource(config_file=str(platform.config_file))}
+    with (
+        dg.build_schedule_context(
+            instance=platform.instance,
+            repository_def=repository,
+            scheduled_execution_time=night,
+            resources=resources,
+        ) as context,
+        dg.partition_loading_context(dynamic_partitions_store=platform.instance),
+    ):
+        return repository.get_schedule_def(SCHEDULE).evaluate_tick(context)
+
+
+def asked(platform: Platform, night: datetime.datetime = NIGHT) -> list[tuple[str | None, list[str]]]:
+    """(partition, assets) of each run that a night asks for."""
+    return [
+        (request.partition_key, [key.to_user_string() for key in request.asset_selection])
+        for request in evaluate(platform, night).run_requests
+    ]
+
+
+@pytest.fixture
+def built(built_platform):
+    return built_platform
+
+
+def test_when_everything_is_as_it_should_be_it_says_so(built):
+    tick = evaluate(built)
+    assert not tick.run_requests
+    assert tick.skip_message.endswith("outputs of 3 corpora: none is missing or stale")
+
+
+def test_a_new_project_is_registered_and_its_corpora_are_built(make_project, tmp_path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        platform = Platform(make_project(), instance)
+        age(platform.raw)
+        assert asked(platform) == [(corpus, CHAIN) for corpus in ("books", "code", "web")]
+        assert set(instance.get_dynamic_partitions(CORPORA.name)) == {"books", "code", "web"}
+
+
+def test_what_changed_unseen_is_asked_for(built):
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web", 100)
+    assert asked(built) == [("web", CHAIN)], "its files are hashed in the run and not in the tick"
+
+
+def test_a_corpus_that_is_being_written_waits_for_another_night(built):
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    tick = evaluate(built)
+    assert not tick.run_requests
+    assert "something writes to web" in tick.skip_message
+
+
+def test_deleted_outputs_are_asked_for_as_far_as_they_can_be_made(built):
+    root = built.config.root_folder
+    shutil.rmtree(root / "datasets" / "books")
+    shutil.rmtree(root / "nanosets" / "pretrain" / "train")
+    assert asked(built) == [
+        ("books", ["indexed_dataset"]),
+        ("train", ["pretrain/index_mappings", "pretrain/blend"]),
+    ]
+
+
+def test_steps_that_need_each_other_share_a_run_only_within_a_partition(built):
+    shutil.rmtree(built.config.root_folder / "shuffle_plans")
+    assert asked(built) == [(None, ["shuffled/shuffle_plan"])], "the tars follow by themselves"
+
+
+def test_what_dagster_has_no_record_of_is_asked_for(built):
+    built.instance.wipe_assets([dg.AssetKey("packed_dataset"), dg.AssetKey(["pretrain", "handoff"])])
+    assert asked(built) == [(None, ["pretrain/handoff"]), ("code", ["packed_dataset"])]
+
+
+def test_what_is_under_way_is_not_asked_for(built):
+    shutil.rmtree(built.config.root_folder / "shuffle_plans")
+    job = built.definitions.resolve_implicit_global_asset_job_def()
+    run = built.instance.create_run_for_job(
+        job_def=job.get_subset(asset_selection={dg.AssetKey(["shuffled", "shuffle_plan"])})
+    )
+    assert asked(built) == []
+    built.instance.report_run_failed(run, "killed")
+    assert len(asked(built)) == 1, "whatever became of the last run"
+
+
+def test_a_repeated_tick_gives_the_same_keys_and_another_night_others(built):
+    shutil.rmtree(built.config.root_folder / "shuffle_plans")
+    keys = [[request.run_key for request in evaluate(built, night).run_requests] for night in (NIGHT, NIGHT)]
+    assert keys[0] == keys[1]
+    later = evaluate(built, NIGHT + datetime.timedelta(days=1))
+    assert {request.run_key for request in later.run_requests}.isdisjoint(keys[0])
+
+
+def test_its_runs_make_what_is_missing(built):
+    shutil.rmtree(built.config.root_folder / "nanosets" / "pretrain" / "train")
+    (request,) = evaluate(built).run_requests
+    job = built.definitions.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(
+        instance=built.instance, partition_key=request.partition_key, asset_selection=request.asset_selection
+    ).success
+    assert asked(built) == []
+
+
+def test_without_the_raw_folder_the_tick_fails(built):
+    built.raw.rename(built.raw.parent / "away")
+    with pytest.raises(ScheduleExecutionError) as caught:
+        evaluate(built)
+    assert isinstance(caught.value.__cause__, MissingError)
+    assert "the folder of raw text does not exist" in str(caught.value.__cause__)
+
+
+def test_a_fault_in_one_corpus_does_not_stop_the_others(built):
+    (built.raw / "bad name").mkdir()
+    (built.raw / "bad name/a.jsonl").write_text("{}\n")
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web", 100)
+    assert asked(built) == [("web", CHAIN)]
+
+
+def configured(make_project, text, name="project"):
+    return make_project(name, {"raw: raw": f"automation: {{{text}}}\nraw: raw"})
+
+
+def test_the_schedule_comes_from_the_configuration(make_project):
+    from nanoset_assets.definitions import build_definitions
+
+    config = load_config(configured(make_project, 'reconcile: "30 2 * * sun", timezone: Europe/Vienna'))
+    (schedule,) = build_definitions(config).get_repository_def().schedule_defs
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * sun", "Europe/Vienna")
+    config = load_config(configured(make_project, "reconcile: null", "without"))
+    assert build_definitions(config).get_repository_def().schedule_defs == []
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("reconcile: nightly", "automation.reconcile"),
+        ("reconcile: '0 3 * *'", "automation.reconcile"),
+        ("timezone: Middle/Earth", "automation.timezone"),
+        ("sensor_seconds: 0", "automation.sensor_seconds"),
+        ("settle_seconds: 1", "automation.settle_seconds"),
+        ("enable: true", "automation.enable"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(make_project, text, where):
+    with pytest.raises(ConfigError) as caught:
+        load_config(configured(make_project, text))
+    assert where in str(caught.value)
+
+
+def test_a_cron_line_that_can_never_come_is_refused_with_its_place(make_project):
+    from nanoset_assets.definitions import build_definitions
+
+    config = load_config(configured(make_project, 'reconcile: "61 25 * * *"'))
+    with pytest.raises(ConfigError, match=r"automation\.reconcile"):
+        build_definitions(config)

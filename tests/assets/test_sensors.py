@@ -1,0 +1,357 @@
+"""The sensor over raw text, with real folders: every event, and that no tick asks for anything twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import dagster as dg
+import pytest
+from sample_platform import Platform, age
+from sample_project import jsonl, sentences
+
+from nanoset_assets import requests, sensors
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.owners import OWNER_TAG, close_abandoned_runs, owner_tag
+from nanoset_core.config import load_config
+from nanoset_core.errors import ConfigError, InputError, MissingError
+
+
+@pytest.fixture
+def platform(make_project, tmp_path):
+    """Nothing is built yet."""
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        found = Platform(make_project(), instance)
+        age(found.raw)
+        yield found
+
+
+@pytest.fixture
+def built(built_platform):
+    """Everything is registered and built."""
+    assert "nothing has changed" in built_platform.look().skip_message
+    return built_platform
+
+
+def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):
+    first = platform.look()
+    assert platform.corpora == {"books", "code", "web"}
+    assert not first.run_requests
+    assert "3 corpora, 6 files" in first.skip_message
+    assert "waiting until nothing writes to books, code, web" in first.skip_message
+    assert platform.tick() == ["books", "code", "web"]
+    done = platform.look()
+    assert f"3 corpora, 6 files in {platform.raw}: nothing has changed" == done.skip_message
+
+
+def test_a_repeated_tick_gives_the_same_run_keys(platform):
+    platform.look()
+    cursor = platform.cursor
+    first = platform.asked()
+    platform.cursor = cursor
+    assert platform.asked() == first
+
+
+def test_one_changed_added_or_removed_file_asks_for_its_corpus_alone(built):
+    changes = {
+        "changed": lambda: (built.raw / "web/part-0/web-0.jsonl").write_bytes(jsonl(sentences("other", 50))),
+        "added": lambda: (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20))),
+        "removed": lambda: (built.raw / "web/new.jsonl").unlink(),
+        "renamed": lambda: (built.raw / "web/part-0/web-0.jsonl").rename(built.raw / "web/part-0/first.jsonl"),
+    }
+    for name, change in changes.items():
+        change()
+        age(built.raw / "web", 1000)
+        assert built.tick() == [], f"{name}: not settled yet"
+        assert built.tick() == ["web"], name
+        assert built.tick() == [], name
+
+
+def test_a_changed_file_is_tokenized_again_and_no_other(built):
+    folder = built.config.root_folder / "shards" / "web"
+    before = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    file = built.raw / "web/part-0/web-0.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"model", b"modem"))
+    built.look()
+    age(built.raw, 1000)
+    built.look()
+    assert built.tick() == ["web"]
+    after = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    assert len(after - before) == 1
+    assert len(before) > 2
+
+
+def test_files_that_are_being_written_are_left_alone(built):
+    file = built.raw / "web/part-0/upload.jsonl"
+    for size in (10, 20, 30):
+        file.write_bytes(jsonl(sentences("upload", size)))
+        assert "waiting until nothing writes to web" in built.look().skip_message
+    assert "waiting" in built.look().skip_message, "two looks agree, but it is a moment old"
+    age(built.raw / "web", 30)
+    assert built.asked() == {}, "its time has changed since the last look"
+    assert built.asked() == {}, "younger than settle_seconds"
+    age(built.raw / "web", 61)
+    built.look()
+    assert list(built.asked()) == ["web"]
+
+
+def test_names_of_unfinished_uploads_are_no_change(built):
+    for name in ("a.jsonl.tmp", "b.jsonl.part", "c.jsonl.partial", "d.jsonl.crdownload", ".e.jsonl"):
+        (built.raw / "web" / name).write_text("{}\n")
+    assert "nothing has changed" in built.look().skip_message
+
+
+def test_other_times_of_the_same_text_start_no_run(built):
+    age(built.raw, 1000)
+    built.look()
+    said = built.look().skip_message
+    assert "web: other times, but the same text" in said
+    assert "nothing has changed" in built.look().skip_message
+
+
+def test_two_changes_within_a_tick_are_one_run_each(built):
+    for corpus in ("web", "code"):
+        (built.raw / corpus / "a.jsonl").write_bytes(jsonl(sentences("a", 10)))
+        (built.raw / corpus / "b.jsonl").write_bytes(jsonl(sentences("b", 10)))
+    age(built.raw, 500)
+    built.look()
+    assert built.tick() == ["code", "web"]
+    assert built.tick() == []
+
+
+@pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"marks": 1}', '{"marks": {"web": "x"}}'])
+def test_without_its_cursor_nothing_is_missed_and_nothing_made_twice(built, cursor):
+    built.cursor = cursor
+    assert "nothing has changed" in built.look().skip_message
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.cursor = cursor
+    built.look()
+    assert list(built.asked()) == ["web"]
+
+
+def test_after_a_day_of_absence_everything_comes_right(built):
+    """New, changed and removed corpora at once, with the cursor of yesterday."""
+    (built.raw / "extra").mkdir()
+    (built.raw / "extra/a.jsonl").write_bytes(jsonl(sentences("extra", 10)))
+    (built.raw / "web/part-0/web-0.jsonl").unlink()
+    age(built.raw)
+    built.look()
+    assert built.tick() == ["extra", "web"]
+    shutil.rmtree(built.raw / "extra")
+    built.look()
+    built.look()
+    assert built.corpora == {"books", "code", "web"}
+
+
+def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(built):
+    (built.raw / "extra").mkdir()
+    (built.raw / "extra/a.jsonl").write_bytes(jsonl(sentences("extra", 10)))
+    age(built.raw / "extra")
+    built.look()
+    assert built.tick() == ["extra"]
+    (built.raw / "extra").rename(built.raw.parent / "away")
+    built.look()
+    assert "extra" in built.corpora, "a mount may be gone for a moment"
+    built.look()
+    assert "extra" not in built.corpora
+    (built.raw.parent / "away").rename(built.raw / "extra")
+    built.look()
+    assert "extra" in built.corpora
+    assert built.tick() == [], "its outputs are still there"
+
+
+def test_a_corpus_that_something_needs_is_never_retired_and_the_tick_fails(built):
+    shutil.rmtree(built.raw / "code")
+    first = built.look()
+    assert "nanosets.pretrain.blend.code" in first.skip_message
+    with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
+        built.look()
+    assert caught.value.remedy is not None
+    assert "code" in built.corpora
+    # The others are still looked after.
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.look()
+    assert list(built.asked()) == ["web"]
+
+
+def test_without_the_raw_folder_the_tick_fails_and_nothing_is_retired(built):
+    built.raw.rename(built.raw.parent / "away")
+    with pytest.raises(MissingError, match="the folder of raw text does not exist"):
+        built.look()
+    assert built.corpora == {"books", "code", "web"}
+    built.raw.mkdir()
+    built.look()
+    with pytest.raises(ConfigError, match="this corpus is not in the raw folder"):
+        built.look()
+    assert built.corpora == {"books", "code", "web"}
+
+
+def test_one_unreadable_corpus_fails_the_tick_and_the_others_go_on(built):
+    (built.raw / "web/loop").symlink_to(built.raw / "web")
+    (built.raw / "bad name").mkdir()
+    (built.raw / "bad name/a.jsonl").write_text("{}\n")
+    (built.raw / "code/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "code")
+    built.look()
+    assert built.tick() == ["code"]
+    built.look()
+    with pytest.raises(InputError, match="2 things are wrong") as caught:
+        built.look()
+    assert "rename the folder" in str(caught.value)
+    assert "a link leads back" in str(caught.value)
+    assert built.corpora == {"books", "code", "web"}, "what cannot be read is not gone"
+
+
+def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
+    platform.look()
+    request = next(r for r in platform.look().run_requests if r.partition_key == "web")
+    run = platform.instance.create_run_for_job(
+        job_def=platform.definitions.resolve_job_def("corpus"), tags=request.tags, status=dg.DagsterRunStatus.STARTED
+    )
+    assert sorted(platform.asked()) == ["books", "code"]
+    (platform.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(platform.raw / "web")
+    platform.look()
+    assert sorted(platform.asked()) == ["books", "code"], "not even when its files have changed meanwhile"
+    platform.instance.report_run_canceled(run)
+    assert sorted(platform.asked()) == ["books", "code", "web"]
+
+
+def fail(platform, request, *, killed):
+    """A run as a killed process, or a failed step, leaves it."""
+    if not killed:
+        (platform.raw / request.partition_key / "broken.jsonl").write_text("this is no JSON\n" * 1000)
+        age(platform.raw / request.partition_key)
+        platform.look()
+        request = next(r for r in platform.look().run_requests if r.partition_key == request.partition_key)
+        inventory = platform.config.root_folder / "inventory" / request.partition_key
+        shutil.rmtree(inventory)
+        inventory.write_text("in the way")
+        assert not platform.run(request, raises=False).success
+        inventory.unlink()
+        return
+    run = platform.instance.create_run_for_job(
+        job_def=platform.definitions.resolve_job_def("corpus"), tags=request.tags, status=dg.DagsterRunStatus.STARTED
+    )
+    platform.instance.report_run_failed(run, "killed")
+
+
+def only(platform, corpus):
+    return next(r for r in platform.look().run_requests if r.partition_key == corpus)
+
+
+def test_a_killed_run_is_asked_for_again_under_another_key(platform):
+    platform.look()
+    keys = []
+    for _ in range(requests.MOST_ATTEMPTS):
+        request = only(platform, "web")
+        keys.append(request.run_key)
+        fail(platform, request, killed=True)
+    assert len(set(keys)) == requests.MOST_ATTEMPTS
+    assert "web" not in platform.asked(), "but not for ever"
+
+
+def test_a_run_that_dagster_will_start_again_is_left_to_it(platform):
+    platform.look()
+    request = only(platform, "web")
+    run = platform.instance.create_run_for_job(
+        job_def=platform.definitions.resolve_job_def("corpus"),
+        tags={**request.tags, "dagster/will_retry": "true"},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    platform.instance.report_run_failed(run, "killed")
+    assert "web" not in platform.asked()
+
+
+def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(built, monkeypatch):
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.look()
+    request = only(built, "web")
+    fail(built, request, killed=False)
+    said = built.look().skip_message
+    assert "web: its run" in said
+    assert "failed; it is built when its files change" in said
+    with monkeypatch.context() as patch:
+        patch.setattr(requests, "LOADED", time.time())
+        assert "web" in built.asked()
+    (built.raw / "web/broken.jsonl").unlink()
+    age(built.raw / "web", 500)
+    built.look()
+    assert "web" in built.tick()
+
+
+def test_what_dagster_has_no_record_of_is_built_though_it_is_there(built, tmp_path):
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as other:
+        platform = Platform(built.config.file, other)
+        platform.look()
+        assert platform.tick() == ["books", "code", "web"]
+        assert "nothing has changed" in platform.look().skip_message
+
+
+def test_outputs_that_were_deleted_are_made_again(built):
+    shutil.rmtree(built.config.root_folder / "inventory" / "web")
+    built.look()
+    assert built.tick() == ["web"]
+    assert built.tick() == []
+
+
+def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
+    monkeypatch.setattr(sensors, "MOST_REQUESTS", 2)
+    platform.look()
+    assert platform.tick() == ["books", "code"]
+    assert platform.tick() == ["web"]
+
+
+def test_ten_thousand_files_at_once_are_one_run(built):
+    folder = built.raw / "web" / "many"
+    folder.mkdir()
+    for number in range(10_000):
+        (folder / f"{number}.jsonl").write_bytes(b"{}\n")
+    age(built.raw / "web")
+    assert "3 corpora, 10,006 files" in built.look().skip_message
+    started = time.monotonic()
+    assert list(built.asked()) == ["web"]
+    assert time.monotonic() - started < 10
+
+
+def test_it_is_off_and_on_from_the_configuration(make_project):
+    for text, status in (("true", "RUNNING"), ("false", "STOPPED")):
+        config = make_project(text, {"raw: raw": f"automation: {{enabled: {text}, sensor_seconds: 7}}\nraw: raw"})
+        repository = build_definitions(load_config(config)).get_repository_def()
+        for sensor in repository.sensor_defs:
+            assert sensor.default_status.value == status
+            assert sensor.minimum_interval_seconds == 7
+        assert [schedule.default_status.value for schedule in repository.schedule_defs] == [status]
+
+
+def test_the_run_of_a_process_that_is_gone_is_closed(platform):
+    job = platform.definitions.resolve_job_def("corpus")
+
+    def run(tags, **more):
+        return platform.instance.create_run_for_job(
+            job_def=job, status=dg.DagsterRunStatus.STARTED, tags=tags, **more
+        ).run_id
+
+    host, pid, began, _ = owner_tag()[OWNER_TAG].split(":")
+    alive = run(owner_tag())
+    reused = run({OWNER_TAG: f"{host}:{pid}:{int(began) + 1}:"})
+    dead = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:"})
+    elsewhere = run({OWNER_TAG: f"other-{host}:{2**22 - 7}:1:"})
+    retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
+    untagged = run({})
+    assert set(close_abandoned_runs(platform.instance)) == {dead, reused}
+    under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
+    assert under_way == {alive, elsewhere, retried, untagged}
+
+
+def test_a_run_bears_the_name_of_its_process(built):
+    for run in built.instance.get_runs():
+        assert run.tags[OWNER_TAG] == owner_tag(run.run_id)[OWNER_TAG]
+
+
+def test_the_cursor_is_small(built):
+    assert len(json.dumps(built.cursor)) < 100 * 3 + 100

@@ -1,0 +1,200 @@
+"""From nanoset.yaml to a trainer's arguments: plans, limits, blends for each split, phases, what a trainer finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sample_project import build_all, tree
+
+from nanoset_core import load_nanoset
+from nanoset_core.cli import nanoset
+from nanoset_core.config import SPLITS
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.handoff.data_args import read_per_split
+from nanoset_core.pipeline import handoff
+from nanoset_core.pipeline.planning import cache_folder, loading_config, plan_nanoset
+from nanoset_core.pipeline.project import Project
+
+IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
+PER_SPLIT = {
+    'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
+        "blend_per_split: {train: {web: 0.75, code: 0.25}, valid: books}\n    sequence_length: 16\n"
+        "    schedule: {iterations: 50, global_batch_size: 8, eval_interval: 25, eval_iters: 4}\n"
+        "    tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
+    )
+}
+PHASES = {
+    'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
+        "phases: [{blend: {web: 1, code: 1}, until: 30}, {blend: books}]\n    sequence_length: 16\n"
+        '    split: "8,1,1"\n    schedule: {iterations: 40, global_batch_size: 4, eval_interval: 20, eval_iters: 1}'
+    )
+}
+
+
+def run(*arguments) -> str:
+    outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def with_limit(make_project, policy: str, most: str = "{web: 1.5}") -> Project:
+    change = f"samples: {{train: 800}}\n    max_epochs: {most}\n    on_exhaustion: {policy}"
+    return build_all(make_project(replacements={"samples: {train: 400}": change}))
+
+
+def dataset(project: Project, corpus: str) -> Path:
+    return project.outputs.current("datasets", corpus).path(f"{corpus}_text_document")
+
+
+def test_blends_for_each_split(make_project):
+    project = build_all(make_project(replacements=PER_SPLIT))
+    root = project.config.root_folder
+    train, valid = load_nanoset(root, "plain", "train"), load_nanoset(root, "plain", "valid")
+    assert len(train.datasets) == 2
+    assert len(train) == 400
+    assert len(valid) >= (50 // 25 + 1) * 4 * 8
+    with pytest.raises(MissingError, match="no share"):
+        load_nanoset(root, "plain", "test")
+    done = project.outputs.current("nanosets", "plain/handoff")
+    blends = read_per_split(done.path("per_split_data_args.json"))
+    web, code = (
+        str(project.outputs.current("datasets", name).path(f"{name}_text_document")) for name in ("web", "code")
+    )
+    assert blends[0] == {web: 0.75, code: 0.25}
+    assert (Path(blends[1]).name, blends[2]) == ("books_text_document", None)
+    assert done.facts["loads_fast"]
+    facts = project.outputs.current("nanosets", "plain/train/blend").facts
+    assert [member["samples_given"] for member in facts["members"]] == np.bincount(train.dataset_index).tolist()
+
+
+def test_phases(make_project):
+    project = build_all(make_project(replacements=PHASES))
+    root = project.config.root_folder
+    assert len(load_nanoset(root, "plain-phase-1", "train")) == 30 * 4
+    assert len(load_nanoset(root, "plain-phase-2", "train")) >= 10 * 4
+    arguments = project.outputs.current("nanosets", "plain-phase-2/handoff").path("arguments.txt").read_text()
+    assert "--phase-transition-iterations 30\n" in arguments
+    assert "--train-samples 160\n" in arguments
+
+
+def test_a_lost_index_file_is_found_before_the_trainer_does(make_project):
+    project = build_all(make_project(replacements=PER_SPLIT))
+    lost = next(cache_folder(project, "plain").glob("*dataset_index.npy"))
+    lost.unlink()
+    with pytest.raises(MissingError) as caught:
+        handoff.write_handoff(project, "plain")
+    assert caught.value.where == str(lost)
+    assert "plain/blend" in caught.value.remedy
+
+
+def test_limits_are_raised_by_default(make_project):
+    with pytest.raises(InputError, match="max_epochs"):
+        with_limit(make_project, "raise")
+
+
+@pytest.mark.parametrize("policy", ["stop", "redistribute", "repeat"])
+def test_limits_reach_what_is_built(make_project, policy):
+    project = with_limit(make_project, policy)
+    train = load_nanoset(project.config.root_folder, "pretrain", "train")
+    facts = project.outputs.current("nanosets", "pretrain/train/blend").facts
+    assert (facts["members"][0]["epochs"] <= 1.5) is (policy != "repeat")
+    assert (len(train) >= 800) is (policy != "stop")
+    words = project.outputs.current("nanosets", "pretrain/handoff").path("data_args.txt").read_text().split()
+    weights = [float(word) for word in words[::2]]
+    assert (weights == [0.7, 0.3]) is (policy != "redistribute")
+    planned = plan_nanoset(project, "pretrain", "train")
+    assert planned.exhausted
+    assert {member.max_epochs for member in planned.members} == {1.5, None}
+
+
+def test_map_in_a_project_builds_what_the_pipeline_builds(make_project):
+    config = make_project(replacements=PER_SPLIT)
+    whole = build_all(config)
+    before = tree(whole.config.root_folder)
+    for name in before:
+        if name.startswith("nanosets/") and not before[name].startswith("->"):
+            (whole.config.root_folder / name).unlink()
+    planned = run("map", "--config", config, "--plan", "--json")
+    rows = json.loads(planned)
+    assert [(row["nanoset"], row["split"]) for row in rows] == [
+        (name, split) for name in ("pretrain", "plain") for split in SPLITS
+    ]
+    assert [member["corpus"] for member in rows[0]["members"]] == ["web", "code"]
+    assert "START.md says how to start" in run("map", "--config", config)
+    assert tree(whole.config.root_folder) == before
+
+
+def test_map_without_a_project(make_project, tmp_path):
+    project = build_all(make_project(replacements={"    trainer_path: /lustre/data\n": ""}))
+    done = project.outputs.current("nanosets", "pretrain/handoff")
+    size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
+    own = tmp_path / "cache"
+    samples = [loading_config(project, "pretrain", split).samples(split) for split in SPLITS]
+    arguments = [
+        "map", "--data-args-path", done.path("data_args.txt"), "--split", "80,15,5", "--seq-length", 32, "--seed", 7,
+        "--data-cache-path", own, "--train-samples", samples[0], "--valid-samples", samples[1],
+        "--test-samples", samples[2],
+    ]  # fmt: skip
+    assert "web_text_document" in run(*arguments, "--plan")
+    assert not own.exists()
+    said = run(*arguments)
+    assert f"train: {len(size['train']):,} samples" in said
+    theirs = {path.name: path.read_bytes() for path in cache_folder(project, "pretrain").iterdir()}
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == theirs
+
+
+def test_map_takes_weights_on_the_command_line(make_project, tmp_path):
+    project = build_all(make_project())
+    web, code = (dataset(project, name) for name in ("web", "code"))
+    run(
+        "map", "--data-path", 0.5, web, 0.5, code, "--seq-length", 8, "--train-iters", 5, "--global-batch-size", 4,
+        "--eval-iters", 1, "--split", "8,1,1", "--data-cache-path", tmp_path / "c",
+        "--trainer-path", f"{web}=/lustre/web", "--tokenizer-identifiers", json.dumps(IDENTIFIERS),
+    )  # fmt: skip
+    told = [path.read_text() for path in (tmp_path / "c").glob("*GPTDataset-train-description.txt")]
+    assert sorted(json.loads(text)["dataset_path"] for text in told) == sorted([str(code), "/lustre/web"])
+    assert {json.loads(text)["tokenizer"]["class"] for text in told} == {"Stub"}
+
+
+def test_megatron_core_starts_from_the_handoff(make_project):
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+    from megatron.core.datasets.utils import get_blend_from_list
+
+    project = build_all(make_project(replacements=PER_SPLIT))
+    done, cache = project.outputs.current("nanosets", "plain/handoff"), cache_folder(project, "plain")
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
+
+    class Tokenizer:
+        unique_identifiers = IDENTIFIERS
+        eod, pad, vocab_size = 0, 1, 400
+
+    given = json.loads(done.path("per_split_data_args.json").read_bytes())
+    settings = GPTDatasetConfig(
+        random_seed=1234,
+        sequence_length=16,
+        blend_per_split=[get_blend_from_list(given[split]) for split in SPLITS],
+        path_to_cache=str(cache),
+        tokenizer=Tokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        fast_cache_load=True,
+        defer_npy_index_mmap=True,
+        sequences_per_dataset=json.loads(done.path("sequences_per_dataset.json").read_bytes()),
+        mid_level_dataset_surplus=0.005,
+    )
+    theirs = BlendedMegatronDatasetBuilder(GPTDataset, [400, 96, 32], lambda: True, settings).build()
+    for split, dataset in zip(SPLITS[:2], theirs, strict=False):
+        ours = load_nanoset(project.config.root_folder, "plain", split)
+        assert len(ours) == len(dataset)
+        for k in range(0, len(ours), 5):
+            assert np.array_equal(ours[k]["tokens"], dataset[k]["tokens"].numpy())
+    assert theirs[2] is None
+    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()} == before

@@ -1,0 +1,165 @@
+"""The files that start a trainer: literal text, and the same configuration when they are read back."""
+
+import json
+
+import pytest
+import yaml
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.handoff import Handoff, handoff_files
+from nanoset_core.handoff.arguments import config_from_arguments
+from nanoset_core.handoff.data_args import read_data_args, read_per_split
+from nanoset_core.handoff.request import DatasetCounts
+from nanoset_core.loading import NanosetConfig
+from nanoset_core.nanoset_spec import ScheduleSpec
+
+PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
+RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)
+
+
+def handoff(preset="megatron", per_split=False, dtype="uint16", vocab_size=50_000, **changes) -> Handoff:
+    weights = {"/here/web": 0.7, "/here/code": 0.30000000000000004}
+    data = {"blend_per_split": [weights, "/here/code", None]} if per_split else {"data_path": weights}
+    takes_all = preset not in ("nanotron",)
+    samples = {"train": 400, "valid": 48 if takes_all else None, "test": 16 if takes_all else None}
+    if per_split:
+        samples["test"] = None
+    config = NanosetConfig(
+        **data,
+        sequence_length=1024,
+        split="90,5,5",
+        random_seed=7,
+        preset=preset,
+        trainer_paths=PATHS,
+        **{f"{split}_split_samples": count for split, count in samples.items()},
+    )
+    fields = {
+        "name": "pretrain",
+        "config": config,
+        "samples": {split: count or 9 for split, count in samples.items()},
+        "folder": "/lustre/h",
+        "cache": "/lustre/cache",
+        "datasets": {path: DatasetCounts(10 + n, 11 + n, dtype) for n, path in enumerate(PATHS.values())},
+        "vocab_size": vocab_size,
+    }
+    return Handoff(**{**fields, **changes})
+
+
+def texts(request: Handoff) -> dict[str, str]:
+    return {name: content.decode() for name, content in handoff_files(request)[0].items()}
+
+
+def test_megatron_with_a_schedule():
+    files, notes = handoff_files(handoff(schedule=RUN))
+    assert files["data_args.txt"] == b"0.7 /lustre/web\n0.30000000000000004 /lustre/code\n"
+    assert json.loads(files["sequences_per_dataset.json"]) == {"/lustre/web": [10, 11], "/lustre/code": [11, 12]}
+    assert files["arguments.txt"].decode().splitlines() == [
+        "--data-args-path /lustre/h/data_args.txt",
+        "--split 90,5,5",
+        "--seq-length 1024",
+        "--seed 7",
+        "--data-cache-path /lustre/cache",
+        "--per-dataset-sequences-path /lustre/h/sequences_per_dataset.json",
+        "--train-iters 50",
+        "--global-batch-size 8",
+        "--eval-interval 20",
+        "--eval-iters 2",
+    ]
+    assert [note for note in notes if "fast-cache-load" not in note] == []
+    assert "pretrain_gpt.py $(cat /lustre/h/arguments.txt)" in files["START.md"].decode()
+
+
+def test_megatron_with_data_for_each_split():
+    files = texts(handoff(per_split=True))
+    assert json.loads(files["per_split_data_args.json"]) == {
+        "train": ["0.7", "/lustre/web", "0.30000000000000004", "/lustre/code"],
+        "valid": ["/lustre/code"],
+        "test": None,
+    }
+    arguments = files["arguments.txt"].splitlines()
+    assert "--per-split-data-args-path /lustre/h/per_split_data_args.json" in arguments
+    assert "--dataloader-fast-cache-load" in arguments
+    assert not any(line.startswith("--split") for line in arguments)
+    assert "--train-samples 400" in arguments
+
+
+def test_megatron_in_phases():
+    arguments = texts(handoff(schedule=RUN, transitions=(10, 30), span=(10, 30)))["arguments.txt"].splitlines()
+    assert "--train-samples 400" in arguments
+    assert "--phase-transition-iterations 10,30" in arguments
+    assert not any(line.startswith("--train-iters") for line in arguments)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vocab_size", "given"),
+    [("uint16", 65_499, True), ("int32", 65_500, False), ("int32", 65_536, False), ("int32", 65_537, True)],
+)
+def test_no_sequences_where_megatron_would_misread_the_tokens(dtype, vocab_size, given):
+    files, notes = handoff_files(handoff(dtype=dtype, vocab_size=vocab_size))
+    assert ("sequences_per_dataset.json" in files) is given
+    assert (b"--per-dataset-sequences-path" in files["arguments.txt"]) is given
+    assert any("another type" in note for note in notes) is not given
+
+
+def test_numbers_that_a_run_cannot_ask_for_are_named():
+    notes = handoff_files(handoff())[1]
+    assert any(note.startswith("The cache of valid is for 48 samples: (train_iters") for note in notes)
+    plain = handoff()
+    one_epoch = NanosetConfig("/here/web", sequence_length=8, trainer_paths=PATHS)
+    notes = handoff_files(Handoff(**{**{k: getattr(plain, k) for k in Handoff.__slots__}, "config": one_epoch}))[1]
+    assert any(note.startswith("train was built for one epoch") for note in notes)
+
+
+def test_nemo():
+    value = yaml.safe_load(texts(handoff("nemo"))["data.yaml"])
+    assert value["model"]["data"]["data_prefix"] == [0.7, "/lustre/web", 0.30000000000000004, "/lustre/code"]
+    assert value["model"]["data"]["index_mapping_dir"] == "/lustre/cache"
+    assert value["model"]["data"]["splits_string"] == "90,5,5"
+    assert (value["model"]["seed"], value["model"]["encoder_seq_length"]) == (7, 1024)
+    own = yaml.safe_load(texts(handoff("nemo", per_split=True))["data.yaml"])["model"]["data"]
+    assert own["data_prefix"]["validation"] == ["/lustre/code"]
+    assert "splits_string" not in own
+
+
+def test_nanotron():
+    value = yaml.safe_load(texts(handoff("nanotron", schedule=RUN))["data.yaml"])
+    assert value == {
+        "data": {
+            "dataset": {
+                "data_path": {"/lustre/web": 0.7, "/lustre/code": 0.30000000000000004},
+                "split": "90,5,5",
+                "path_to_cache": "/lustre/cache",
+            },
+            "seed": 7,
+        },
+        "tokens": {"sequence_length": 1024, "train_steps": 50},
+    }
+
+
+def test_a_path_with_a_space_is_refused():
+    with pytest.raises(ConfigError, match="spaces"):
+        handoff_files(handoff(cache="/my data/cache"))
+
+
+def written(folder, request):
+    for name, content in handoff_files(request)[0].items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    weights = {"/lustre/web": 0.7, "/lustre/code": 0.30000000000000004}
+    assert read_data_args(written(tmp_path, handoff()) / "data_args.txt") == weights
+    per_split = read_per_split(written(tmp_path, handoff(per_split=True)) / "per_split_data_args.json")
+    assert per_split == [weights, "/lustre/code", None]
+    config = config_from_arguments(
+        {
+            "data_args_path": tmp_path / "data_args.txt", "split": "90,5,5", "seq_length": 1024, "seed": 7,
+            "train_iters": 50, "global_batch_size": 8, "eval_interval": 20, "eval_iters": 2, "data_cache_path": None,
+            "preset": "megatron", "tokenizer_identifiers": "{}", "trainer_path": (), "data_path": (),
+            "train_data_path": (), "valid_data_path": (), "test_data_path": (), "per_split_data_args_path": None,
+            "train_samples": None, "valid_samples": None, "test_samples": None,
+        }
+    )  # fmt: skip
+    assert config.data_path == weights
+    assert [config.samples(split) for split in ("train", "valid", "test")] == [400, 48, 16]

@@ -1,0 +1,66 @@
+"""`dagster dev` over a project, on a free port."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from live.processes import running, until
+
+REPOSITORY = Path(__file__).parents[2]
+_LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries {
+    loadStatus locationOrLoadError { ... on PythonError { message } } } } } }"""
+
+
+@contextmanager
+def dagster_dev(config: Path, home: Path, log: Path) -> Iterator[str]:
+    """The address of the UI, once it answers; all processes are ended, and seen to be gone, at the end."""
+    port = _free_port()
+    environment = {
+        "NANOSET_CONFIG": str(config),
+        "DAGSTER_HOME": str(home),
+        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, "-m", "dagster", "dev", "--workspace", str(REPOSITORY / "workspace.yaml")]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    address = f"http://127.0.0.1:{port}"
+    with running(command, log, folder=config.parent, environment=environment) as process:
+        until(lambda: _loaded(process, address, log), 60, lambda: f"no UI came up:\n{log.read_text()}")
+        yield address
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _loaded(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
+    """Whether the UI answers, and knows our assets; RuntimeError where it never will."""
+    if process.poll() is not None:
+        raise RuntimeError(f"dagster dev ended with {process.returncode}:\n{log.read_text()}")
+    try:
+        entries = query(address, _LOCATIONS)["workspaceOrError"]["locationEntries"]
+    except (urllib.error.URLError, OSError):
+        return False
+    for entry in entries:
+        if (found := entry["locationOrLoadError"] or {}).get("message"):
+            raise RuntimeError(f"the definitions cannot be loaded: {found['message']}")
+    return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
+
+
+def query(address: str, graphql: str) -> dict[str, Any]:
+    """What the UI's own interface answers."""
+    body = json.dumps({"query": graphql}).encode()
+    request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)["data"]

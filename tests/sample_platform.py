@@ -1,0 +1,144 @@
+"""The small project as the daemon sees it: ticks of its sensors, whose requests are carried out in this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import dagster as dg
+
+from nanoset_assets import sensors
+from nanoset_assets.building import build
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.resources import ProjectResource
+from nanoset_core.config import load_config
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+
+
+def age(folder: Path, seconds: float = 3600.0) -> None:
+    """Let every file look as if it had been written so long ago."""
+    then = time.time_ns() - int(seconds * 1e9)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, ns=(then, then))
+
+
+class Platform:
+    """A project, its history, and the daemon's part: ticks whose requests are carried out."""
+
+    def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
+        self.config_file, self.instance = config_file, instance
+        self.cursor = self.automation_cursor = None
+        self.load()
+
+    def load(self) -> None:
+        """As when the code location is loaded again."""
+        self.config = load_config(self.config_file)
+        self.raw = self.config.raw_folder
+        self.definitions = build_definitions(self.config)
+        self._repository = self.definitions.get_repository_def()
+        self._resources = {"project": ProjectResource(config_file=str(self.config_file))}
+
+    @property
+    def corpora(self) -> set[str]:
+        return set(self.instance.get_dynamic_partitions(CORPORA.name))
+
+    def look(self):
+        """One tick; its partition requests are carried out, its runs are not."""
+        sensor = self._repository.get_sensor_def(sensors.SENSOR)
+        with (
+            dg.build_sensor_context(
+                instance=self.instance,
+                cursor=self.cursor,
+                repository_def=self._repository,
+                resources=self._resources,
+            ) as context,
+            dg.partition_loading_context(dynamic_partitions_store=self.instance),
+        ):
+            tick = sensor.evaluate_tick(context)
+        self.cursor = tick.cursor
+        for request in tick.dynamic_partitions_requests or []:
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                self.instance.add_dynamic_partitions(CORPORA.name, request.partition_keys)
+            else:
+                for name in request.partition_keys:
+                    self.instance.delete_dynamic_partition(CORPORA.name, name)
+        return tick
+
+    def asked(self) -> dict[str, str]:
+        """Corpus → run key of the runs that a tick asks for."""
+        return {request.partition_key: request.run_key for request in self.look().run_requests or []}
+
+    def run(self, request, *, raises: bool = True) -> dg.ExecuteInProcessResult:
+        return self.definitions.resolve_job_def("corpus").execute_in_process(
+            instance=self.instance,
+            partition_key=request.partition_key,
+            tags={**request.tags, "dagster/run_key": request.run_key},
+            raise_on_error=raises,
+        )
+
+    def tick(self) -> list[str]:
+        """One tick whose runs are carried out; → their corpora."""
+        done = self.look().run_requests or []
+        for request in done:
+            assert self.run(request).success
+        return sorted(request.partition_key for request in done)
+
+    def automation(self) -> dict[str, set[str | None]]:
+        """One tick of the conditions: asset → partitions asked for."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=dg.BetaWarning)
+            evaluated = dg.evaluate_automation_conditions(
+                self.definitions, self.instance, cursor=self.automation_cursor
+            )
+        self.automation_cursor = evaluated.cursor
+        keys = self.definitions.resolve_asset_graph().get_all_asset_keys()
+        asked = {key.to_user_string(): set(evaluated.get_requested_partitions(key)) for key in keys}
+        return {asset: partitions for asset, partitions in asked.items() if partitions}
+
+    def carry_out(self, asked: dict[str, set[str | None]], *, raises: bool = True) -> None:
+        """Run what was asked for, as the daemon does: one run for each partition."""
+        runs: dict[str | None, list[dg.AssetKey]] = defaultdict(list)
+        for asset, partitions in asked.items():
+            for partition in partitions:
+                runs[partition].append(dg.AssetKey.from_user_string(asset))
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        for partition in sorted(runs, key=str):
+            job.execute_in_process(
+                instance=self.instance,
+                partition_key=partition,
+                asset_selection=runs[partition],
+                raise_on_error=raises,
+            )
+
+    def follow(self) -> list[dict[str, set[str | None]]]:
+        """Ticks, each carried out, until one asks for nothing."""
+        ticks = []
+        while asked := self.automation():
+            ticks.append(asked)
+            assert len(ticks) < 10, f"it does not come to rest: {ticks}"
+            self.carry_out(asked)
+        return ticks
+
+
+def build_template(config_file: Path, home: Path) -> None:
+    """Build a project, with its history below `home`, of which tests take copies."""
+    age(load_config(config_file).raw_folder)
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        assert not build(Project.open(config_file), instance).failed
+
+
+def copy_template(template: Path, folder: Path) -> Path:
+    """A copy of a built project and its history, in which every file of raw text is known; → its nanoset.yaml."""
+    shutil.copytree(template, folder, symlinks=True)
+    project = Project.open(folder / "nanoset.yaml")
+    for corpus in raw.corpora(project):
+        raw.survey(project, corpus)  # a copied file is another one to the memory of digests
+    return project.config.file

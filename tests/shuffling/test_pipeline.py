@@ -1,0 +1,190 @@
+"""Webdatasets of nanoset.yaml: every form of its settings, and recipes that hold what reaches the bytes alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from nanoset_core import MMapIndexedDataset
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, MissingError, StaleError
+from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.shuffling import iterate_shards
+
+LENGTH = 33
+COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}
+
+
+@pytest.fixture
+def project(make_project):
+    """→ a function that opens the project, its corpora tokenized, with other webdatasets."""
+    file = make_project()
+    base = yaml.safe_load(file.read_text()) | {"nanosets": {}}
+    tokenized = []
+
+    def opened(changes=None, **webdatasets):
+        sets = {name: COMMON | spec for name, spec in webdatasets.items()}
+        file.write_text(yaml.safe_dump(base | {"webdatasets": sets} | (changes or {}), sort_keys=False))
+        project = Project.open(file)
+        if (changes or {}) not in tokenized:
+            for corpus in raw.corpora(project):
+                raw.make_inventory(project, corpus)
+                tokenization.tokenize(project, corpus)
+                indexed.index(project, corpus)
+            tokenized.append(changes or {})
+        return project
+
+    return opened
+
+
+def made(project, name):
+    shuffling.make_plan(project, name)
+    for group in range(project.webdataset(name).groups):
+        shuffling.write_group(project, name, group)
+    return shuffling.finish(project, name)
+
+
+def rows_of(manifest):
+    return [tuple(row.tolist()) for row in iterate_shards(manifest.folder)]
+
+
+def rows(project, *corpora):
+    tokens = [t for corpus in corpora for t in tokens_of(project, corpus)]
+    return [tuple(tokens[at : at + LENGTH]) for at in range(0, len(tokens) - LENGTH + 1, LENGTH)]
+
+
+def tokens_of(project, corpus):
+    manifest = indexed.current_dataset(project, corpus)
+    return MMapIndexedDataset(manifest.path(manifest.facts["prefix"])).tokens.tolist()
+
+
+def tars(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.tar"))}
+
+
+def test_carried_tails_lose_less_than_one_context(project):
+    opened = project(all={"corpora": ["web", "code", "books"], "tail": "carry"})
+    manifest = made(opened, "all")
+    assert sorted(rows_of(manifest)) == sorted(rows(opened, "web", "code", "books"))
+    assert manifest.facts["tokens_dropped"] < LENGTH
+    plan, _ = shuffling.current_plan(opened, "all")
+    assert plan.facts["quality"]["contexts"] == manifest.facts["sequences"]
+    assert plan.facts["quality"]["even"] is True
+
+
+def test_frequencies_repeat_and_choose(project):
+    opened = project(mixed={"corpora": {"web": 0.5, "code": 2.0, "books": 0}})
+    found = Counter(rows_of(made(opened, "mixed")))
+    web, code = rows(opened, "web"), rows(opened, "code")
+    for row, count in (Counter(code * 2)).items():
+        assert found[row] >= count
+    rest = found - Counter(code * 2)
+    assert not rest - Counter(web)
+    assert rest.total() == int(len(web) * 0.5 + 0.5)
+
+
+def test_weights_give_shares_of_the_contexts(project):
+    weights = {"corpora": {"web": 3, "code": 1}, "mix": "weights", "contexts": 40}
+    opened = project(shares=weights, scarce=weights | {"contexts": None})
+    sources = made(opened, "shares").facts["sources"]
+    assert [source["contexts"] for source in sources] == [30, 10]
+    sources = made(opened, "scarce").facts["sources"]
+    assert max(source["frequency"] for source in sources) == 1
+    assert abs(sources[0]["contexts"] - 3 * sources[1]["contexts"]) <= 2
+
+
+def test_even_shards_and_a_bos(project):
+    changes = {"tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>", "bos": "<|pad|>"}}
+    opened = project(changes, even={"corpora": ["web"], "even": True, "bos": True, "sequence_length": LENGTH + 1})
+    manifest = made(opened, "even")
+    lines = (manifest.folder / "manifest.jsonl").read_bytes().splitlines()
+    assert len({json.loads(line)["num_sequences"] for line in lines}) == 1
+    assert manifest.facts["sequences"] + manifest.facts["contexts_left_out"] == len(rows(opened, "web"))
+    assert not Counter(rows_of(manifest)) - Counter((1, *row) for row in rows(opened, "web"))
+
+
+def test_engine_memory_workers_and_groups_are_in_no_digest(project):
+    spec = {"corpora": ["web", "code"]}
+    manifest = made(project(same=spec), "same")
+    expected = tars(manifest.folder)
+    others = [{"engine": "tiled"}, {"engine": "buckets", "memory_mib": 200}, {"groups": 5}]
+    for other in others:
+        opened = project(same=spec | other)
+        assert shuffling.make_plan(opened, "same").digest == manifest.recipe["parents"]["plan"]
+        again = made(Project(opened.config, rebuild=True), "same")
+        assert again.digest == manifest.digest
+        assert tars(again.folder) == expected
+        assert not (again.folder / ".shards").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"even": True},
+        {"tail": "carry"},
+        {"member": "json.gz"},
+        {"corpora": {"web": 1.0, "code": 1.0}},
+        {"corpora": {"web": 1.0, "code": 0.5}},
+        {"corpora": {"web": 1.0, "code": 0.5}, "mix": "weights"},
+        {"corpora": {"web": 1.0, "code": 0.5}, "mix": "weights", "contexts": 30},
+    ],
+)
+def test_what_reaches_the_bytes_is_in_the_digest(project, change):
+    spec = {"corpora": ["web", "code"]}
+    opened = project(a=spec)
+    first = shuffling.make_plan(opened, "a").digest
+    assert shuffling.make_plan(project(a=spec | change), "a").digest != first
+
+
+def tokshuf_settings(golden):
+    return {
+        "tokenizer": {"path": str(golden / "tokenizer" / "tokenizer.json"), "eod": "<|endoftext|>"},
+        "tokenization": {"preset": "tokshuf", "workers": 1, "range_mib": 0.02},
+    }
+
+
+def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden, tmp_path):
+    spec = {"corpora": ["web"], "preset": "tokshuf"}
+    manifest = made(project(tokshuf_settings(golden), like=spec), "like")
+    arguments = ["--input", tmp_path / "project/raw/web", "--output", tmp_path / "out", "--preset", "tokshuf"]
+    arguments += ["--tokenizer", golden / "tokenizer", "--seqlen", LENGTH, "--wds-chunk-size", 16, "--member", "npy"]
+    arguments += ["--workers", 1, "--max-rejected-fraction", 0.5]
+    outcome = CliRunner().invoke(nanoset, ["shuffle", *map(str, arguments)], catch_exceptions=False)
+    assert outcome.exit_code == 0
+    assert tars(tmp_path / "out") == tars(manifest.folder)
+
+
+def test_the_preset_tokshuf_wants_its_own_tokens_and_files(project, golden, tmp_path):
+    spec = {"corpora": ["web"], "preset": "tokshuf"}
+    settings = tokshuf_settings(golden)
+    other = settings | {"tokenizer": settings["tokenizer"] | {"eod": "<|padding|>"}}
+    with pytest.raises(ConfigError, match="the token 0"):
+        shuffling.make_plan(project(other, like=spec), "like")
+    with pytest.raises(ConfigError, match="does not know this tokenizer"):
+        shuffling.make_plan(
+            project(settings | {"tokenizer": {"path": "tokenizer.json", "eod": "<|pad|>"}}, like=spec), "like"
+        )
+    opened = project(settings, like=spec)
+    (tmp_path / "project/raw/web/zz.jsonl").write_text('{"text": "one more"}\n')
+    raw.make_inventory(opened, "web")
+    with pytest.raises(StaleError, match="other files"):
+        shuffling.make_plan(opened, "like")
+
+
+def test_tars_that_are_missing(project):
+    opened = project(a={"corpora": ["web"]})
+    with pytest.raises(MissingError):
+        shuffling.write_group(opened, "a", 0)
+    shuffling.make_plan(opened, "a")
+    shuffling.write_group(opened, "a", 0)
+    assert shuffling.is_group_written(opened, "a", 0)
+    assert not shuffling.is_group_written(opened, "a", 1)
+    with pytest.raises(MissingError, match="some shards have not been written"):
+        shuffling.finish(opened, "a")

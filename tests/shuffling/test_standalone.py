@@ -1,0 +1,393 @@
+"""`nanoset shuffle`: text, pairs and tars into tars, the same bytes whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sample_project import EOD, jsonl, sentences
+
+from nanoset_core import MMapIndexedDataset
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
+from nanoset_core.shuffling import iterate_shards, standalone
+from nanoset_core.shuffling.inputs import find_inputs
+from nanoset_core.shuffling.options import ShuffleOptions
+from nanoset_core.shuffling.sampling import Choice, choice_seed
+from nanoset_core.shuffling.standalone import shuffle
+from nanoset_core.tokenization.inputs import resolve_inputs
+from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
+
+LENGTH = 33
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def raw(tmp_path):
+    folder = tmp_path / "raw"
+    for corpus, count in (("web", 60), ("code", 25)):
+        (folder / corpus).mkdir(parents=True)
+        rows = sentences(corpus, count)
+        (folder / corpus / "part-2.jsonl").write_bytes(jsonl(rows[: count // 2]))
+        (folder / corpus / "part-10.jsonl").write_bytes(jsonl(rows[count // 2 :]))
+    return folder
+
+
+@pytest.fixture
+def pairs(raw, tmp_path, tokenizer_file):
+    options = PreprocessOptions(tokenizer=tokenizer_file, eod=EOD, workers=1)
+    found = []
+    for corpus in ("web", "code"):
+        (done,) = preprocess(resolve_inputs([raw / corpus]), tmp_path / "pairs" / corpus, options)
+        found.append(done.prefix)
+    return found
+
+
+def call(*arguments):
+    return CliRunner().invoke(nanoset, ["shuffle", *map(str, arguments)], catch_exceptions=False)
+
+
+def made(output, *arguments):
+    outcome = call("--output", output, "--seqlen", LENGTH, "--wds-chunk-size", 16, "--workers", 1, *arguments)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def tars(folder):
+    return {name: digest for name, digest in digests(folder).items() if name.endswith(".tar")}
+
+
+def plan_of(folder):
+    return json.loads((folder / "manifest.json").read_bytes())["facts"]["plan"]
+
+
+def rows_of(folder):
+    return [tuple(row.tolist()) for row in iterate_shards(folder)]
+
+
+def stream(prefix):
+    return MMapIndexedDataset(prefix).tokens.tolist()
+
+
+def cut(tokens):
+    return [tuple(tokens[at : at + LENGTH]) for at in range(0, len(tokens) - LENGTH + 1, LENGTH)]
+
+
+def test_text_is_tokenized_cut_and_shuffled(raw, pairs, tmp_path, tokenizer_file):
+    out = tmp_path / "out"
+    said = made(out, "--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
+    wanted = cut(stream(pairs[0]))
+    assert sorted(rows_of(out)) == sorted(wanted)
+    assert rows_of(out) != wanted
+    plan = plan_of(out)
+    assert f"{plan['shards']:,} shards, {len(wanted)} contexts" in said
+    assert plan["tokens_dropped"] == len(stream(pairs[0])) % LENGTH
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
+
+
+@pytest.mark.parametrize("member", ["npy", "json.gz"])
+def test_webdataset_reads_what_was_made(raw, pairs, tmp_path, tokenizer_file, member):
+    wds = pytest.importorskip("webdataset")
+    out = tmp_path / "out"
+    made(out, "--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", member)
+    urls = str(out / f"shard-{{00000000..{plan_of(out)['shards'] - 1:08d}}}.tar")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves its files to the collector
+        samples = list(wds.WebDataset(urls, shardshuffle=False).decode())
+        gc.collect()
+    assert sorted(tuple(np.asarray(sample[member]).tolist()) for sample in samples) == sorted(cut(stream(pairs[0])))
+
+
+def test_engines_workers_and_detours_leave_no_trace(raw, pairs, tmp_path, tokenizer_file):
+    text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", "npy")
+    made(tmp_path / "a", *text)
+    expected = tars(tmp_path / "a")
+    assert len(expected) > 3
+    for number, more in enumerate(
+        [
+            ("--engine", "tiled"),
+            ("--engine", "buckets", "--scratch", tmp_path / "s"),
+            ("--workers", 2),
+            ("--memory", 64),
+        ]
+    ):
+        made(tmp_path / f"b{number}", *text, *more)
+        assert tars(tmp_path / f"b{number}") == expected
+    assert not list((tmp_path / "s").iterdir())
+    pair = ("--input", pairs[0], "--tokenizer", tokenizer_file, "--member", "npy")
+    made(tmp_path / "c", *pair)
+    assert tars(tmp_path / "c") == expected
+
+
+def test_several_pairs_with_each_tail(pairs, tmp_path, tokenizer_file):
+    both = ("--input", *pairs, "--tokenizer", tokenizer_file, "--member", "npy")
+    web, code = (stream(prefix) for prefix in pairs)
+    made(tmp_path / "drop", *both)
+    assert sorted(rows_of(tmp_path / "drop")) == sorted(cut(web) + cut(code))
+    made(tmp_path / "carry", *both, "--tail", "carry")
+    assert sorted(rows_of(tmp_path / "carry")) == sorted(cut(web + code))
+    made(tmp_path / "pad", *both, "--tail", "pad", "--pad", "<|pad|>")
+    padded = [tokens + [1] * (-len(tokens) % LENGTH) for tokens in (web, code)]
+    assert sorted(rows_of(tmp_path / "pad")) == sorted(cut(padded[0]) + cut(padded[1]))
+    made(tmp_path / "bos", *both, "--context-bos", "<|pad|>", "--seqlen", LENGTH + 1)
+    assert sorted(rows_of(tmp_path / "bos")) == sorted((1, *row) for row in cut(web) + cut(code))
+    plan = plan_of(tmp_path / "bos")
+    assert plan["tokens"] == plan["contexts"] * LENGTH
+
+
+def test_even_shards_leave_out_the_last_of_the_order(pairs, tmp_path):
+    both = ("--input", *pairs, "--member", "npy", "--wds-chunk-size", 20)
+    made(tmp_path / "uneven", *both)
+    made(tmp_path / "even", *both, "--even")
+    plan = plan_of(tmp_path / "even")
+    counts = [
+        json.loads(line)["num_sequences"] for line in (tmp_path / "even/manifest.jsonl").read_bytes().splitlines()
+    ]
+    assert len(set(counts)) == 1
+    assert 0 < plan["contexts_left_out"] < len(counts)
+    assert rows_of(tmp_path / "even") == rows_of(tmp_path / "uneven")[: sum(counts)]
+
+
+def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
+    sampling = tmp_path / "sources.yaml"
+    sampling.write_text(
+        "sources:\n- {source: CODE, markers: [/code/]}\n- {source: WEB, markers: [/nowhere/, /web/]}\n"
+        "sampling_frequencies: {WEB: 0.5, CODE: 2.25}\n"
+    )
+    (raw / "other").mkdir()
+    (raw / "other" / "a.jsonl").write_bytes(jsonl(sentences("other", 9)))
+    text = ("--input", raw, "--tokenizer", tokenizer_file, "--eod", EOD, "--sampling", sampling)
+    made(tmp_path / "out", *text)
+    web, code = (cut(stream(prefix)) for prefix in pairs)
+    counts = {"CODE": round(len(code) * 0.25 + 1e-9), "WEB": round(len(web) * 0.5 + 1e-9)}
+    chosen = {
+        name: [own[row] for row in Choice(len(own), counts[name], choice_seed(1234, name)).row(np.arange(counts[name]))]
+        for name, own in (("CODE", code), ("WEB", web))
+    }
+    assert sorted(rows_of(tmp_path / "out")) == sorted(code * 2 + chosen["CODE"] + chosen["WEB"])
+    assert [source["contexts"] for source in plan_of(tmp_path / "out")["sources"]] == [
+        2 * len(code) + counts["CODE"],
+        counts["WEB"],
+    ]
+    said = call("--output", tmp_path / "x", *text, "--seqlen", LENGTH, "--plan").output
+    assert "2.25" in said
+    assert "inputs left out" in said
+
+
+def test_tars_are_shuffled_again(pairs, tmp_path):
+    made(tmp_path / "one", "--input", *pairs)
+    made(tmp_path / "two", "--input", tmp_path / "one", "--seed", 9, "--member", "npy")
+    assert sorted(rows_of(tmp_path / "two")) == sorted(rows_of(tmp_path / "one"))
+    assert rows_of(tmp_path / "two") != rows_of(tmp_path / "one")
+    files = sorted((tmp_path / "two").glob("*.tar"))
+    made(tmp_path / "three", "--input", *files, "--seed", 9, "--shuffle-only", "--member", "npy")
+    with pytest.raises(ConfigError, match="stay as they are"):
+        made(tmp_path / "four", "--input", *files, "--seqlen", 20)
+
+
+def test_a_plan_writes_nothing(raw, pairs, tmp_path, tokenizer_file):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    out = tmp_path / "out"
+    settings = ("--output", out, "--seqlen", LENGTH, "--wds-chunk-size", 16, "--member", "npy", "--plan")
+    exact = call("--input", *pairs, *settings, "--engine", "buckets", "--memory", 100).output
+    made_plan = ("--input", *pairs, "--member", "npy")
+    estimated = call("--input", raw, "--tokenizer", tokenizer_file, "--eod", EOD, *settings).output
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    made(out, *made_plan)
+    plan, size = plan_of(out), sum(path.stat().st_size for path in out.glob("*.tar"))
+    assert f"{plan['contexts']:,} of {LENGTH} tokens" in exact
+    assert f"{plan['shards']} of 16 contexts" in exact
+    assert f"{size / 1000:,.1f} kB" in exact
+    assert "buckets: as asked" in exact
+    assert f"about {plan['shards']}" in estimated
+    survey = call("--input", out, *settings).output
+    assert f"{plan['contexts']:,} of {LENGTH} tokens" in survey
+
+
+def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
+    out = tmp_path / "out"
+    made(out, "--input", *pairs)
+    first = digests(out)
+    inodes = {path.name: path.stat().st_ino for path in out.iterdir()}
+    (tmp_path / ".out.scratch" / "tokens").mkdir(parents=True)  # as a call leaves it that is killed at its very end
+    assert "there already" in made(out, "--input", *pairs, "--workers", 2, "--engine", "tiled")
+    assert not (tmp_path / ".out.scratch").exists()
+    assert {path.name: path.stat().st_ino for path in out.iterdir()} == inodes
+    (out / "shard-00000001.tar").write_bytes(b"cut")
+    assert "there already" not in made(out, "--input", *pairs)
+    assert digests(out) == first
+    made(out, "--input", *pairs, "--seed", 5)
+    assert tars(out).keys() == {name for name in first if name.endswith(".tar")}
+    assert tars(out) != {name: first[name] for name in tars(out)}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
+
+
+def test_a_folder_of_other_things_is_not_touched(pairs, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("mine")
+    with pytest.raises(ConfigError, match="something else"):
+        made(tmp_path / "out", "--input", *pairs)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+    (tmp_path / "empty").mkdir()
+    made(tmp_path / "empty", "--input", *pairs)
+    assert tars(tmp_path / "empty")
+
+
+def test_rejected_lines_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
+    (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
+    text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
+    assert "1 lines rejected" in made(tmp_path / "out", *text, "--max-rejected-fraction", 0.5)
+    (reject,) = (json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines())
+    assert (reject["file"], reject["line"]) == ("bad.jsonl", 1)
+    for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
+        with pytest.raises(InputError):
+            made(tmp_path / "out", *text, *strict)
+
+
+def test_a_record_of_the_data_is_completed(pairs, tmp_path):
+    (tmp_path / "in.json").write_text('{"name": "mine", "num_tokens": 5}')
+    made(
+        tmp_path / "out", "--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json"
+    )
+    record = json.loads((tmp_path / "o.json").read_bytes())
+    assert (record["name"], record["num_tokens"], record["tokenized"]) == ("mine", 5, True)
+    assert record["dataset_url"] == f"{tmp_path / 'out'}/"
+    assert record["manifest_url"] == f"{tmp_path / 'out'}/manifest.jsonl"
+
+
+KILLED_AT_RENAME = """
+import os, signal, sys
+left = int(sys.argv[1])
+def counted(real):
+    def rename(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
+    return rename
+os.replace, os.rename = counted(os.replace), counted(os.rename)
+from nanoset_core.cli import main
+main(sys.argv[2:])
+"""
+
+
+def run(script, *arguments):
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("engine", ["mmap", "buckets"])
+def test_killed_at_any_publishing_step_and_run_again(raw, tmp_path, tokenizer_file, engine):
+    def arguments(output):
+        text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", "npy")
+        rest = ("--seqlen", LENGTH, "--wds-chunk-size", 16, "--workers", 1, "--engine", engine)
+        return ["shuffle", *map(str, (*text, *rest)), "--output", str(output)]
+
+    assert CliRunner().invoke(nanoset, arguments(tmp_path / "whole"), catch_exceptions=False).exit_code == 0
+    kills = 0
+    for step in (1, 2, 3, 2, 4, 6, 9, 5, 3, 2, 1):
+        outcome = run(KILLED_AT_RENAME, step, *arguments(tmp_path / "out"))
+        if outcome.returncode == 0:
+            break
+        assert outcome.returncode == -signal.SIGKILL, outcome.stderr
+        assert not (tmp_path / "out").exists()
+        kills += 1
+    assert kills >= 5
+    assert run(KILLED_AT_RENAME, 0, *arguments(tmp_path / "out")).returncode == 0
+    left_out = {"manifest.json", "exp_data.json", "index.json"}  # they hold the output's name
+    whole, found = digests(tmp_path / "whole"), digests(tmp_path / "out")
+    assert {name: found[name] for name in found if name not in left_out} == {
+        name: whole[name] for name in whole if name not in left_out
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "whole"]
+
+
+def test_killed_with_workers_at_any_time_and_run_again(raw, tmp_path, tokenizer_file):
+    text = ["--input", str(raw / "web"), "--tokenizer", str(tokenizer_file), "--eod", EOD, "--seqlen", str(LENGTH)]
+    command = [sys.executable, "-m", "nanoset_core.cli", "shuffle", *text, "--workers", "2", "--wds-chunk-size", "8"]
+    made(tmp_path / "whole", *text, "--wds-chunk-size", 8)
+    for seconds in (0.7, 1.4, 2.1):
+        process = subprocess.Popen([*command, "--output", str(tmp_path / "out")], cwd=REPOSITORY)
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+        assert not (tmp_path / "out").exists() or tars(tmp_path / "out") == tars(tmp_path / "whole")
+    made(tmp_path / "out", *text, "--wds-chunk-size", 8)
+    assert tars(tmp_path / "out") == tars(tmp_path / "whole")
+
+
+def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "shard.tar")
+
+    inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(standalone, "write_manifest", full)
+        with pytest.raises(StorageError, match="disk is full"):
+            shuffle(inputs, tmp_path / "out", options)
+    assert not (tmp_path / "out").exists()
+    kept = {path.name: path.stat().st_ino for path in (tmp_path / ".out.scratch" / "tars").glob("*.tar")}
+    result = shuffle(inputs, tmp_path / "out", options)
+    assert {path.name: path.stat().st_ino for path in result.folder.glob("*.tar")} == kept
+    assert not (tmp_path / ".out.scratch").exists()
+
+
+def test_two_calls_do_not_write_one_output(pairs, tmp_path):
+    (tmp_path / ".out.scratch").mkdir()
+    with (tmp_path / ".out.scratch" / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another call"):
+            made(tmp_path / "out", "--input", *pairs)
+    made(tmp_path / "out", "--input", *pairs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tail", "pad"], "pad token"),
+        (["--context-bos", "<s>"], "needs its tokenizer"),
+        (["--preset", "tokshuf"], "each file of text"),
+    ],
+)
+def test_settings_that_cannot_be(pairs, tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        made(tmp_path / "out", "--input", *pairs, *arguments)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_inputs(raw, pairs, tmp_path):
+    assert find_inputs([raw]).kind == "text"
+    assert [path.name for path in find_inputs([raw / "web"]).sources[0].paths] == ["part-2.jsonl", "part-10.jsonl"]
+    assert find_inputs([raw], extension="10.jsonl").sources[0].paths == (
+        raw / "code/part-10.jsonl",
+        raw / "web/part-10.jsonl",
+    )
+    assert [source.name for source in find_inputs(pairs).sources] == ["web_text_document", "code_text_document"]
+    with pytest.raises(ConfigError, match="pairs and files"):
+        find_inputs([pairs[0], raw])
+    with pytest.raises(MissingError, match="nowhere"):
+        find_inputs([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="named twice"):
+        find_inputs([raw, raw / "web"])
+    with pytest.raises(InputError, match="no file to read"):
+        find_inputs([raw], extension=".parquet")
+    (tmp_path / "a.tar").write_bytes(b"")
+    with pytest.raises(ConfigError, match="tars and text"):
+        find_inputs([raw, tmp_path / "a.tar"])

@@ -1,0 +1,153 @@
+import gzip
+import io
+import json
+import tarfile
+
+import numpy as np
+import orjson
+import pytest
+
+from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.shuffling import read_shard
+from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
+
+
+def write_tar(path, members, format=tarfile.USTAR_FORMAT):
+    with tarfile.open(path, "w", format=format) as archive:
+        for name, body in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return path
+
+
+def json_gz(tokens):
+    return gzip.compress(orjson.dumps(tokens), mtime=0)
+
+
+def rows_of(found, folder, **options):
+    path = flatten_tars(found, folder, workers=options.pop("workers", 1), **options)
+    return np.fromfile(path, found.dtype).reshape(-1, found.sequence_length)
+
+
+@pytest.mark.parametrize("name", ["ray_like", "tokshuf_like"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_golden_tars_become_their_contexts(golden, tmp_path, name, workers):
+    tars = sorted((golden / name).glob("*.tar"))
+    found = survey_tars(tars)
+    expected = np.concatenate([read_shard(tar) for tar in tars])
+    assert (found.contexts, found.sequence_length, found.dtype) == (*expected.shape, "int32")
+    assert np.array_equal(rows_of(found, tmp_path, workers=workers), expected)
+
+
+def test_the_json_beside_npy_is_left_out(golden, tmp_path):
+    found = survey_tars(sorted((golden / "npy").glob("*.tar")))
+    assert [(tar.data_key, tar.contexts, tar.others) for tar in found.tars] == [("npy", 25, 25)] * 2
+    assert found.dtype == "uint16"
+    ray = survey_tars(sorted((golden / "ray_like").glob("*.tar")), dtype="uint16")
+    a, b = rows_of(found, tmp_path / "a"), rows_of(ray, tmp_path / "b")
+    assert sorted(map(bytes, a)) == sorted(map(bytes, b))
+
+
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_folders_and_other_members(tmp_path, format):
+    rows = [[1, 2, 3], [4, 5, 6]]
+    long = "00000000_" * 20
+    members = [(f"{long}{i}.json.gz", json_gz(row)) for i, row in enumerate(rows)]
+    path = write_tar(tmp_path / "a.tar", [*members, ("notes", b"no dot"), ("__meta__.json.gz", b"skipped")], format)
+    assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == rows
+
+
+def test_text_members(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("1.txt", b"[1, 2]"), ("2.txt", b"[3, 4]")])
+    assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == [[1, 2], [3, 4]]
+    path = write_tar(tmp_path / "b.tar", [("1.json", b'{"id": 1}'), ("1.txt", b"[3, 4]")])
+    assert rows_of(survey_tars([path], data_key="txt"), tmp_path / "out2").tolist() == [[3, 4]]
+
+
+def test_finished_tars_are_left_alone(golden, tmp_path, monkeypatch):
+    tars = sorted((golden / "ray_like").glob("*.tar"))
+    found = survey_tars(tars)
+    expected = rows_of(found, tmp_path)
+    (tmp_path / "done-1.json").unlink()
+    with (tmp_path / "tokens.bin").open("r+b") as file:
+        file.write(bytes(8))
+        file.seek(25 * 65 * 4)
+        file.write(bytes(65 * 4))
+    again = rows_of(found, tmp_path)
+    assert again[0, 0] == 0  # of the first tar, which was noted as done
+    again[0, :2] = expected[0, :2]
+    assert np.array_equal(again, expected)
+
+
+def truncations(path):
+    whole = path.read_bytes()
+    return {"in the end": whole[:-9728], "in a body": whole[: 512 + 100], "in a header": whole[: 1024 + 100]}
+
+
+@pytest.mark.parametrize("where", ["in the end", "in a body", "in a header"])
+def test_a_tar_that_is_cut_off(golden, tmp_path, where):
+    path = tmp_path / "cut.tar"
+    path.write_bytes(truncations(golden / "ray_like" / "00000001.tar")[where])
+    size = path.stat().st_size
+    with pytest.raises(FormatError, match=r"cut\.tar, offset \d+") as caught:
+        survey_tars([path])
+    assert size
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(range(256)) * 8, gzip.compress(bytes(4096)), bytes(512)])
+def test_what_is_no_tar(tmp_path, content):
+    path = tmp_path / "foreign.tar"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"foreign\.tar, offset \d+"):
+        survey_tars([path])
+
+
+def test_members_behind_the_end_are_not_lost_silently(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("1.json.gz", json_gz([1, 2]))])
+    path.write_bytes(path.read_bytes() + write_tar(tmp_path / "b.tar", [("2.json.gz", json_gz([3]))]).read_bytes())
+    with pytest.raises(FormatError, match="not the end of the archive"):
+        survey_tars([path])
+
+
+def test_a_header_that_is_damaged_in_the_middle(golden, tmp_path):
+    path = tmp_path / "bad.tar"
+    data = bytearray((golden / "ray_like" / "00000001.tar").read_bytes())
+    data[1024:1030] = b"\xff" * 6
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"offset 1024"):
+        survey_tars([path])
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "message"),
+    [
+        ([("1.json", b'{"a": 1}')], FormatError, "does not hold the tokens"),
+        ([("1.txt", b'[1, "<|endoftext|>"]')], FormatError, "does not hold the tokens"),
+        ([("1.json.gz", b"no gzip")], FormatError, "does not hold the tokens"),
+        ([("1.jpg", b"")], FormatError, "no members with tokens"),
+        ([("1.json", b"[1, 2]"), ("2.json", b"[1, 2, 3]")], InputError, "one length"),
+        ([("1.json", b"[1, 2]"), ("2.json", b"[1, -2]")], InputError, "does not fit"),
+        ([("1.json", b"[1, 2]"), ("2.json", b"[1, 4294967296]")], InputError, "does not fit"),
+    ],
+)
+def test_members_that_hold_no_contexts(tmp_path, members, error, message):
+    path = write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(error, match=message) as caught:
+        flatten_tars(survey_tars([path]), tmp_path / "out", workers=1)
+    assert "a.tar" in str(caught.value)
+
+
+def test_a_kind_of_member_that_cannot_be_read(golden):
+    with pytest.raises(ConfigError, match="cbor"):
+        survey_tars([golden / "npy" / "shard-000000.tar"], data_key="cbor")
+    with pytest.raises(FormatError, match=r"25 \.json, 25 \.npy"):
+        survey_tars([golden / "npy" / "shard-000000.tar"], data_key="txt")
+
+
+def test_notes_say_what_was_read(golden, tmp_path):
+    found = survey_tars(sorted((golden / "ray_like").glob("*.tar")))
+    rows_of(found, tmp_path)
+    note = json.loads((tmp_path / "done-0.json").read_bytes())
+    assert (note["contexts"], note["data_key"]) == (20, "json.gz")
