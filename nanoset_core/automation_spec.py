@@ -24,7 +24,7 @@ class AutomationSpec:
     """whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there"""
     sensor_seconds: int = 30
     """between two looks at the raw folder, and between two at what is missing or stale"""
-    settle_seconds: float = 60.0
+    settle_seconds: float = 30.0
     """how long the files of a corpus must have been left alone before they are read"""
     reconcile: str | None = "0 3 * * *"
     """when everything is compared with what it should be: a cron line; null = never"""

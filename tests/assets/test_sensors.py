@@ -88,10 +88,10 @@ def test_files_that_are_being_written_are_left_alone(built):
         file.write_bytes(jsonl(sentences("upload", size)))
         assert "waiting until nothing writes to web" in built.look().skip_message
     assert "waiting" in built.look().skip_message, "two looks agree, but it is a moment old"
-    age(built.raw / "web", 30)
+    age(built.raw / "web", 20)
     assert built.asked() == {}, "its time has changed since the last look"
     assert built.asked() == {}, "younger than settle_seconds"
-    age(built.raw / "web", 61)
+    age(built.raw / "web", 31)
     built.look()
     assert list(built.asked()) == ["web"]
 
