@@ -1,14 +1,16 @@
 # make demo   an example project of real text, built            make test   the whole test suite
 # make dev    the Dagster UI on the demo                         make lint   ruff
 # make tour   screenshots of that UI for the README; needs Chromium
+# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= demo
 PORT ?= 3000
+TRIALS ?= 3000
 BIN := $(VENV)/bin
 
-.PHONY: demo dev tour test lint install clean
+.PHONY: demo dev tour test faults lint install clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +31,9 @@ tour: demo
 
 test: install
 	$(BIN)/python -m pytest
+
+faults: install
+	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nanoset_core.automation_spec import AutomationSpec
 from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.executor_spec import ExecutorSpec
 from nanoset_core.frozen import FrozenDict
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.nanoset_spec import NanosetSpec, resolved
@@ -18,11 +19,13 @@ from nanoset_core.strict import parse
 from nanoset_core.validation import check_project
 from nanoset_core.webdataset_spec import WebdatasetSpec
 from nanoset_core.workers import available_processors
+from nanoset_core.yaml_text import read_yaml
 
 __all__ = [
     "CONFIG_FILE",
     "SPLITS",
     "DocumentsSpec",
+    "ExecutorSpec",
     "NanosetSpec",
     "ProjectConfig",
     "TokenizationSpec",
@@ -94,6 +97,7 @@ class ProjectConfig:
     tokenizer: TokenizerSpec
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
+    executor: ExecutorSpec = field(default_factory=ExecutorSpec)
     nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
     packed: tuple[str, ...] = ()
@@ -127,26 +131,16 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         MissingError: no such file.
         ConfigError: not YAML, a duplicate, unknown or missing key, a wrong type, or a value that cannot be.
     """
-    import yaml
-
     file = Path(path).expanduser().resolve()
     try:
-        text = file.read_text(encoding="utf-8")
+        value = read_yaml(file, remedy="mend the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
         raise MissingError(
             "no such configuration", where=file, remedy="run `nanoset init` to write one, or `make demo` for an example"
         ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
     except OSError as error:
         raise ConfigError(
             "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
-        ) from error
-    try:
-        value = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that also refuses duplicate keys
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            "not YAML", where=file, found=str(error), remedy="mend the line; `nanoset init` writes an example"
         ) from error
     return config_from(value, file)
 
@@ -163,21 +157,3 @@ def config_from(value: object, file: Path) -> ProjectConfig:
     check_project(config)
     object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
     return config
-
-
-def _loader() -> type:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for key_node, _ in node.value:
-                key = str(key_node.value)
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} stands twice", key_node.start_mark
-                    )
-                seen.add(key)
-            return super().construct_mapping(node, deep)
-
-    return Loader

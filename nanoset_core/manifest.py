@@ -9,15 +9,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.storage import UNFINISHED, point_to, published_folder, sweep_abandoned, write_atomic
+from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.paths import is_inside
+from nanoset_core.storage import UNFINISHED, point_to, published_folder, sha256_file, sweep_abandoned, write_atomic
 
 MANIFEST = "manifest.json"
 CURRENT = "current.json"
 DIGEST_HEX_DIGITS = 20
+HASHED_BYTES = 16 << 20
+"""Files of an output up to this size always have a checksum."""
 _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
+_KEYS = {"nanoset", "digest", "recipe", "facts", "files", "sha256"}
+Made = TypeVar("Made")
 
 
 def canonical_json(value: object) -> bytes:
@@ -28,6 +33,11 @@ def canonical_json(value: object) -> bytes:
 def digest_of(value: object) -> str:
     """A short content digest of any JSON value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value, taken from a file, is what `digest_of` gives, and so a folder's name."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,36 @@ class Manifest:
         """The absolute path of one of its files."""
         return self.folder / name
 
+    def load(self, name: str, make: Callable[[Any], Made]) -> Made:
+        """What `make` gives of one of its JSON files.
+
+        Raises:
+            MissingError: the file is not there.
+            FormatError: it is not as it was written, or `make` does not take it.
+        """
+        path = self.path(name)
+        try:
+            data = path.read_bytes()
+            self._check(name, data)
+            return make(json.loads(data))
+        except FileNotFoundError as error:
+            raise MissingError("a file of an output is gone", where=path, remedy="run `nanoset build`") from error
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise FormatError(
+                "this file is not as it was written",
+                where=path,
+                found=error.what if isinstance(error, NanosetError) else repr(error)[:500],
+                expected="what nanoset writes there",
+                remedy=f"delete {self.folder}; the next build makes it again",
+            ) from error
+
+    def _check(self, name: str, data: bytes) -> None:
+        fact = self.files.get(name)
+        if fact is not None and len(data) != fact.size:
+            raise ValueError(f"{len(data):,} bytes instead of {fact.size:,}")
+        if fact is not None and fact.sha256 not in (None, digest := hashlib.sha256(data).hexdigest()):
+            raise ValueError(f"sha256 {digest} instead of {fact.sha256}")
+
     def damage(self) -> str | None:
         """What is missing or of the wrong size, or None when every listed file is whole."""
         for name, fact in self.files.items():
@@ -118,16 +158,33 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         value = json.loads(path.read_bytes())
+        _check_content(value)
         files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
         manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files)
         digest = Recipe(**value["recipe"]).digest
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _no_manifest(path, repr(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise _no_manifest(path, repr(error)[:500]) from error
     if manifest.digest != digest:
         raise _no_manifest(path, f"digest {manifest.digest}, but its recipe has {digest}")
     return manifest
+
+
+def _check_content(value: Mapping[str, Any]) -> None:
+    """ValueError where a manifest was altered, or names a file outside of its folder."""
+    if not value.keys() <= _KEYS:
+        raise ValueError(f"unknown keys {sorted(value.keys() - _KEYS)}")
+    if "sha256" in value and value["sha256"] != _checksum(value):
+        raise ValueError("its content is not that of its own checksum")
+    for name in value["files"]:
+        if not is_inside(name):
+            raise ValueError(f"a file named {name!r}, which is not below its folder")
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    """sha256 of a manifest's facts and files; its recipe has the digest."""
+    return hashlib.sha256(canonical_json([value["facts"], value["files"]])).hexdigest()
 
 
 def _no_manifest(path: Path, found: str) -> FormatError:
@@ -152,6 +209,7 @@ def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str,
             for name, fact in sorted(files.items())
         },
     }
+    value["sha256"] = _checksum(json.loads(json.dumps(value, allow_nan=False)))
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
@@ -174,7 +232,9 @@ class OutputRoot:
             manifest = read_manifest(self.place(recipe))
         except FormatError:
             return None  # to be made again, like any other damage
-        return None if manifest is None or manifest.damage() else manifest
+        if manifest is None or manifest.digest != recipe.digest or manifest.damage():
+            return None
+        return manifest
 
     def publish(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
@@ -194,7 +254,7 @@ class OutputRoot:
             facts, checksums = write(scratch)
             names = (path for path in sorted(scratch.rglob("*")) if path.is_file())
             files = {
-                name: FileFact(path.stat().st_size, checksums.get(name))
+                name: _fact(path, checksums.get(name))
                 for path in names
                 for name in [path.relative_to(scratch).as_posix()]
             }
@@ -225,19 +285,23 @@ class OutputRoot:
         path = self.folder / stage / name / CURRENT
         try:
             digest = json.loads(path.read_bytes())["digest"]
-            if not _DIGEST.fullmatch(digest):
+            if not is_digest(digest):
                 raise ValueError(f"{digest!r} is no digest")
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(
                 "this does not name a version",
                 where=path,
-                found=repr(error),
+                found=repr(error)[:500],
                 expected='{"digest": "…"}',
                 remedy="delete the file; the next build writes it again",
             ) from error
-        return read_manifest(path.parent / digest)
+        manifest = read_manifest(path.parent / digest)
+        if manifest is not None and (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
+            raise _no_manifest(manifest.folder / MANIFEST, found)
+        return manifest
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """The live version of an output that another is made from.
@@ -277,3 +341,10 @@ class OutputRoot:
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
+
+
+def _fact(path: Path, checksum: str | None) -> FileFact:
+    size = path.stat().st_size
+    if checksum is None and size <= HASHED_BYTES:
+        checksum = sha256_file(path)
+    return FileFact(size, checksum)

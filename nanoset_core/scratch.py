@@ -39,6 +39,18 @@ def claim_scratch(final: Path) -> Iterator[Path]:
         lock.close()
 
 
+def detour(target: Path, name: str, scratch: Path | None) -> Path:
+    """Where unfinished work on `target` lies: folder `name` beside it, or one of the target's own within `scratch`.
+
+    There the name holds a mark of the target's whole path, since targets of one name may share a scratch folder.
+    """
+    if scratch is None:
+        return target.parent / name
+    mark = hashlib.sha256(os.fsencode(target.absolute())).hexdigest()[:8]
+    stem, _, ending = name.rpartition(".")
+    return scratch.absolute() / f"{stem}-{mark}.{ending}"
+
+
 def open_unfinished(target: Path) -> BinaryIO:
     """A new file beside `target`, open for writing and reading, to be renamed when it is whole; `.name` is its path.
 

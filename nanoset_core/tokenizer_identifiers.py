@@ -20,7 +20,7 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
         found = found.get("tokenizer", found) if "class" in found and "dataset_path" in found else found
         if not isinstance(found, dict):
             raise TypeError(f"{found!r} is no JSON object")
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(
             "this file holds no tokenizer identifiers",
             where=where,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.automation_spec import check_automation
 from nanoset_core.errors import ConfigError
+from nanoset_core.executor_spec import check_executor
 from nanoset_core.names import check_corpora, check_within
 from nanoset_core.nanoset_checks import check_nanoset
 from nanoset_core.nanoset_spec import phase_names
@@ -33,6 +34,7 @@ def check_project(config: ProjectConfig) -> None:
     check_within(file, "tokenization.range_mib", tokenization.range_mib, 0.001, 1 << 20)
     if tokenization.workers is not None:
         check_within(file, "tokenization.workers", tokenization.workers, 1, 4096)
+    check_executor(file, config.executor)
     if tokenization.append_eod and config.tokenizer.eod is None:
         raise ConfigError(
             "append_eod needs an end-of-document token",

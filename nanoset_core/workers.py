@@ -1,4 +1,4 @@
-"""A pool of worker processes that dies with its owner."""
+"""Work spread over a pool of processes that dies with its owner, or over whatever executor is given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from nanoset_core.errors import NanosetError
 
@@ -23,6 +23,14 @@ _IN_FLIGHT = 2
 """tasks handed out for each worker: one that it works on, one that is ready when it ends"""
 
 
+class Executor(Protocol):
+    """Another place to do work in than processes of this machine."""
+
+    def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+        """Run `work` on every task; yield (task number, result) as they end. The first error ends the run."""
+        ...
+
+
 def available_processors() -> int:
     """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -30,8 +38,12 @@ def available_processors() -> int:
     return os.cpu_count() or 1
 
 
-def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Result]]:
+def run_tasks(
+    work: Callable[[Task], Result], tasks: Sequence[Task], workers: int, executor: Executor | None = None
+) -> Iterator[tuple[int, Result]]:
     """Run `work` on every task in up to `workers` processes; yield (task number, result) as they end.
+
+    An `executor` runs all tasks in its own way instead, whatever `workers` says.
 
     The first error ends the run: tasks not yet started are dropped, those under way are awaited. When the caller is
     interrupted, or stops listening, workers are ended at once. `work` must be importable by name.
@@ -39,6 +51,9 @@ def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], workers: in
     Raises:
         NanosetError: a worker process was killed from outside (often by the system for want of memory).
     """
+    if executor is not None:
+        yield from executor.run(work, tasks)
+        return
     if workers <= 1 or len(tasks) <= 1:
         for number, task in enumerate(tasks):
             yield number, work(task)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.config import NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
+from nanoset_core.config import ExecutorSpec, NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.workers import available_processors
@@ -68,6 +68,7 @@ def test_defaults(tmp_path):
     assert (documents.on_reject, documents.max_rejected_fraction, documents.max_line_mib) == ("quarantine", 0.01, 1024)
     assert (tokenization.engine, tokenization.preset, tokenization.append_eod) == ("auto", "megatron", True)
     assert (tokenization.workers, tokenization.range_mib) == (None, 64)
+    assert (config.executor.kind, config.executor.address) == ("processes", None)
     nanoset = config.nanosets["pretrain"]
     assert (nanoset.shares, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
     assert (nanoset.trainer_path, nanoset.tokenizer_identifiers) == (None, {})
@@ -86,6 +87,7 @@ tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
 documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5}
 tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
                range_mib: 1.5}
+executor: {kind: dask, address: "tls://[::1]:8786"}
 nanosets:
   a:
     blend: [web, code]
@@ -112,6 +114,7 @@ webdatasets:
     assert config.root_folder == tmp_path.parent / "out"
     assert config.tokenizer_file == Path.home() / "t.json"
     assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
+    assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
     assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5)
     assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
     assert config.workers == 3
@@ -314,6 +317,13 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + 'documents: {text_key: ""}', "file's name", "documents.text_key", "rename the key"),
         (MINIMAL + "tokenization: {workers: 0}", "out of range", "tokenization.workers", ""),
         (MINIMAL + "tokenization: {range_mib: 0}", "out of range", "tokenization.range_mib", ""),
+        (MINIMAL + "executor: dask", "wrong type", "executor", "correct"),
+        (MINIMAL + "executor: {kind: ray}", "not known", "executor.kind", "correct"),
+        (MINIMAL + "executor: {kind: dask}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: host}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {address: 'tcp://h:8786'}", "have no address", "executor.address", "kind to dask"),
         (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
         (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
         (MINIMAL.replace("raw: raw", "raw: s3://b/raw"), "only local", "raw", "mount the bucket"),

@@ -1,4 +1,6 @@
+import hashlib
 import json
+import shutil
 
 import pytest
 
@@ -73,11 +75,12 @@ def test_order_of_keys_does_not_reach_the_digest():
 
 def test_manifest_bytes_are_literal():
     files = {"b": FileFact(2), "a": FileFact(1, "ff")}
+    content = b'[{"a":2,"z":1},{"a":{"bytes":1,"sha256":"ff"},"b":{"bytes":2}}]'
     assert manifest_bytes(Recipe("s", "n", 1), {"z": 1, "a": 2}, files) == (
         b'{\n "digest": "%s",\n "facts": {\n  "a": 2,\n  "z": 1\n },\n "files": {\n'
         b'  "a": {\n   "bytes": 1,\n   "sha256": "ff"\n  },\n  "b": {\n   "bytes": 2\n  }\n },\n "nanoset": 1,\n'
-        b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  "version": 1\n }\n}\n'
-        % Recipe("s", "n", 1).digest.encode()
+        b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  "version": 1\n },\n'
+        b' "sha256": "%s"\n}\n' % (Recipe("s", "n", 1).digest.encode(), hashlib.sha256(content).hexdigest().encode())
     )
 
 
@@ -87,7 +90,8 @@ def test_publish_and_find(root):
     assert manifest.folder == root.folder / "shards" / "web" / RECIPE.digest
     assert (manifest.stage, manifest.name, manifest.digest) == ("shards", "web", RECIPE.digest)
     assert manifest.facts == {"documents": 2}
-    assert manifest.files == {"tokens.bin": FileFact(6, "c0ffee"), "sub/empty": FileFact(0)}
+    nothing = hashlib.sha256(b"").hexdigest()
+    assert manifest.files == {"tokens.bin": FileFact(6, "c0ffee"), "sub/empty": FileFact(0, nothing)}
     assert manifest.path("tokens.bin").read_bytes() == b"tokens"
     assert Recipe(**manifest.recipe) == RECIPE
     assert root.find(RECIPE) == manifest
@@ -244,3 +248,75 @@ def test_seal_completes_a_folder_written_file_by_file(root):
     sealed = root.seal(RECIPE, {"shards": 1}, {"one.tar": FileFact(5, "aa")})
     assert root.find(RECIPE) == sealed
     assert json.loads((place / MANIFEST).read_bytes())["facts"] == {"shards": 1}
+
+
+def altered(manifest, change):
+    path = manifest.folder / MANIFEST
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value["facts"].update(documents=3),
+        lambda value: value["files"].update({"sub/empty": {"bytes": 1}}),
+        lambda value: value["files"].pop("sub/empty"),
+        lambda value: value.update({"sha255": value.pop("sha256")}),
+    ],
+)
+def test_an_altered_manifest_is_noticed(root, change):
+    manifest = root.publish(RECIPE, write)
+    path = altered(manifest, change)
+    with pytest.raises(FormatError, match="not a manifest") as caught:
+        read_manifest(manifest.folder)
+    assert caught.value.where == str(path)
+    assert root.find(RECIPE) is None
+
+
+def test_manifests_without_a_checksum_count(root):
+    manifest = root.publish(RECIPE, write)
+    altered(manifest, lambda value: value.pop("sha256"))
+    assert root.find(RECIPE) == manifest
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "", "a\0b"])
+def test_files_of_a_manifest_lie_in_its_folder(root, name):
+    manifest = root.publish(RECIPE, write)
+
+    def change(value):
+        del value["sha256"]
+        value["files"][name] = {"bytes": 1}
+
+    altered(manifest, change)
+    with pytest.raises(FormatError, match="not below its folder"):
+        read_manifest(manifest.folder)
+
+
+def test_a_manifest_counts_in_its_own_place_only(root):
+    manifest = root.publish(RECIPE, write)
+    other = manifest.folder.parent / ("0" * 20)
+    shutil.copytree(manifest.folder, other)
+    (other.parent / "current.json").write_text(json.dumps({"digest": other.name}))
+    with pytest.raises(FormatError, match="that of shards/web/"):
+        root.current("shards", "web")
+
+
+def test_loading_a_file_of_an_output(root):
+    def write_json(folder):
+        (folder / "a.json").write_text('{"a": [1]}')
+        return {}, {}
+
+    manifest = root.publish(RECIPE, write_json)
+    assert manifest.load("a.json", lambda value: value["a"]) == [1]
+    with pytest.raises(FormatError, match="KeyError") as caught:
+        manifest.load("a.json", lambda value: value["b"])
+    assert caught.value.where == str(manifest.path("a.json"))
+    manifest.path("a.json").write_text('{"a": [2]}')
+    with pytest.raises(FormatError, match="sha256"):
+        manifest.load("a.json", lambda value: value["a"])
+    manifest.path("a.json").unlink()
+    with pytest.raises(MissingError, match=r"a\.json"):
+        manifest.load("a.json", lambda value: value["a"])

@@ -20,7 +20,7 @@ from nanoset_core.command_line import CONFIG_OPTION
 @click.option("--number", type=click.IntRange(0), help="The other way: a document's number in its dataset.")
 @click.option("--corpus", help="Look in this corpus only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--show", default=20, show_default=True, help="How many samples to list.")
+@click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="How many samples to list.")
 def command(
     nanoset: str,
     split: str,

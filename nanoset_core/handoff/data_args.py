@@ -47,7 +47,7 @@ def read_per_split(path: Path) -> list[Blend | None]:
         words = [value[split].split() if isinstance(value[split], str) else value[split] for split in SPLITS]
         if not all(entry is None or (isinstance(entry, list) and entry) for entry in words):
             raise TypeError("a split is neither a list, nor a text, nor null")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             "these are no data arguments for each split",
             where=path,
@@ -61,6 +61,10 @@ def read_per_split(path: Path) -> list[Blend | None]:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            "data arguments that are not UTF-8", where=path, found=str(error), remedy="save them as UTF-8"
+        ) from error
     except OSError as error:
         raise MissingError("data arguments that cannot be read", where=path, found=error.strerror) from error
 

@@ -40,8 +40,11 @@ def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
 
 
 def loads_fast(handoff: Handoff) -> bool:
-    """Whether --dataloader-fast-cache-load can be given (Megatron-LM refuses it with a blend that splits share)."""
-    return handoff.is_per_split and handoff.config.preset == "megatron"
+    """Whether --dataloader-fast-cache-load can be given.
+
+    Megatron-LM refuses it with a blend that splits share, and fails where it does not find an index.
+    """
+    return handoff.is_per_split and handoff.config.preset == "megatron" and not handoff.unlike
 
 
 def _words(handoff: Handoff, split: SplitName) -> list[str]:
@@ -84,6 +87,8 @@ def _length(handoff: Handoff) -> Iterator[str]:
         # In phases Megatron-LM computes with --train-samples alone, and fails without.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
         yield f"--phase-transition-iterations {','.join(map(str, handoff.transitions))}"
+    elif handoff.run != schedule:
+        yield f"--train-samples {handoff.config.train_split_samples}"
     else:
         yield f"--train-iters {schedule.iterations}"
     yield f"--global-batch-size {schedule.global_batch_size}"
@@ -98,6 +103,17 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
             "train was built for one epoch, but Megatron-LM always asks for a number of samples: it would build its "
             "own index. Set `schedule`, or `samples: {train: …}`, to what the run will ask for."
         )
+    if handoff.run is not None and handoff.run != handoff.schedule:
+        yield (
+            f"The run is shorter than its schedule: {config.train_split_samples:,} training samples, enough for "
+            f"{handoff.run.iterations:,} iterations, are what max_epochs allows. With `iterations: "
+            f"{handoff.run.iterations}` in `schedule` all numbers agree."
+        )
+    for split, asked in handoff.unlike.items():
+        yield (
+            f"The cache of {split} is for {config.samples(split):,} samples, but the run asks for {asked:,}: "
+            "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
+        )
     if handoff.schedule is None:
         for split, asked in (("valid", config.valid_split_samples), ("test", config.test_split_samples)):
             if not handoff.samples[split]:
@@ -111,6 +127,8 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _speed_notes(handoff: Handoff) -> Iterator[str]:
+    if handoff.is_per_split and handoff.unlike:
+        yield "--dataloader-fast-cache-load is not given, since an index would be missing."
     if not handoff.is_per_split and handoff.config.preset == "megatron":
         yield (
             "--dataloader-fast-cache-load is not given: Megatron-LM refuses it where splits share a blend. "

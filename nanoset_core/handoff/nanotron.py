@@ -25,8 +25,8 @@ def nanotron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
         "path_to_cache": handoff.cache,
     }
     tokens: dict[str, Any] = {"sequence_length": config.sequence_length}
-    if handoff.schedule is not None:
-        tokens["train_steps"] = handoff.schedule.iterations
+    if handoff.run is not None:
+        tokens["train_steps"] = handoff.run.iterations
     value = {"data": {"dataset": dataset, "seed": config.random_seed}, "tokens": tokens}
     notes = []
     if config.train_split_samples is not None:

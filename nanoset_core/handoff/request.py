@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading.config import NanosetConfig
@@ -58,6 +58,32 @@ class Handoff:
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         return list(zip(weights or [None] * len(paths), paths, strict=True))
+
+    @property
+    def run(self) -> ScheduleSpec | None:
+        """The run that the built training samples are enough for: shorter than `schedule` where limits cut them.
+
+        In phases it is `schedule`, since the iterations of the others decide where this one begins.
+        """
+        schedule, built = self.schedule, self.config.train_split_samples
+        if schedule is None or built is None or self.transitions or built == schedule.samples()["train"]:
+            return schedule
+        return replace(schedule, iterations=built // schedule.global_batch_size)
+
+    @property
+    def unlike(self) -> dict[SplitName, int]:
+        """Split → samples that `run` asks for, where its index files are for another number."""
+        if self.run is None:
+            return {}
+        asked = self.run.samples(None if self.span is None else self.span[1] - self.span[0])
+        if self.run != self.schedule:
+            asked["train"] = self.config.train_split_samples or 0
+        built = {split: self.config.samples(split) for split in SPLITS if self.samples[split]}
+        return {
+            split: asked[split]
+            for split, count in built.items()
+            if count is not None and split in asked and asked[split] != count
+        }
 
     @property
     def paths(self) -> list[str]:

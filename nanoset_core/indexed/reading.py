@@ -56,7 +56,7 @@ def map_file(path: Path) -> mmap.mmap | bytes:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such file",
             where=path,

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.inspection.report import Report
-from nanoset_core.manifest import CURRENT, MANIFEST, Manifest, OutputRoot, read_manifest
+from nanoset_core.manifest import CURRENT, MANIFEST, Manifest, OutputRoot, is_digest, read_manifest
 from nanoset_core.storage import sha256_file
 
 
@@ -19,9 +19,9 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
     place = outputs.folder / stage / name
     try:
         digest = json.loads((place / CURRENT).read_bytes())["digest"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         digest = None
-    manifest = None if digest is None else read_manifest(place / digest)
+    manifest = read_manifest(place / digest) if is_digest(digest) else None
     if manifest is None:
         raise MissingError(f"the {stage} of {name!r} have not been made", where=place, remedy=remedy)
     return manifest

@@ -7,6 +7,7 @@ holds the row is read.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,7 +178,7 @@ class DocumentRows:
         import pyarrow.compute as pc
 
         for group in range(len(self._ends)):
-            if not self._may_hold(group, wanted):
+            if not self._reading(functools.partial(self._may_hold, group, wanted)):
                 continue
             table = self._group(group, list(wanted))
             hits = None
@@ -193,6 +194,8 @@ class DocumentRows:
         return self._ends[group - 1] if group else 0
 
     def _may_hold(self, group: int, wanted: Mapping[str, object]) -> bool:
+        # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
+        next(self._file.iter_batches(1, row_groups=[group], columns=_COLUMNS), None)
         metadata = self._file.metadata.row_group(group)
         for name, value in wanted.items():
             facts = metadata.column(_COLUMNS.index(name)).statistics
@@ -201,7 +204,12 @@ class DocumentRows:
         return True
 
     def _group(self, group: int, columns: list[str]) -> Any:
-        return self._reading(lambda: self._file.read_row_group(group, columns=columns))
+        def read() -> Any:
+            table = self._file.read_row_group(group, columns=columns)
+            table.validate(full=True)
+            return table
+
+        return self._reading(read)
 
     def _reading(self, read: Callable[[], Any]) -> Any:
         import pyarrow as pa
@@ -214,8 +222,8 @@ class DocumentRows:
                 where=self.path,
                 remedy="run `nanoset build`: it makes the shard again",
             ) from error
-        except (pa.ArrowException, OSError) as error:
-            raise _not_table(self.path, str(error)) from error
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise _not_table(self.path, str(error)[:500]) from error
 
 
 def _type_of(value: object) -> Any:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.manifest import Manifest, OutputRoot, read_manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
@@ -52,3 +52,7 @@ class Place:
             return Inventory.from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(
+                "this is not an inventory", where=path, found=repr(error)[:500], remedy="run `nanoset build`"
+            ) from error

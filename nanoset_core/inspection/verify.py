@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from nanoset_core.config import SPLITS
 from nanoset_core.errors import ConfigError
@@ -15,6 +16,8 @@ from nanoset_core.inspection.verify_nanoset import verify_blend, verify_mappings
 from nanoset_core.inspection.verify_webdataset import verify_webdataset
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
+from nanoset_core.progress import silent
+from nanoset_core.workers import Executor
 
 __all__ = [
     "Promise",
@@ -53,15 +56,14 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: a pattern selects nothing.
     """
-    found = [Target(corpus, lambda deep, c=corpus: verify_corpus(project, c, deep)) for corpus in raw.corpora(project)]
+    quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
+    found = [Target(corpus, partial(verify_corpus, quiet, corpus)) for corpus in raw.corpora(project)]
     found += [
-        Target(f"{name}/{split}", lambda deep, n=name, s=split: verify_nanoset(project, n, s, deep))
+        Target(f"{name}/{split}", partial(verify_nanoset, quiet, name, split))
         for name in project.config.nanosets
         for split in SPLITS
     ]
-    found += [
-        Target(name, lambda deep, n=name: verify_webdataset(project, n, deep)) for name in project.config.webdatasets
-    ]
+    found += [Target(name, partial(verify_webdataset, quiet, name)) for name in project.config.webdatasets]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):
             raise ConfigError(
@@ -74,6 +76,28 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
-    """Verify one output after the other; see `targets` for what is selected."""
-    for target in targets(project, select):
+    """Verify one output after the other, or deeply all at once where the project has an executor for its work.
+
+    See `targets` for what is selected, and in which order reports come.
+    """
+    chosen, executor = targets(project, select), project.executor
+    if deep and executor is not None:
+        yield from _verify_elsewhere(executor, chosen)
+        return
+    for target in chosen:
         yield target.run(deep)
+
+
+def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
+    """Reports in the order of their targets, each as soon as those before it are there."""
+    reports: dict[int, Report] = {}
+    given = 0
+    for number, report in executor.run(_verify_deeply, chosen):
+        reports[number] = report
+        while given in reports:
+            yield reports.pop(given)
+            given += 1
+
+
+def _verify_deeply(target: Target) -> Report:
+    return target.run(True)

@@ -15,9 +15,8 @@ from nanoset_core.indexed.layout import idx_path
 from nanoset_core.inspection.index_arrays import check_within, count_misplaced
 from nanoset_core.inspection.report import Report
 from nanoset_core.inspection.verify_dataset import spread_rows
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
-from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE
+from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.manifest import Manifest
 from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
@@ -100,12 +99,7 @@ def _current(project: Project, place: str) -> Manifest:
 
 def _plan(project: Project, manifest: Manifest) -> SplitPlan | None:
     """The plan as it was written, with prefixes that start at the output root."""
-    value = json.loads(manifest.path(PLAN_FILE).read_bytes())["plan"]
-    if value is None:
-        return None
-    root = project.outputs.folder
-    members = [member | {"prefix": str(root / member["prefix"])} for member in value["members"]]
-    return SplitPlan.from_json(value | {"members": members})
+    return manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[0]
 
 
 def _check_recipe(report: Report, project: Project, name: str, split: SplitName, manifest: Manifest) -> None:
@@ -198,7 +192,7 @@ def _check_description(report: Report, cache: Path, part: MemberPlan | BlendPlan
     path = cache / part.sidecar
     try:
         made_from = json.loads(path.read_bytes())["made_from"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         report.error("this is not a note of what index files were made from", where=path, remedy=_BUILD)
         return
     if isinstance(part, MemberPlan) and made_from.get("idx_sha256") != part.idx_sha256:
@@ -229,7 +223,7 @@ def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) 
 def _open(project: Project, name: str, split: SplitName, plan: SplitPlan) -> list[Nanoset]:
     """The members on their index files, without the blend, which may not be there yet."""
     manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
-    config = NanosetConfig.from_json(json.loads(manifest.path(PLAN_FILE).read_bytes())["config"])
+    _, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
     cache = mapping.cache_folder(project, name)
     return [open_nanoset(member, config, cache) for member in plan.members]
 

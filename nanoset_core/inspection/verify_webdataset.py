@@ -109,7 +109,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
         wids = json.loads(manifest.path(WIDS_NAME).read_bytes())["shardlist"]
         indexed_shards = {row["url"]: (row["nsamples"], row["filesize"]) for row in wids}
         described = json.loads(manifest.path(EXP_DATA_NAME).read_bytes())["num_sequences"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=_BUILD)
         return
     for name, found in ((MANIFEST_NAME, listed), (WIDS_NAME, indexed_shards)):

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nanoset_core.errors import StaleError
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset, outside
 from nanoset_core.mapping.cache import open_blend
@@ -81,6 +82,8 @@ class BlendedNanoset:
         where = f"blend of {len(self.datasets)}"
         wanted = check_positions(indices, len(self), where, self.plan.split)
         numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
+        if len(wanted) and (numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0):
+            raise self._misfit("an entry of the blend that leads nowhere")
         out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
         for number in np.unique(numbers):
             rows = np.flatnonzero(numbers == number)
@@ -97,7 +100,18 @@ class BlendedNanoset:
         """(dataset, sample within it) of sample k."""
         position = self._position(index)
         number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
+        if not 0 <= number < len(self.datasets) or sample < 0:
+            raise self._misfit(f"entry {position} of the blend is sample {sample} of dataset {number}")
         return number, sample % len(self.datasets[number]) if self._wraps else sample
+
+    def _misfit(self, found: str) -> StaleError:
+        return StaleError(
+            "the blend's index files don't fit its datasets",
+            where=f"{self.cache_dir or 'blend'}, {self.plan.split}",
+            found=found,
+            expected=f"samples of {len(self.datasets)} datasets",
+            remedy="build the nanoset again",
+        )
 
     def _position(self, index: int) -> int:
         position, count = operator.index(index), len(self.dataset_index)

@@ -48,6 +48,7 @@ class Nanoset:
         self._shuffle, self._rows = _entries(self.shuffle_index), _entries(self.sample_index)
         self._documents, self._bytes = _entries(self.document_index), memoryview(dataset.tokens.view(np.uint8))
         self._lengths, self._pointers = _entries(dataset.sequence_lengths), _entries(dataset.sequence_pointers)
+        self._sequences = _unsigned(self.document_index)
 
     @property
     def unique_description(self) -> str:
@@ -82,11 +83,14 @@ class Nanoset:
     def _text(self, index: int) -> NDArray:
         """As `tokens`, in the dataset's own type unless it had to be padded."""
         position = self._position(index)
-        rows, sample = self._rows, self._shuffle[position]
-        first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
-        stop = end + self._extra
-        pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
-        text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
+        try:
+            rows, sample = self._rows, self._shuffle[position]
+            first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
+            stop = end + self._extra
+            pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
+            text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
+        except (IndexError, ValueError) as error:
+            raise self._misfit(f"entry {position} of the shuffle index leads nowhere: {error}") from error
         if len(text) == self._width:
             return text
         self._check_short(sample, len(text))
@@ -108,7 +112,7 @@ class Nanoset:
 
     def _many_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
         """As `_few_pieces`, faster for many."""
-        sequences = self.document_index[first : last + 1]
+        sequences = self._sequences[first : last + 1]
         starts = self.dataset.sequence_pointers[sequences]
         stops = starts + (self.dataset.sequence_lengths[sequences].astype(np.int64) << self._item_shift)
         stops[-1] = starts[-1] + (stop << self._item_shift)
@@ -131,20 +135,26 @@ class Nanoset:
         if not len(samples):
             return np.empty((0, width), np.int64)
         # [samples, 2]: (position in document_index, offset)
+        if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
+            raise self._misfit("a sample outside of the sample index")
         begins, ends = self.sample_index[samples].astype(np.int64), self.sample_index[samples + 1].astype(np.int64)
+        if begins.min() < 0 or (ends < begins)[:, 0].any() or ends[:, 0].max() >= len(self.document_index):
+            raise self._misfit("a document outside of the document index")
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
         # [pieces]: every stretch of tokens inside one sequence, sample after sample
         total = int(pieces.sum())
-        sequences = self.document_index[np.repeat(begins[:, 0] - first, pieces) + np.arange(total)]
+        sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(total)]
+        if sequences.max() >= len(self.dataset):
+            raise self._misfit("a sequence outside of the dataset")
         starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)
         lengths[last] = ends[:, 1] + self._extra
         starts[first] += begins[:, 1]
         lengths[first] -= begins[:, 1]
         filled = np.add.reduceat(lengths, first)
-        if lengths.min() < 0 or (starts + lengths).max() > len(self.dataset.tokens):
+        if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.dataset.tokens):
             raise self._misfit("samples outside of their sequences")
         if (filled == width).all():
             return self._gather(starts, lengths).astype(np.int64).reshape(len(samples), width)
@@ -213,7 +223,12 @@ def _entries(array: NDArray) -> memoryview:
         return memoryview(b"")
     # By way of bytes, since the arrays of an .idx are not aligned.
     flat = memoryview(array.reshape(-1).view(np.uint8))
-    return flat.cast(array.dtype.char, array.shape)
+    return flat.cast(_unsigned(array).dtype.char, array.shape)
+
+
+def _unsigned(array: NDArray) -> NDArray:
+    """The same bytes without a sign: a number below zero, which would count from the end, leads far outside."""
+    return array.view(f"u{array.dtype.itemsize}")
 
 
 def _may_pad(dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended import BlendedNanoset
@@ -14,7 +14,10 @@ from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.manifest import Manifest, OutputRoot
-from nanoset_core.mapping.plan import SplitPlan
+from nanoset_core.mapping.indices import BlendIndices, MemberIndices
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.paths import is_inside
+from nanoset_core.strict import convert, parse
 
 STAGE = "nanosets"
 CACHE = "cache"
@@ -32,19 +35,16 @@ def load_nanoset(root: str | os.PathLike[str], name: str, split: str) -> Nanoset
 
     Raises:
         MissingError: it was not built, a file is gone, or the split has no share of the data.
+        FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
     outputs = OutputRoot(Path(root).resolve())
     manifest = _live(outputs, f"{name}/{split}")
-    value = json.loads(manifest.path(PLAN_FILE).read_bytes())
-    if value["plan"] is None:
+    plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+    if plan is None:
         raise MissingError(
-            f"the {split} split of {name} has no share of the data",
-            where=manifest.folder,
-            found=value["config"]["split"],
+            f"the {split} split of {name} has no share of the data", where=manifest.folder, found=config.split
         )
-    absolute = _respelled(value, lambda prefix: str(outputs.folder / prefix))
-    config = NanosetConfig.from_json(absolute["config"])
-    return open_split(SplitPlan.from_json(absolute["plan"]), config, outputs.folder / STAGE / name / CACHE)
+    return open_split(plan, config, outputs.folder / STAGE / name / CACHE)
 
 
 def _live(outputs: OutputRoot, place: str) -> Manifest:
@@ -78,6 +78,48 @@ def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> by
     value = {"plan": None if plan is None else plan.to_json(), "config": config.to_json()}
     relative = _respelled(value, lambda prefix: Path(prefix).relative_to(root).as_posix())
     return json.dumps(relative | {"config": relative["config"] | {"path_to_cache": None}}, indent=1).encode() + b"\n"
+
+
+def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
+    """What `split_bytes` wrote, with prefixes below the output root where it is now.
+
+    Raises ValueError (ConfigError is one), KeyError, TypeError or AttributeError for anything else, and for prefixes
+    and names of index files that lead out of the root.
+    """
+    if value["plan"] is not None:
+        plan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
+        parts = [*plan.members, *filter(None, [plan.blend])]
+        names = [name for part in parts for name in (*part.files.values(), part.sidecar)]
+        if any(len(member.rows) != 2 for member in plan.members):
+            raise ValueError("rows of a split that are no (begin, end)")
+        if not plan.members or not all(is_inside(name) for name in names):
+            raise ValueError("no datasets, or an index file that is not below its folder")
+        if any(not parts.keys() <= member.files.keys() for member, parts in _needed(plan)):
+            raise ValueError("an index file is not named")
+
+    def inside(prefix: str) -> str:
+        if not is_inside(prefix):
+            raise ValueError(f"the prefix {prefix!r} is not below the output root")
+        return str(root / prefix)
+
+    absolute = _respelled(value, inside)
+    _check_settings(absolute["config"])
+    config = NanosetConfig.from_json(absolute["config"])
+    return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
+
+
+def _needed(plan: SplitPlan) -> Iterator[tuple[MemberPlan | BlendPlan, Mapping[str, Any]]]:
+    """Each part of a plan with the index files that it must name, as keys."""
+    for member in plan.members:
+        yield member, MemberIndices.__dataclass_fields__
+    if plan.blend is not None:
+        yield plan.blend, BlendIndices.__dataclass_fields__
+
+
+def _check_settings(config: Mapping[str, Any]) -> None:
+    for name, hint in get_type_hints(NanosetConfig).items():
+        if name in config and hint in (bool, int, str, float, int | None, str | None):
+            convert(hint, config[name], name, PLAN_FILE)
 
 
 def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
+from nanoset_core.npy import array_of
 from nanoset_core.storage import atomic_file, fsync_folder
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class _FileSet:
                 if path.stat().st_size != note["bytes"] or (deep and _sha256(path) != note["sha256"]):
                     return None
             return {name: note["sha256"] for name, note in notes.items()}
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, or not ours
 
     def write(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
@@ -198,20 +199,20 @@ def _write(path: Path, pieces: list[memoryview]) -> None:
 
 def _open(path: Path, shape: tuple[int, ...]) -> NDArray:
     try:
-        array = np.load(path, mmap_mode="r" if np.prod(shape) else None, allow_pickle=False)
-    except FileNotFoundError as error:
+        array = array_of(map_file(path))
+    except MissingError as error:
         raise MissingError("an index file is not there", where=path, remedy="build the nanoset again") from error
     except ValueError as error:
         raise StaleError("not an index file", where=path, found=error, remedy="build the nanoset again") from error
-    if array.shape != shape:
+    if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
         raise StaleError(
             "an index file is not the one that was planned",
             where=path,
-            found=f"shape {array.shape}",
-            expected=f"shape {shape}",
+            found=f"shape {array.shape}, {array.dtype.str}",
+            expected=f"shape {shape}, whole numbers",
             remedy="build the nanoset again",
         )
-    return np.asarray(array)
+    return array
 
 
 def _check_idx(member: MemberPlan) -> None:

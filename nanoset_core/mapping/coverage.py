@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.mapping.lockstep import greedy_segments
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.sample_index import sample_count
 
 if TYPE_CHECKING:
     from nanoset_core.loading.config import NanosetConfig
+
+_EXACT_SAMPLES = 1 << 20
+"""of a blend: so many are picked in less than half a second, whatever the weights"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +37,11 @@ class MemberCoverage:
     samples_asked: int
     """Samples that the blend is to take; a dataset alone: what was asked for, or all."""
     samples_given: int
-    """Samples that are taken of it; before the blend is built, as its weights have it, which is right within a few."""
+    """Samples that are taken of it; before a blend of over a million is built, as its weights have it, within a few."""
     samples_built: int
     """Samples that its indices hold; the rest is surplus."""
     epochs: float
-    """Samples taken over samples of one epoch."""
+    """Samples taken over samples of one epoch; where that has none, tokens over tokens."""
     max_epochs: float | None
     """How often it may be read, if there is a limit."""
     tokens_unseen: int | None
@@ -87,7 +94,20 @@ def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
         return [only.samples_given if asked is None else min(asked, only.samples_given)]
     if plan.blend.exhaustive:
         return [member.samples_given for member in plan.members]
-    return [round(plan.blend.size * weight) for weight in _weights(plan)]
+    return _blended(np.array(plan.blend.weights, np.float64), plan.blend.size)
+
+
+def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
+    """Samples that a blend takes of each dataset: exactly for small blends, else by weight, with the right sum."""
+    if size <= _EXACT_SAMPLES:
+        counts = np.zeros(len(weights), np.int64)
+        for _, picks in greedy_segments(weights, size):
+            counts += np.bincount(picks, minlength=len(weights))
+        return counts.tolist()
+    due = weights / weights.sum() * size
+    counts = np.floor(due).astype(np.int64)
+    counts[np.argsort(counts - due, kind="stable")[: size - int(counts.sum())]] += 1
+    return counts.tolist()
 
 
 def _member(
@@ -103,10 +123,15 @@ def _member(
         samples_asked=taken if member.samples_target is None else member.samples_target,
         samples_given=taken,
         samples_built=member.samples_given,
-        epochs=taken / once if once else 0.0,
+        epochs=taken / once if once else _epochs_of_tokens(member, taken, config),
         max_epochs=limit,
         tokens_unseen=_unseen(member, taken, once, config),
     )
+
+
+def _epochs_of_tokens(member: MemberPlan, taken: int, config: NanosetConfig) -> float:
+    """Epochs of a dataset that is too short for a sample."""
+    return taken * config.sequence_length / member.tokens if member.tokens else 0.0
 
 
 def _unseen(member: MemberPlan, taken: int, once: int, config: NanosetConfig) -> int | None:

@@ -71,10 +71,12 @@ def settle(config: NanosetConfig, limits: Mapping[str, float], policy: Policy) -
 
 
 def epochs_drawn(member: MemberPlan, config: NanosetConfig) -> float:
-    """How often one epoch's samples are drawn by the samples planned to be taken of a dataset."""
+    """How often one epoch's samples, or its tokens where they fill none, are drawn by the samples to be taken."""
     once = _epoch(member.tokens, config)
     drawn = member.samples_given if member.samples_target is None else member.samples_target
-    return drawn / once if once else 0.0
+    if once:
+        return drawn / once
+    return drawn * config.sequence_length / member.tokens if member.tokens else 0.0
 
 
 def _epoch(tokens: int, config: NanosetConfig) -> int:

@@ -83,7 +83,7 @@ def _judge_unfinished(version: Version) -> Garbage | LeftAlone:
 def _made_from(note: Path) -> object:
     try:
         return json.loads(note.read_bytes())["made_from"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

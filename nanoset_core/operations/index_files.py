@@ -111,7 +111,7 @@ def _ours(cache: _Cache, names: dict[str, os.DirEntry[str]]) -> set[str]:
             note = json.loads((cache.folder / name).read_bytes())
             if isinstance(note["made_from"], dict):
                 ours.update([name, *note["files"]])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # not ours: it stays
     return ours
 

@@ -102,7 +102,7 @@ def read_current(folder: Path) -> tuple[str | None, str | None]:
         digest = json.loads((folder / CURRENT).read_bytes())["digest"]
     except FileNotFoundError:
         return None, None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return None, f"{CURRENT} cannot be read: {error!r}"
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         return None, f"{CURRENT} names {digest!r}, which is no digest"

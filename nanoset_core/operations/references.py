@@ -164,7 +164,7 @@ def read_plan(folder: Path) -> Mapping[str, Any]:
         value = json.loads(path.read_bytes())
         if not isinstance(value["config"], dict):
             raise TypeError("config is no object")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
         ) from error

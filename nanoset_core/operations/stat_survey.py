@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from nanoset_core.errors import FormatError, InputError
+from nanoset_core.errors import InputError
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
@@ -74,7 +73,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
         FormatError: the inventory cannot be read.
     """
     folder = raw.corpus_folder(project, corpus)
-    texts = [file for file in list_files(folder) if is_text(file.path)]
+    texts = [file for file in list_files(folder, folder.parent) if is_text(file.path)]
     if not texts:
         raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {', '.join(SUFFIXES)}")
     memory = FingerprintMemory(project.outputs.folder / raw.STAGE / corpus / ".fingerprints.json")
@@ -97,13 +96,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
 
 def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
     """Path → pieces of an inventory; FormatError where its file cannot be read."""
-    path = manifest.path(raw.FILE)
-    try:
-        inventory = Inventory.from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            "this is not an inventory", where=path, found=repr(error), remedy="run `nanoset build`"
-        ) from error
+    inventory = manifest.load(raw.FILE, Inventory.from_json)
     files: dict[str, list[Piece]] = {}
     for piece in inventory.pieces:
         files.setdefault(piece.path, []).append(piece)

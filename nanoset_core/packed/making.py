@@ -14,6 +14,7 @@ from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
 from nanoset_core.packed.vocabulary import packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.progress import Listener, silent
+from nanoset_core.scratch import detour
 from nanoset_core.storage import write_atomic
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
@@ -134,7 +135,7 @@ def _pack_text(
     files: InputFiles, target: Path, options: PackOptions, tokenizer: Path | None, listener: Listener
 ) -> Made:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)
-    folder = (options.scratch or target.parent) / f".{target.name}.packing"
+    folder = detour(target, f".{target.name}.packing", options.scratch)
     settings = PreprocessOptions(
         tokenizer=tokenizer,
         keys=(options.key,),

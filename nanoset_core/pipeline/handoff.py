@@ -20,11 +20,12 @@ from nanoset_core.manifest import Manifest, Recipe
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.nanoset_spec import NanosetSpec, corpora_of
 from nanoset_core.operations.in_use import holding
+from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.planning import PlannedSplit, cache_folder, plan_nanoset, trainer_prefix, trainer_root
 from nanoset_core.pipeline.project import Project
 
-VERSION = 1
+VERSION = 2
 HANDOFF = "handoff"
 
 
@@ -51,6 +52,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
     Raises:
         MissingError: a split, or an index file that the trainer will look for, is not there.
+        StaleError: a split was made from other datasets, or under other settings, than the present ones.
         ConfigError: a path that the trainer would cut in two.
     """
     spec = project.nanoset(name)
@@ -64,6 +66,10 @@ def write_handoff(project: Project, name: str) -> Manifest:
     recipe = handoff_recipe(project, name, {split: manifest.digest for split, manifest in built.items()})
     check_caches(project, name)
     request = _request(project, name, recipe)
+    for split, manifest in built.items():
+        present = mapping.present_mappings(project, name, split)
+        present = mapping.blend_recipe(present) if spec.is_blended else present
+        mapping.check_present(manifest, present, f"{name}/{last} for the split {split!r}")
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         files, notes = handoff_files(request)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
 from nanoset_core.manifest import Manifest, Recipe
 from nanoset_core.mapping.cache import open_blend, write_blend, write_member
@@ -52,9 +52,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: a member's dataset was not made yet.
         ConfigError, InputError: the split cannot be filled as asked.
     """
-    digests = {corpus: current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora_of(split)}
-    recipe = mappings_recipe(project, name, split, digests)
-    planned = plan_nanoset(project, name, split)
+    recipe, planned = _planned(project, name, split)
     files: dict[str, str] = {}
     members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
@@ -69,6 +67,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
 
     Raises:
         MissingError: the split's index mappings were not made yet.
+        StaleError: they were made from other datasets, or under other settings, than the present ones.
         ConfigError: the nanoset has no blend.
     """
     if not project.nanoset(name).is_blended:
@@ -76,10 +75,37 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     mappings = project.outputs.require(
         STAGE, f"{name}/{split}/{MAPPINGS}", remedy=f"materialise {name}/{MAPPINGS} for the split {split!r} first"
     )
-    planned, cache = plan_nanoset(project, name, split), cache_folder(project, name)
+    (recipe, planned), cache = _planned(project, name, split), cache_folder(project, name)
+    check_present(mappings, recipe, f"{name}/{MAPPINGS} for the split {split!r}")
     files = write_blend(planned.plan, planned.config, cache) if planned.plan is not None else {}
     given = None if planned.plan is None or planned.plan.blend is None else _given(planned.plan, cache)
     return _publish(project, blend_recipe(Recipe(**mappings.recipe)), name, planned, files, given)
+
+
+def present_mappings(project: Project, name: str, split: SplitName) -> Recipe:
+    """What the index mappings of one split would be made from now; MissingError where a dataset was not made yet."""
+    digests = {corpus: current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora_of(split)}
+    return mappings_recipe(project, name, split, digests)
+
+
+def _planned(project: Project, name: str, split: SplitName) -> tuple[Recipe, PlannedSplit]:
+    """What a split is made from, and the plan of just that, though a dataset be replaced meanwhile."""
+    while True:
+        recipe, planned = present_mappings(project, name, split), plan_nanoset(project, name, split)
+        if present_mappings(project, name, split) == recipe:
+            return recipe, planned
+
+
+def check_present(made: Manifest, expected: Recipe, what: str) -> None:
+    """Raise StaleError unless an output is what the present datasets and settings give; what: to be materialised."""
+    if made.digest != expected.digest:
+        raise StaleError(
+            "this was made from other datasets, or under other settings, than the present ones",
+            where=made.folder,
+            found=made.digest,
+            expected=expected.digest,
+            remedy=f"materialise {what} first",
+        )
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import InputError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.manifest import Manifest
@@ -95,12 +96,31 @@ def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
     """
     spec = project.nanoset(name)
     corpora = spec.corpora_of(split)
-    whole, limits, exhausted = _settled(project, name, spec, split)
-    config = _one_split(whole, name, spec, split)
-    plan = plan_split(config, split)
+    with _naming(name):
+        whole, limits, exhausted = _settled(project, name, spec, split)
+        config = _one_split(whole, name, spec, split)
+        plan = plan_split(config, split)
     members = coverage(plan, config, limits) if plan is not None else []
     found = tuple(one for one in exhausted if one.split == split)
     return PlannedSplit(split, config, plan, tuple(members), found, corpora)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let an error say whose plan it is."""
+    try:
+        yield
+    except (ConfigError, InputError) as error:
+        where = error.where or ""
+        if f"nanosets.{name}" in where:
+            raise
+        raise type(error)(
+            error.what,
+            where=f"nanosets.{name}, {where}" if where else f"nanosets.{name}",
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
 
 
 def loading_config(project: Project, name: str, split: SplitName) -> NanosetConfig:

@@ -11,6 +11,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.manifest import OutputRoot
 from nanoset_core.progress import Listener, silent
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
+from nanoset_core.workers import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,16 @@ class Project:
     @property
     def outputs(self) -> OutputRoot:
         return OutputRoot(self.config.root_folder, self.rebuild)
+
+    @property
+    def executor(self) -> Executor | None:
+        """Where work is spread, or None for processes of this machine; no output depends on it."""
+        spec = self.config.executor
+        if spec.kind == "processes" or spec.address is None:
+            return None
+        from nanoset_core.cluster import DaskExecutor
+
+        return DaskExecutor(spec.address, self.config.root_folder, f"{self.config.file}: executor.address")
 
     @property
     def tokenizer(self) -> TokenizerFacts:

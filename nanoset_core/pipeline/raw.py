@@ -90,4 +90,4 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
         MissingError: none was taken yet.
     """
     manifest = project.outputs.require(STAGE, corpus, remedy=f"materialise raw_jsonl for the corpus {corpus!r} first")
-    return manifest, Inventory.from_json(json.loads(manifest.path(FILE).read_bytes()))
+    return manifest, manifest.load(FILE, Inventory.from_json)

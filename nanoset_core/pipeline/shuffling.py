@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
         MissingError: it was not made yet.
     """
     manifest = project.outputs.require(PLANS, name, remedy=f"materialise {name}/shuffle_plan first")
-    return manifest, ShufflePlan.from_json(json.loads(manifest.path(PLAN_FILE).read_bytes()))
+    return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
@@ -166,7 +167,7 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     """Write the tars of one group of shards into the webdataset's folder, those that are not there yet.
 
     Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests.
-    Raises as `write_shards`.
+    Raises StaleError where a corpus has another dataset than the planned one, and as `write_shards`.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(Recipe(**manifest.recipe))
@@ -183,12 +184,13 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
             remember(folder, fact, recipe.digest)  # what is whole of it stays
     facts = write_shards(
         plan,
-        _open_sources({corpus: current_dataset(project, corpus) for corpus in spec.names}),
+        _open_sources(_planned_datasets(project, manifest, spec.names)),
         shards,
         folder,
         engine=spec.engine,
         memory_bytes=spec.memory_mib << 20,
         workers=project.config.workers,
+        executor=project.executor,
         listener=project.listener,
         name=f"{name} group {group}",
         made_from=recipe.digest,
@@ -197,6 +199,21 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     if project.outputs.find(recipe) is not None:
         forget(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
     return facts
+
+
+def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
+    """The datasets that a plan was made from. A changed one can have as many tokens as before."""
+    datasets = {corpus: current_dataset(project, corpus) for corpus in corpora}
+    found = {corpus: dataset.digest for corpus, dataset in datasets.items()}
+    if found != plan.recipe["parents"]:
+        raise StaleError(
+            "the plan was made from other datasets than the present ones",
+            where=plan.folder,
+            found=f"present: {', '.join(f'{corpus} {digest}' for corpus, digest in found.items())}",
+            expected=", ".join(f"{corpus} {digest}" for corpus, digest in plan.recipe["parents"].items()),
+            remedy=f"materialise {plan.name}/shuffle_plan first",
+        )
+    return datasets
 
 
 def _facts(done: Manifest) -> list[ShardFacts]:

@@ -134,7 +134,7 @@ def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> li
     total = sum(source.size for source in ranges)
     done = documents = tokens = 0
     try:
-        for number, shard in run_tasks(make_shard, tasks, project.config.workers):
+        for number, shard in run_tasks(make_shard, tasks, project.config.workers, project.executor):
             shards[number] = shard
             done += ranges[number].size
             documents += shard.facts["documents"]

@@ -102,7 +102,7 @@ def _stray(raw: Path, file: Path) -> InputError:
 
 def glance(folder: Path, corpus: str) -> CorpusFiles:
     """The files of one corpus that would be read; raises as list_files does."""
-    files = tuple(file for file in walk_files(folder) if is_text(file.path))
+    files = tuple(file for file in walk_files(folder, folder.parent) if is_text(file.path))
     rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.inode}\n" for file in files)
     mark = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
     return CorpusFiles(corpus, files, mark, max((file.mtime_ns for file in files), default=0))

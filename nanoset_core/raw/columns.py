@@ -147,7 +147,10 @@ def _as_bytes(array: Any) -> Any:
 
 
 def slices(leaves: list[Leaf], rows: int, target_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut the rows of a batch into (begin, count) of about `target_bytes` of values, by their average."""
+    """Cut the rows of a batch into (begin, count) of about `target_bytes` of values, by their average.
+
+    Where rows repeat values that are stored once, by the longest of these.
+    """
     row_bytes = sum(_average_bytes(leaf.array) for leaf in leaves)
     step = int(max(1, min(target_bytes / max(row_bytes, 1), target_bytes >> 6)))
     for begin in range(0, rows, step):
@@ -158,13 +161,23 @@ def _average_bytes(array: Any) -> float:
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):
-        return _average_bytes(array.dictionary)
+        return _longest_bytes(array.dictionary)
     if pa.types.is_run_end_encoded(array.type):
-        return _average_bytes(array.values)
+        return _longest_bytes(array.values)
     try:
         return array.nbytes / max(len(array), 1)
     except pa.ArrowTypeError:  # views, in older releases of pyarrow
         return array.get_total_buffer_size() / max(len(array), 1)
+
+
+def _longest_bytes(array: Any) -> float:
+    """Of one value: those that are stored once may be what every row repeats."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+        return pc.max(pc.binary_length(array)).as_py() or 0
+    return _average_bytes(array)
 
 
 def texts_of(leaf: Leaf, key: str, max_bytes: int) -> Texts:

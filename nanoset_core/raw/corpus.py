@@ -12,7 +12,7 @@ from nanoset_core.manifest import digest_of
 from nanoset_core.names import check_corpus_name
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.listing import list_files, walk_files
-from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, group_pieces, is_text
+from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, checked_piece, group_pieces, is_text
 
 __all__ = [
     "SUFFIXES",
@@ -61,9 +61,9 @@ class Inventory:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Inventory:
-        """The inventory that `to_json` wrote down."""
-        pieces = tuple(Piece(**piece) for piece in value["pieces"])
-        return Inventory(value["corpus"], pieces)
+        """The inventory that `to_json` wrote down; TypeError or ValueError for anything else."""
+        pieces = tuple(checked_piece(Piece(**piece)) for piece in value["pieces"])
+        return Inventory(check_corpus_name(value["corpus"], "corpus"), pieces)
 
 
 def discover_corpora(raw: Path) -> list[str]:
@@ -95,14 +95,14 @@ def discover_corpora(raw: Path) -> list[str]:
 
 def _may_hold_text(folder: Path) -> bool:
     try:
-        return any(is_text(file.path) for file in walk_files(folder))
+        return any(is_text(file.path) for file in walk_files(folder, folder.parent))
     except NanosetError:
         return True
 
 
 def text_bytes(folder: Path) -> int:
     """Stored bytes of the files of a corpus that would be read."""
-    return sum(file.size for file in list_files(folder) if is_text(file.path))
+    return sum(file.size for file in list_files(folder, folder.parent) if is_text(file.path))
 
 
 def take_inventory(
@@ -129,7 +129,7 @@ def take_inventory(
         InputError: it holds no file that could be read; or see list_files.
         SourceChangedError: a file changed while it was hashed.
     """
-    files = list_files(folder)
+    files = list_files(folder, folder.parent)
     texts = [file for file in files if is_text(file.path)]
     ignored = [file.path for file in files if not is_text(file.path) and not file.path.endswith(PARTIAL_SUFFIXES)]
     if not texts:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.opening import open_raw
-from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece
+from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece
 from nanoset_core.storage import write_atomic
 
 PIECE_BYTES = 64 << 20
@@ -92,7 +92,7 @@ class FingerprintMemory:
         """Only a memory: without it, or when it is not ours, the files are hashed again."""
         try:
             value = json.loads(self._path.read_bytes()) if self._path is not None else {}
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         if not isinstance(value, dict) or (value.get("version"), value.get("piece_bytes")) != (_VERSION, PIECE_BYTES):
             return {}
@@ -104,10 +104,11 @@ class FingerprintMemory:
         if not isinstance(entry, dict) or entry.get("stat") != [stat.size, stat.mtime_ns, stat.inode]:
             return None
         try:
-            pieces = [Piece(stat.path, *piece) for piece in entry["pieces"]]
-        except (KeyError, TypeError):
+            pieces = [checked_piece(Piece(stat.path, *piece)) for piece in entry["pieces"]]
+        except (KeyError, TypeError, ValueError):
             return None
-        return pieces if pieces and pieces[-1].end == stat.size else None
+        begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
+        return pieces if pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size else None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

@@ -37,26 +37,30 @@ def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
 
 
-def list_files(folder: Path) -> list[FileStat]:
+def list_files(folder: Path, within: Path | None = None) -> list[FileStat]:
     """All regular files below `folder` in natural order; hidden files and folders are left out.
 
-    Symbolic links are followed, to files and to folders.
+    Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
+    itself (wherever that is, should it be a link): what was delivered does not choose what else of the disk is read.
 
     Raises:
         MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
-        InputError: a folder cannot be read, a link leads back to a folder above it, or a name is not UTF-8.
+        InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a name is not UTF-8.
     """
     if not folder.is_dir():
         raise MissingError("the folder does not exist", where=folder, remedy="create it, or correct the path")
-    return sorted(walk_files(folder), key=lambda file: natural_key(file.path))
+    return sorted(walk_files(folder, within), key=lambda file: natural_key(file.path))
 
 
-def walk_files(folder: Path) -> Iterator[FileStat]:
+def walk_files(folder: Path, within: Path | None = None) -> Iterator[FileStat]:
     """The files of `list_files` as they are found, in no order."""
-    yield from _walk(folder, "", (_identity(folder.stat()),))
+    bounds = None if within is None else (os.path.realpath(within), os.path.realpath(folder))
+    yield from _walk(folder, "", (_identity(folder.stat()),), bounds)
 
 
-def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[FileStat]:
+def _walk(
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], bounds: tuple[str, ...] | None
+) -> Iterator[FileStat]:
     """Files of one folder and those below it; `above` identifies it and every folder that leads to it."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
@@ -67,6 +71,8 @@ def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iter
     for entry in entries:
         path = prefix + _checked_name(folder, entry)
         stat = _stat(entry)
+        if bounds is not None and entry.is_symlink():
+            _check_link(entry, bounds)
         if entry.is_dir():
             identity = _identity(stat)
             if identity in above:
@@ -77,7 +83,7 @@ def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iter
                     expected="each file below the folder once",
                     remedy="remove the link",
                 )
-            yield from _walk(Path(entry.path), path + "/", (*above, identity))
+            yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
         elif entry.is_file():
             yield FileStat(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
@@ -94,6 +100,18 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
             expected="a file or a folder",
             remedy="mount or restore what it leads to, or remove the link",
         ) from error
+
+
+def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
+    target = os.path.realpath(entry.path)
+    if not any(os.path.commonpath([target, bound]) == bound for bound in bounds):
+        raise InputError(
+            "a link leads out of the raw folder",
+            where=entry.path,
+            found=target,
+            expected=f"a target in {bounds[0]}",
+            remedy="move what it leads to there; or link the corpus's whole folder, whose own links may stay within it",
+        )
 
 
 def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from nanoset_core.manifest import digest_of
+from nanoset_core.paths import is_inside
 
 PLAIN = ".jsonl"
 LINE_SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
@@ -40,6 +41,16 @@ class Piece:
     def size(self) -> int:
         """Stored bytes."""
         return self.end - self.begin
+
+
+def checked_piece(piece: Piece) -> Piece:
+    """The piece, which was read from a file; ValueError where there can be none like it."""
+    numbers = (piece.begin, piece.end, piece.first_line)
+    if not all(type(number) is int for number in numbers) or not 0 <= piece.begin <= piece.end < 1 << 63:
+        raise ValueError(f"bytes {piece.begin!r} to {piece.end!r} from line {piece.first_line!r}")
+    if not is_inside(piece.path) or type(piece.digest) is not str:
+        raise ValueError(f"a path {piece.path!r} that is not below the corpus's folder, or a digest {piece.digest!r}")
+    return piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from nanoset_core.raw.rejects import NO_OFFSET
 BATCH_BYTES = 1 << 20
 """Of values, about, that are read from Parquet at once."""
 BATCH_ROWS = 1024
+REPEATED_BYTES = 256 << 20
+"""Of one batch, when each row holds the longest value that a dictionary can have."""
 READ_BYTES = 1 << 20
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEAD_BYTES = 8
@@ -108,7 +110,7 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
     for number in range(table.metadata.num_row_groups):
         group = table.metadata.row_group(number)
         before = given
-        step = _batch_rows(group, columns)
+        step = _batch_rows(file, table, number, columns)
         for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
             given += batch.num_rows
             yield batch, size * given // max(total, 1), _nothing
@@ -118,16 +120,42 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
         raise _DamageError(f"the row groups hold {given:,} of the {total:,} rows that the footer promises")
 
 
-def _batch_rows(group: Any, columns: Sequence[str] | None) -> int:
-    """So many rows that their values are about a batch, by the average of the row group."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
+def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:
+    """So many rows that their values are about a batch, by the average of the row group; fewer where each of them
+    may repeat a long value of a dictionary."""
+    group, paths = table.metadata.row_group(number), [table.schema.column(n).path for n in range(len(table.schema))]
+    # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
+    next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
     chosen = [
-        chunk.total_uncompressed_size
-        for chunk in chunks
-        if columns is None or any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+        group.column(place)
+        for place, path in enumerate(paths)
+        if columns is None or any(f"{path}.".startswith(f"{name}.") for name in columns)
     ]
-    row_bytes = sum(chosen) / max(group.num_rows, 1)
-    return int(max(1, min(BATCH_ROWS, BATCH_BYTES / max(row_bytes, 1))))
+    row_bytes = sum(chunk.total_uncompressed_size for chunk in chosen) / max(group.num_rows, 1)
+    repeated_bytes = sum(_dictionary_bytes(file, chunk) for chunk in chosen)
+    most = min(BATCH_ROWS, BATCH_BYTES / max(row_bytes, 1), REPEATED_BYTES / max(repeated_bytes, 1))
+    return int(max(1, most))
+
+
+def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:
+    """Size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none.
+
+    The chunk begins with a PageHeader in Thrift's compact protocol: field 1 is the page's type (2: a dictionary), field
+    2 its unpacked size; each a byte 0x15 and a zigzag varint.
+    """
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
+        begin = chunk.dictionary_page_offset
+    file.seek(max(begin, 0))
+    head = file.read(16)
+    if head[:2] != b"\x15\x04":
+        return 0
+    size = 0
+    for place, byte in enumerate(head[3:8]):
+        size |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return size >> 1 if head[2:3] == b"\x15" else 0
 
 
 def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[Any, int, Callable[[], None]]]:

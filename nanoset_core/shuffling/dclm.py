@@ -22,6 +22,7 @@ from nanoset_core.frozen import FrozenDict
 from nanoset_core.names import check_corpus_name
 from nanoset_core.shuffling.sampling import check_frequency
 from nanoset_core.strict import parse
+from nanoset_core.yaml_text import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,16 @@ class Sampling:
 
 def load_sampling(path: Path) -> Sampling:
     """Read such a file. Raises MissingError, or ConfigError for what it cannot hold."""
-    import yaml
-
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise MissingError("no such file of sources", where=path, remedy="correct the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError("not YAML", where=path, found=str(error), remedy="mend the line") from error
-    sampling = parse(Sampling, value, "", path)
+        value = read_yaml(path, remedy="mend the line")
+    except OSError as error:
+        raise MissingError(
+            "no such file of sources", where=path, found=error.strerror, remedy="correct the path"
+        ) from error
+    try:
+        sampling = parse(Sampling, value, "", path)
+    except RecursionError as error:
+        raise ConfigError("a value holds itself", where=path, remedy="remove the alias that makes it so") from error
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")

@@ -39,10 +39,20 @@ def written(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, Sh
     for shard in shards:
         note = _read(folder / FACTS / f"{shard_stem(shard)}.json")
         if note is not None and note.pop("made_from", None) == made_from:
-            facts = ShardFacts(**note)
-            if has_size(folder, facts):
+            facts = _facts(note, shard)
+            if facts is not None and has_size(folder, facts):
                 found[shard] = facts
     return found
+
+
+def _facts(note: dict[str, Any], shard: int) -> ShardFacts | None:
+    try:
+        facts = ShardFacts(**note)
+    except TypeError:
+        return None
+    numbers = (facts.shard, facts.sequences, facts.tokens, facts.pad_tokens, facts.size_bytes)
+    sound = all(type(number) is int for number in numbers) and type(facts.sha256) is str
+    return facts if sound and facts.shard == shard else None
 
 
 def has_size(folder: Path, facts: ShardFacts) -> bool:
@@ -76,6 +86,6 @@ def identity(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         note = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):  # ValueError: a power cut left the name and not the bytes
+    except (FileNotFoundError, ValueError, RecursionError):  # ValueError: a power cut left the name and not the bytes
         return None
     return note if isinstance(note, dict) else None

@@ -16,6 +16,7 @@ from nanoset_core.shuffling.dclm import Sampling
 
 Kind = Literal["text", "datasets", "tars"]
 TAR = ".tar"
+_LISTS = ("manifest.jsonl", "rejects.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ def find_inputs(
         sampling: groups files into sources, with their frequencies; without it all files are one source, ``input``,
             and each pair is one.
 
-    Raises MissingError for a path that names nothing, InputError for an empty folder, ConfigError for a mixture.
+    Raises MissingError for a path that names nothing, InputError for an empty folder, ConfigError for a mixture, also
+    within one folder.
     """
     paths = [Path(path).expanduser().absolute() for path in given]
     pairs = [MMapIndexedDataset.exists(path) for path in paths]
@@ -148,10 +150,23 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
     if extension or shuffle_only:
         ending = extension or TAR
         wanted = lambda name: name.endswith(ending)  # noqa: E731
-    elif any(name.endswith(TAR) for name in listed):  # beside which manifest.jsonl may lie
+    elif any(name.endswith(TAR) for name in listed):
         wanted = lambda name: name.endswith(TAR)  # noqa: E731
+        _check_no_text(path, listed)
     found = [path / name for name in listed if wanted(name)]
     if not found:
         expected = extension or (TAR if shuffle_only else f"{', '.join(SUFFIXES)} or {TAR}")
         raise InputError("no file to read", where=path, expected=f"files ending in {expected}", remedy="correct --ext")
     return found
+
+
+def _check_no_text(folder: Path, names: Sequence[str]) -> None:
+    """Raise ConfigError where text lies among tars: more than the lists that a shuffle leaves beside them."""
+    texts = [name for name in names if is_text(name) and name.rpartition("/")[2] not in _LISTS]
+    if texts:
+        raise ConfigError(
+            "tars and text cannot be mixed",
+            where=folder,
+            found=f"{sum(name.endswith(TAR) for name in names)} tars and {len(texts)} texts, such as {texts[0]}",
+            remedy="name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so",
+        )

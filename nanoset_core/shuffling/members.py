@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import zlib
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -12,6 +10,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.npy import array_of
 from nanoset_core.shuffling.gzipping import MemberCompressor
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 
@@ -21,6 +20,8 @@ _INDEX_DIGITS = 8
 _NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_INDEX = 10**_INDEX_DIGITS - 1
+MOST_JSON_BYTES = 64 << 20
+"""What a member may unpack to: some ten million tokens; a small file could else fill the memory."""
 
 
 def check_kind(member: str) -> None:
@@ -114,16 +115,30 @@ def decode_member(name: str, body: bytes, where: object) -> np.ndarray:
     """
     try:
         if name.endswith(".npy"):
-            tokens = np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
+            tokens = array_of(body).copy()
         elif name.endswith(".json.gz"):
-            tokens = np.array(orjson.loads(gzip.decompress(body)))
+            tokens = np.array(orjson.loads(_unzipped(body)))
         else:
             raise ValueError("the suffix is neither .npy nor .json.gz")
-    except (ValueError, OSError, EOFError, zlib.error) as error:
+    except (ValueError, zlib.error) as error:
         raise _not_tokens(name, where, str(error)) from error
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise _not_tokens(name, where, f"shape {tokens.shape}, dtype {tokens.dtype}")
     return tokens
+
+
+def _unzipped(body: bytes) -> bytes:
+    """All members of a gzip file; ValueError where it is cut off, or unpacks to more than any context has."""
+    text, left = b"", body
+    while left and (left := left.lstrip(b"\0") if text else left):
+        decoder = zlib.decompressobj(wbits=31)
+        text += decoder.decompress(left, MOST_JSON_BYTES + 1 - len(text))
+        if len(text) > MOST_JSON_BYTES:
+            raise ValueError(f"it unpacks to more than {MOST_JSON_BYTES:,} bytes")
+        if not decoder.eof:
+            raise ValueError("the gzip stream is cut off")
+        left = decoder.unused_data
+    return text
 
 
 def _not_tokens(name: str, where: object, found: str) -> FormatError:

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.paths import is_inside
 from nanoset_core.shuffling.members import decode_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
@@ -86,8 +87,8 @@ def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
     try:
         row = orjson.loads(line)
         stem, count = row["shard"], row["num_sequences"]
-        if not isinstance(stem, str) or not isinstance(count, int) or isinstance(count, bool):
-            raise ValueError("shard must be a string, num_sequences a whole number")
+        if not is_inside(stem) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             "not a row of a manifest of shards",

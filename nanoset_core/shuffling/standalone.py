@@ -16,6 +16,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.progress import Listener, silent
+from nanoset_core.scratch import detour
 from nanoset_core.shuffling.engines import write_shards
 from nanoset_core.shuffling.facts import FACTS, forget
 from nanoset_core.shuffling.inputs import ShuffleInputs
@@ -66,7 +67,7 @@ def shuffle(
         inputs: the sources.
         output: the folder; it must not be there, or be empty, or hold what such a call made, which is replaced.
         options: the settings.
-        scratch: where to put tokens and buckets, in a folder of that name; default: beside the output.
+        scratch: where to put tokens and buckets, in a folder of this output's own; default: beside the output.
         listener: hears the progress.
 
     Raises StorageError for a full disk; ConfigError for settings that cannot be and a folder of other content; and
@@ -74,8 +75,7 @@ def shuffle(
     """
     check_options(inputs, options)
     recipe = _recipe(inputs, options, output.name)
-    work = output.absolute().parent / f".{output.name}.scratch"
-    aside = work if scratch is None else scratch.absolute() / f".{output.name}.scratch"
+    work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
     if (done := _finished(output, recipe, options)) is not None:
         if work.exists():  # of a call that was killed just after it had published
             with _owned(work, recipe):

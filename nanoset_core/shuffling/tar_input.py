@@ -8,11 +8,12 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import orjson
 
-from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.errors import ConfigError, FormatError, InputError, NanosetError
 from nanoset_core.progress import Listener, Progress, silent
 from nanoset_core.shuffling.members import decode_member
 from nanoset_core.storage import write_atomic
@@ -126,17 +127,40 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
     """Regular files of a tar with their extensions: what follows the first dot of the last part of the name."""
     size = path.stat().st_size
     try:
-        with tarfile.open(path, "r:") as archive:
-            for member in archive:
+        with path.open("rb") as file, tarfile.open(fileobj=_Forward(file, size), mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # it would keep them all
+                if member.issparse():
+                    raise _malformed(path, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
                 if member.offset_data + member.size > size:
                     raise _malformed(path, member.offset, f"the body of {member.name!r} is cut off", f"{size} bytes")
                 name = member.name.rpartition("/")[2]
                 if member.isreg() and "." in name and not name.startswith("__"):
                     yield member, name.partition(".")[2].lower()
             end = archive.offset
-    except tarfile.TarError as error:
+    except NanosetError:
+        raise
+    except (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise _malformed(path, 0, "not a tar", str(error)) from error
     _check_end(path, size, end)
+
+
+class _Forward:
+    """A file for tarfile, which believes a header's sizes: nothing is read past the end, or twice."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
+        self.tell = file.tell
+
+    def read(self, size: int) -> bytes:
+        if size < 0:
+            raise tarfile.ReadError(f"a size of {size} bytes")
+        return self._file.read(min(size, max(self._size - self._file.tell(), 0)))
+
+    def seek(self, offset: int) -> int:
+        if offset < self._file.tell() - 1:  # tarfile looks one byte back
+            raise tarfile.ReadError(f"a member that ends at byte {offset}, before it begins")
+        return self._file.seek(min(offset, self._size))
 
 
 def _check_end(path: Path, size: int, offset: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.raw.documents import DocumentBatch
 
 ROW_GROUP_ROWS = 1 << 16
@@ -79,18 +81,43 @@ class DocumentTable:
         self._writer.close()
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError("a shard's table of documents is gone", where=path, remedy="run `nanoset build`") from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            "this is not the table of a shard's documents",
+            where=path,
+            found=str(error)[:500],
+            remedy="delete the shard's folder and run `nanoset build`: it makes the shard again",
+        ) from error
+
+
 def tokens_by_file(path: Path) -> dict[str, int]:
-    """Tokens of each file that a documents.parquet names, in order; reads it by row groups."""
+    """Tokens of each file that a documents.parquet names, in order; reads it by row groups.
+
+    Raises MissingError, and FormatError for another table.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counts: dict[str, int] = {}
-    with pq.ParquetFile(path) as table:
+    with _explained(path), pq.ParquetFile(path) as table:
+        rows = 0
         for batch in table.iter_batches(columns=["file", "tokens"]):
+            batch.validate(full=True)
+            rows += batch.num_rows
             names = batch.column("file")
             names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
             # float64 sums are exact below 2^53 tokens
             sums = np.bincount(names.indices.to_numpy(), batch.column("tokens").to_numpy(), len(names.dictionary))
             for name, tokens in zip(names.dictionary.to_pylist(), sums, strict=True):
                 counts[name] = counts.get(name, 0) + int(tokens)
+        if rows != table.metadata.num_rows:
+            raise ValueError(f"{rows:,} of {table.metadata.num_rows:,} rows")
     return counts

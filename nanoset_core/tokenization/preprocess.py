@@ -16,6 +16,7 @@ from nanoset_core.manifest import Manifest, OutputRoot, Recipe
 from nanoset_core.progress import Listener, Progress, silent
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
+from nanoset_core.scratch import detour
 from nanoset_core.storage import sha256_file, write_atomic
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
@@ -143,7 +144,7 @@ def preprocess(
     tokenizer = tokenizer_facts(options.tokenizer)
     framing = _framing(options)
     # A folder of our own, also within one that is given: it is removed at the end.
-    root = OutputRoot((scratch or output_prefix.parent) / f".{output_prefix.name}.scratch")
+    root = OutputRoot(detour(output_prefix, f".{output_prefix.name}.scratch", scratch))
     root.sweep()
     ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
     results = [

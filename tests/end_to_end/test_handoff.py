@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from operations.changing import change_web
 from sample_project import build_all, tree
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.config import SPLITS
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
-from nanoset_core.pipeline import handoff
+from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import cache_folder, loading_config, plan_nanoset
 from nanoset_core.pipeline.project import Project
 
@@ -91,8 +92,51 @@ def test_a_lost_index_file_is_found_before_the_trainer_does(make_project):
     assert "plain/blend" in caught.value.remedy
 
 
+def changed(project: Project, word: str) -> None:
+    change_web(project.config.file.parent, word)
+    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
+        stage(project, "web")
+
+
+def test_nothing_is_made_over_what_belongs_to_older_datasets(make_project):
+    project = build_all(make_project())
+    before = tree(project.config.root_folder / "nanosets")
+    changed(project, "late")
+    again = Project.open(project.config.file, rebuild=True)
+    with pytest.raises(StaleError, match="than the present ones") as caught:
+        mapping.write_blended(again, "pretrain", "train")
+    assert "pretrain/index_mappings for the split 'train'" in caught.value.remedy
+    for split in SPLITS:
+        mapping.write_mappings(project, "pretrain", split)
+    with pytest.raises(StaleError, match="than the present ones") as caught:
+        handoff.write_handoff(again, "pretrain")
+    assert "pretrain/blend for the split 'train'" in caught.value.remedy
+    after = tree(project.config.root_folder / "nanosets")
+    kept = [name for name in before if "/blend/" in name or "/handoff/" in name]
+    assert kept
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_a_dataset_that_is_replaced_while_it_is_planned(make_project, monkeypatch):
+    project = build_all(make_project())
+    plainly, meanwhile = mapping.plan_nanoset, ["late", "later"]
+
+    def plan_meanwhile(*arguments):
+        planned = plainly(*arguments)
+        if meanwhile:
+            changed(project, meanwhile.pop())
+        return planned
+
+    monkeypatch.setattr(mapping, "plan_nanoset", plan_meanwhile)
+    made = mapping.write_mappings(project, "pretrain", "train")
+    assert not meanwhile
+    prefixes = [member["prefix"] for member in json.loads(made.path("plan.json").read_bytes())["plan"]["members"]]
+    digests = made.recipe["parents"]
+    assert prefixes == [f"datasets/{name}/{digests[name]}/{name}_text_document" for name in ("web", "code")]
+
+
 def test_limits_are_raised_by_default(make_project):
-    with pytest.raises(InputError, match="max_epochs"):
+    with pytest.raises(InputError, match=r"^nanosets\.pretrain: .*max_epochs"):
         with_limit(make_project, "raise")
 
 

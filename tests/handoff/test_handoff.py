@@ -1,6 +1,7 @@
 """The files that start a trainer: literal text, and the same configuration when they are read back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -108,6 +109,41 @@ def test_numbers_that_a_run_cannot_ask_for_are_named():
     one_epoch = NanosetConfig("/here/web", sequence_length=8, trainer_paths=PATHS)
     notes = handoff_files(Handoff(**{**{k: getattr(plain, k) for k in Handoff.__slots__}, "config": one_epoch}))[1]
     assert any(note.startswith("train was built for one epoch") for note in notes)
+
+
+def test_a_run_that_limits_cut_short_asks_for_what_was_built():
+    config = replace(handoff().config, train_split_samples=203)
+    files, notes = handoff_files(handoff(config=config, schedule=RUN))
+    arguments = files["arguments.txt"].decode().splitlines()
+    assert "--train-samples 203" in arguments
+    assert not any(line.startswith("--train-iters") for line in arguments)
+    assert "25 iterations" in notes[0]
+    # (25 // 20 + 1) * 2 * 8 validation samples, where the schedule's 50 iterations have 48
+    assert "cache of valid is for 48 samples, but the run asks for 32" in notes[1]
+    assert not any("cache of test" in note or "cache of train" in note for note in notes)
+    per_split = handoff(per_split=True)
+    cut = replace(per_split.config, train_split_samples=203)
+    assert "--dataloader-fast-cache-load" in texts(handoff(per_split=True, schedule=RUN))["arguments.txt"]
+    assert "--dataloader-fast-cache-load" not in texts(handoff(config=cut, schedule=RUN))["arguments.txt"]
+    fitting = replace(RUN, iterations=25)
+    agreed = replace(config, train_split_samples=200, valid_split_samples=32)
+    files, notes = handoff_files(handoff(config=agreed, schedule=fitting))
+    assert "--train-iters 25" in files["arguments.txt"].decode().splitlines()
+    assert len(notes) == 1
+    nanotron = handoff("nanotron", schedule=RUN)
+    short = replace(nanotron.config, train_split_samples=203)
+    files, _ = handoff_files(handoff("nanotron", config=short, schedule=RUN))
+    assert yaml.safe_load(files["data.yaml"])["tokens"]["train_steps"] == 25
+
+
+def test_a_phase_that_limits_cut_short_is_named():
+    config = replace(handoff().config, train_split_samples=100)
+    changes = {"schedule": RUN, "transitions": (30,), "span": (30, 50)}
+    files, notes = handoff_files(handoff(config=config, **changes))
+    assert "--train-samples 400" in files["arguments.txt"].decode().splitlines()
+    assert any("cache of train is for 100 samples, but the run asks for 160" in note for note in notes)
+    whole = replace(config, train_split_samples=160)
+    assert not any("cache of" in note for note in handoff_files(handoff(config=whole, **changes))[1])
 
 
 def test_nemo():

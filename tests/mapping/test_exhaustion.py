@@ -141,7 +141,7 @@ def test_one_set_of_weights_for_all_splits(data):
 
 
 @pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron"])
-def test_coverage_is_what_the_blend_takes(data, preset):
+def test_coverage_is_what_the_blend_takes(data, preset, monkeypatch):
     config = blend(data, (5, 3, 1), 200, preset=preset)
     plan = plan_split(config, "train")
     index = build_blend_indices(plan).dataset_index.astype(np.int64)
@@ -149,11 +149,23 @@ def test_coverage_is_what_the_blend_takes(data, preset):
     planned = coverage(plan, config, {data["b"]: 9.0})
     exact = coverage(plan, config, given=counted)
     assert [row.samples_given for row in exact] == counted
-    assert all(abs(row.samples_given - count) <= 2 for row, count in zip(planned, counted, strict=True))
+    assert [row.samples_given for row in planned] == counted
+    monkeypatch.setattr("nanoset_core.mapping.coverage._EXACT_SAMPLES", 0)
+    rough = [row.samples_given for row in coverage(plan, config)]
+    assert all(abs(given - count) <= 2 for given, count in zip(rough, counted, strict=True))
+    assert sum(rough) == sum(counted)
     assert [row.weight for row in planned] == pytest.approx([5 / 9, 3 / 9, 1 / 9])
     assert [row.max_epochs for row in planned] == [None, 9.0, None]
     assert [row.tokens for row in planned] == [2000, 220, 270]
     assert sum(row.share for row in exact) == pytest.approx(1)
+
+
+def test_epochs_of_a_dataset_that_is_too_short_for_a_sample(data):
+    config = NanosetConfig(data["b"], sequence_length=440, split="1,0,0", train_split_samples=5)
+    with pytest.raises(InputError, match=r"10\.00 times in train \(at most 2\)"):
+        settle(config, {data["b"]: 2}, "raise")
+    (row,) = coverage(plan_split(config, "train"), config)
+    assert (row.tokens, row.epochs) == (220, 10)
 
 
 def test_what_is_never_seen(data):

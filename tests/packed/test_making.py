@@ -100,7 +100,7 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(making, "pack_indexed_dataset", killed)
         make_packed([GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options(scratch=scratch))
-    (left,) = scratch.glob(".x.pbin.packing/*.bin")
+    (left,) = scratch.glob(".x.pbin-*.packing/*.bin")
     before = os.stat(left).st_mtime_ns
     seen = []
     real = making.pack_indexed_dataset

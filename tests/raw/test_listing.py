@@ -139,3 +139,31 @@ def test_no_folder(tmp_path, name):
     (tmp_path / "file").touch()
     with pytest.raises(MissingError, match="does not exist"):
         list_files(tmp_path / name)
+
+
+def test_links_stay_within_the_raw_folder(tmp_path):
+    write(tmp_path / "secret", "b.jsonl", "deep/c.jsonl")
+    raw = tmp_path / "raw"
+    write(raw, "web/a.jsonl", "shared/d.jsonl")
+    (raw / "web" / "d.jsonl").symlink_to("../shared/d.jsonl")
+    assert [file.path for file in list_files(raw / "web", raw)] == ["a.jsonl", "d.jsonl"]
+    for name, target in (("b.jsonl", "../../secret/b.jsonl"), ("deep", tmp_path / "secret" / "deep")):
+        link = raw / "web" / name
+        link.symlink_to(target)
+        with pytest.raises(InputError, match="leads out of the raw folder") as caught:
+            list_files(raw / "web", raw)
+        assert caught.value.where == str(link)
+        assert str(tmp_path / "secret") in caught.value.found
+        link.unlink()
+
+
+def test_a_corpus_may_be_a_link(tmp_path):
+    write(tmp_path / "disk", "snapshot/a.jsonl", "snapshot/deep/b.jsonl", "blobs/c.jsonl")
+    (tmp_path / "disk" / "snapshot" / "again.jsonl").symlink_to("deep/b.jsonl")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "web").symlink_to(tmp_path / "disk" / "snapshot")
+    assert [file.path for file in list_files(raw / "web", raw)] == ["a.jsonl", "again.jsonl", "deep/b.jsonl"]
+    (tmp_path / "disk" / "snapshot" / "c.jsonl").symlink_to("../blobs/c.jsonl")
+    with pytest.raises(InputError, match="leads out"):
+        list_files(raw / "web", raw)

@@ -1,5 +1,8 @@
 import io
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +145,39 @@ def test_damage_anywhere_loses_nothing_silently(tmp_path, stored, as_file, seed)
     if faults:
         assert rejects[-1].reason == ("corrupt_parquet" if kind == "parquet" else "corrupt_arrow")
         assert rejects[-1].line > len(documents)
+
+
+def test_metadata_at_which_pyarrow_aborts(tmp_path):
+    """In a process of its own, which must live to tell of the fault."""
+    golden = Path(__file__).parents[1] / "golden" / "tables" / "bad-histogram.parquet"
+    code = (
+        "import sys; from pathlib import Path; from nanoset_core.raw.tables import read_table\n"
+        "*_, last = read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'])\n"
+        "print(last.reason)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, golden], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "corrupt_parquet"), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_small_file_that_repeats_a_long_text(tmp_path, stored, kind):
+    text = "x" * (4 << 20)
+    if kind == "parquet":
+        data = (Path(__file__).parents[1] / "golden" / "tables" / "repeats.parquet").read_bytes()
+        assert len(data) == 396
+    else:
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([text] + ["y"] * 9000))
+        sink = io.BytesIO()
+        with pa.ipc.new_file(sink, pa.schema([("text", column.type)])) as writer:
+            writer.write_table(pa.table({"text": column}))
+        data = sink.getvalue()
+        del column, sink
+    piece = stored(f"bomb.{kind}", data)
+    before = pa.total_allocated_bytes()
+    batches = read_documents(tmp_path, SourceRange((piece,)))
+    for _ in range(3):
+        batch = next(batches)
+        assert set(map(len, batch.texts)) == {len(text)}
+        assert len(batch.texts) <= 4
+        assert pa.total_allocated_bytes() - before < 600 << 20
+    batches.close()

@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -208,6 +209,52 @@ def test_a_disk_that_fills_up_with_shards(tmp_path, sources, engine, monkeypatch
         write_shards(plan, sources, range(plan.shards), tmp_path, engine=engine, memory_bytes=least(plan))
     assert "finished shards are kept" in str(caught.value)
     assert hidden(tmp_path) == []
+
+
+class Twice:
+    """An executor as a cluster is one whose workers die just before they would say that they are done."""
+
+    def run(self, work, tasks):
+        for number, task in reversed(list(enumerate(tasks))):
+            work(pickle.loads(pickle.dumps(task)))
+            yield number, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task)))))
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_task_may_be_run_twice(tmp_path, sources, engine, again):
+    plan = plan_of(sources)
+    wanted = write_shards(plan, sources, range(plan.shards), tmp_path / "once")
+    for _ in range(1 + again):
+        options = {"engine": engine, "memory_bytes": least(plan), "again": again}
+        facts = write_shards(plan, sources, range(plan.shards), tmp_path / "twice", executor=Twice(), **options)
+        assert facts == wanted
+    assert digests(tmp_path / "twice") == digests(tmp_path / "once")
+    assert hidden(tmp_path / "twice") == []
+
+
+def test_sources_without_files_stay_here(tmp_path, sources):
+    held = [TokenSource(source.name, np.array(source.tokens)) for source in sources]
+    plan = plan_of(held)
+    facts = write_shards(plan, held, range(plan.shards), tmp_path, executor=Twice())
+    assert [fact.shard for fact in facts] == list(range(plan.shards))
+
+
+def test_a_dataset_made_anew_in_its_place_is_read_anew(tmp_path):
+    """By workers that live longer than one build."""
+    rng = np.random.default_rng(3)
+    made = []
+    for name in ("first", "second"):
+        path = tmp_path / "s.bin"
+        rng.integers(0, 50_000, LENGTH * 40).astype(np.uint16).tofile(tmp_path / "new")
+        (tmp_path / "new").rename(path)
+        found = [SourceFile("s", path, "uint16", LENGTH * 40).open()]
+        plan = plan_of(found)
+        write_shards(plan, found, range(plan.shards), tmp_path / name, executor=Twice())
+        write_shards(plan, found, range(plan.shards), tmp_path / f"{name}-here")
+        assert digests(tmp_path / name) == digests(tmp_path / f"{name}-here")
+        made.append(digests(tmp_path / name))
+    assert made[0] != made[1]
 
 
 def test_a_disk_that_fills_up_with_buckets(tmp_path, sources, monkeypatch):

@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+import tracemalloc
 
 import numpy as np
 import orjson
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.shuffling.members import (
+    MOST_JSON_BYTES,
     NpyTile,
     check_kind,
     compressor_identity,
@@ -119,5 +121,17 @@ def test_bodies_that_are_no_context(name, body):
 def test_an_npy_body_of_objects_is_not_unpickled():
     out = io.BytesIO()
     np.save(out, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(FormatError, match="allow_pickle"):
+    with pytest.raises(FormatError, match="no header of plain numbers"):
         decode_member("k.npy", out.getvalue(), "here")
+
+
+def test_a_body_that_unpacks_to_very_much():
+    bomb = gzip.compress(b"[" + b"0," * (50 << 20) + b"0]", 9)
+    assert len(bomb) < 200_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="unpacks to more than"):
+            decode_member("k.json.gz", bomb, "here")
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_JSON_BYTES
+    finally:
+        tracemalloc.stop()

@@ -188,3 +188,21 @@ def test_tars_that_are_missing(project):
     assert not shuffling.is_group_written(opened, "a", 1)
     with pytest.raises(MissingError, match="some shards have not been written"):
         shuffling.finish(opened, "a")
+
+
+def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
+    opened = project(a={"corpora": ["web"]})
+    shuffling.make_plan(opened, "a")
+    file = tmp_path / "project/raw/web/part-1/web-3.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    before = indexed.current_dataset(opened, "web").facts["tokens"]
+    file.write_bytes(b"".join(reversed(lines)))
+    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
+        stage(opened, "web")
+    assert indexed.current_dataset(opened, "web").facts["tokens"] == before
+    with pytest.raises(StaleError, match="other datasets than the present ones"):
+        shuffling.write_group(opened, "a", 0)
+    tokens = tokens_of(opened, "web")
+    assert sorted(rows_of(made(opened, "a"))) == sorted(
+        tuple(tokens[at : at + LENGTH]) for at in range(0, len(tokens) - LENGTH + 1, LENGTH)
+    )

@@ -135,6 +135,25 @@ def test_engines_workers_and_detours_leave_no_trace(raw, pairs, tmp_path, tokeni
     assert tars(tmp_path / "c") == expected
 
 
+def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer_file, monkeypatch):
+    text = ("--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 2, "--scratch", tmp_path / "s")
+    for corpus in ("web", "code"):
+        made(tmp_path / "alone" / corpus / "tars", "--input", raw / corpus, *text[:-2])
+    plainly, other = standalone.make_plan, []
+
+    def plan_while_another_call_runs(*arguments):
+        if not other:
+            other.append(True)
+            made(tmp_path / "code" / "tars", "--input", raw / "code", *text)
+        return plainly(*arguments)
+
+    monkeypatch.setattr(standalone, "make_plan", plan_while_another_call_runs)
+    made(tmp_path / "web" / "tars", "--input", raw / "web", *text)
+    for corpus in ("web", "code"):
+        assert tars(tmp_path / corpus / "tars") == tars(tmp_path / "alone" / corpus / "tars")
+    assert not list((tmp_path / "s").iterdir())
+
+
 def test_several_pairs_with_each_tail(pairs, tmp_path, tokenizer_file):
     both = ("--input", *pairs, "--tokenizer", tokenizer_file, "--member", "npy")
     web, code = (stream(prefix) for prefix in pairs)
@@ -391,3 +410,18 @@ def test_inputs(raw, pairs, tmp_path):
     (tmp_path / "a.tar").write_bytes(b"")
     with pytest.raises(ConfigError, match="tars and text"):
         find_inputs([raw, tmp_path / "a.tar"])
+
+
+def test_text_among_tars_is_not_passed_over(raw, tmp_path):
+    folder = raw / "web"
+    (folder / "tars").mkdir()
+    (folder / "tars" / "a.tar").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"1 tars and 2 texts, such as part-2\.jsonl"):
+        find_inputs([folder])
+    assert find_inputs([folder], shuffle_only=True).sources[0].paths == (folder / "tars/a.tar",)
+    assert [path.name for path in find_inputs([folder], extension=".jsonl").sources[0].paths] == [
+        "part-2.jsonl",
+        "part-10.jsonl",
+    ]
+    (folder / "tars" / "manifest.jsonl").write_bytes(b"")
+    assert find_inputs([folder / "tars"]).kind == "tars"

@@ -151,3 +151,45 @@ def test_notes_say_what_was_read(golden, tmp_path):
     rows_of(found, tmp_path)
     note = json.loads((tmp_path / "done-0.json").read_bytes())
     assert (note["contexts"], note["data_key"]) == (20, "json.gz")
+
+
+def test_names_and_kinds_of_a_hostile_tar_reach_nothing(tmp_path):
+    body = json_gz([1, 2, 3])
+    with tarfile.open(tmp_path / "h.tar", "w") as archive:
+        for name, kind, target in (
+            ("../../out.json.gz", tarfile.REGTYPE, ""),
+            ("/etc/out.json.gz", tarfile.REGTYPE, ""),
+            ("link.json.gz", tarfile.SYMTYPE, "/etc/passwd"),
+            ("hard.json.gz", tarfile.LNKTYPE, "/etc/passwd"),
+            ("device.json.gz", tarfile.BLKTYPE, ""),
+            ("pipe.json.gz", tarfile.FIFOTYPE, ""),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            info.size = len(body) if kind == tarfile.REGTYPE else 0
+            archive.addfile(info, io.BytesIO(body) if info.size else None)
+    found = survey_tars([tmp_path / "h.tar"])
+    assert found.contexts == 2
+    assert rows_of(found, tmp_path / "work").tolist() == [[1, 2, 3]] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h.tar", "work"]
+
+
+def header(name, size, kind=b"0"):
+    info = tarfile.TarInfo(name)
+    block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    block[124:136] = size
+    block[156:157] = kind
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize("kind", [b"0", b"x", b"L", b"g", b"S", b"5"])
+@pytest.mark.parametrize(
+    "size", [b"\xff" * 12, b"\x80" + b"\xff" * 11, b"\xff" * 10 + b"\xfc\x00", b"77777777777\0", b"-0000000512\0"]
+)
+def test_impossible_sizes(tmp_path, kind, size):
+    data = header("a.npy", b"00000000000\0") + header("b.npy", size, kind) + bytes(4096)
+    (tmp_path / "h.tar").write_bytes(data)
+    with pytest.raises(FormatError, match=r"h\.tar, offset"):
+        survey_tars([tmp_path / "h.tar"])

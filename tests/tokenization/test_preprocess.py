@@ -142,7 +142,7 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
         )
     assert not list(tmp_path.glob("out*"))
     (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
-    (shard,) = (tmp_path / "work/.out.scratch/shards/input").glob("*/tokens.bin")
+    (shard,) = (tmp_path / "work").glob(".out-*.scratch/shards/input/*/tokens.bin")
     written = shard.stat().st_mtime_ns
     seen = []
 

@@ -90,7 +90,7 @@ def write_bucket(plan: ShufflePlan, bucket: Bucket, folder: Path) -> Generator[S
         out[:] = rows[order[begin:end]]
 
     yield from write_run(plan, bucket.shards, contexts, folder, fill)
-    bucket.path.unlink()
+    bucket.path.unlink(missing_ok=True)
 
 
 def _records(count: int, plan: ShufflePlan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,7 +23,8 @@ from nanoset_core.shuffling.engines.tiled import write_tiled
 from nanoset_core.shuffling.facts import identity, remember, written
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import ShardFacts
-from nanoset_core.workers import run_tasks
+from nanoset_core.tokenization.tokenizer import stamp
+from nanoset_core.workers import Executor, run_tasks
 
 _SHARDS_AT_ONCE = 8  # of the mmap engine's tasks
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -35,7 +36,7 @@ class _Task:
 
     plan: ShufflePlan
     sources: tuple[SourceFile, ...] | Sequence[TokenSource]
-    """The sources themselves where this process is the only worker."""
+    """The sources themselves where this process does all the work."""
     shards: range
     folder: Path
     made_from: str
@@ -52,6 +53,7 @@ def write_shards(
     memory_bytes: int | None = None,
     scratch: Path | str | None = None,
     workers: int = 1,
+    executor: Executor | None = None,
     listener: Listener = silent,
     name: str = "shards",
     made_from: str | None = None,
@@ -68,6 +70,7 @@ def write_shards(
         memory_bytes: for all workers together, without the system's cache of files; None = see `choose_engine`.
         scratch: where buckets lie, in a folder of this run's own; None = within ``folder``.
         workers: processes; 1 when a source has no path.
+        executor: where else the work is done; each of its workers then gets the memory of one of ``workers``.
         listener: told about progress.
         name: what the listener is told is being written.
         made_from: digest of plan and tokens: shards noted under another are made again. None = by the sources' files.
@@ -86,9 +89,10 @@ def write_shards(
     made_from = made_from if made_from is not None else identity(plan, sources)
     facts = {} if again else written(folder, numbers, made_from)
     todo = [shard for shard in numbers if shard not in facts]
-    workers = workers if source_files(sources) is not None else 1
+    if source_files(sources) is None:
+        workers, executor = 1, None
     scratch = Path(scratch) if scratch is not None else folder
-    run = _Run(plan, sources, folder, made_from, scratch, workers, listener, name, len(todo))
+    run = _Run(plan, sources, folder, made_from, scratch, workers, executor, listener, name, len(todo))
     with _explained(folder, scratch), contextlib.closing(run.write(todo, engine, memory_bytes)) as finished:
         facts |= {fact.shard: fact for fact in finished}
     return [facts[shard] for shard in numbers]
@@ -104,6 +108,7 @@ class _Run:
     made_from: str
     scratch: Path
     workers: int
+    executor: Executor | None
     listener: Listener
     name: str
     total: int
@@ -147,12 +152,13 @@ class _Run:
     def _task(self, shards: range, bucket: buckets.Bucket | None = None) -> _Task:
         sources: tuple[SourceFile, ...] | Sequence[TokenSource] = ()
         if bucket is None:
-            sources = self.sources if self.workers <= 1 else tuple(source_files(self.sources) or ())
+            here = self.workers <= 1 and self.executor is None
+            sources = self.sources if here else tuple(source_files(self.sources) or ())
         return _Task(self.plan, sources, shards, self.folder, self.made_from, bucket)
 
     def _finish(self, work: Callable[[_Task], list[ShardFacts]], tasks: Sequence[_Task]) -> Generator[ShardFacts]:
         done = 0
-        for _, facts in run_tasks(work, tasks, self.workers):
+        for _, facts in run_tasks(work, tasks, self.workers, self.executor):
             done += len(facts)
             self.listener(Progress("tars", self.name, done, self.total, unit="shards"))
             yield from facts
@@ -169,10 +175,15 @@ def _write_tiled(task: _Task) -> list[ShardFacts]:
 def _write_bucket(task: _Task) -> list[ShardFacts]:
     if task.bucket is None:
         raise TypeError("a task for the bucket engine without a bucket")
+    if not task.bucket.path.exists():  # a worker that died before it could say so had finished
+        facts = written(task.folder, task.shards, task.made_from)
+        if len(facts) == len(task.shards):
+            return list(facts.values())
     return _noted(task, buckets.write_bucket(task.plan, task.bucket, task.folder))
 
 
 def _noted(task: _Task, facts: Generator[ShardFacts]) -> list[ShardFacts]:
+    task.plan.check_compressor()  # a worker may be of another machine
     noted = []
     with contextlib.closing(facts):  # shards under way are ended before an error leaves
         for fact in facts:
@@ -183,11 +194,13 @@ def _noted(task: _Task, facts: Generator[ShardFacts]) -> list[ShardFacts]:
 
 def _open(sources: tuple[SourceFile, ...] | Sequence[TokenSource]) -> Sequence[TokenSource]:
     files = tuple(source for source in sources if isinstance(source, SourceFile))
-    return _mapped(files) if files else [source for source in sources if isinstance(source, TokenSource)]
+    if files:
+        return _mapped(files, tuple(stamp(file.path) for file in files))
+    return [source for source in sources if isinstance(source, TokenSource)]
 
 
 @lru_cache(maxsize=1)
-def _mapped(files: tuple[SourceFile, ...]) -> tuple[TokenSource, ...]:
+def _mapped(files: tuple[SourceFile, ...], _stamps: object) -> tuple[TokenSource, ...]:
     return tuple(file.open() for file in files)
 
 

@@ -1,0 +1,86 @@
+"""A Dask scheduler and its workers as processes of their own, as on real clusters; nobody starts a dead worker anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ALLOWED_DEATHS = 1
+"""how many workers a task may take with it before it is given up"""
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0, pause: float = 0.02) -> bool:
+    """Whether a condition comes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(pause)
+    return bool(condition())
+
+
+class Cluster:
+    """A running scheduler, and the worker processes that were started for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._file = folder, folder / "scheduler.json"
+        options = ["--port", "0", "--no-dashboard", "--no-show", "--scheduler-file", str(self._file)]
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", *options)
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def address(self) -> str:
+        """Where the scheduler listens."""
+        assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}")), self.log()
+        return str(json.loads(self._file.read_bytes())["address"])
+
+    def staff(self, count: int) -> list[int]:
+        """See to it that so many workers live; → their process ids."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < count:
+            options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"]
+            self.workers.append(self._start("worker", self.address, *options))
+        assert wait_until(lambda: self._registered() == count), self.log()
+        return [worker.pid for worker in self.workers]
+
+    def _registered(self) -> int:
+        from distributed import Client
+
+        with Client(self.address, set_as_default=False) as client:
+            return len(client.nthreads())
+
+    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        paths = [str(Path(__file__).parents[1]), *sys.path]  # not through the current folder, which is another
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(ALLOWED_DEATHS),
+        }
+        with (self.folder / "log").open("ab") as log:
+            command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+
+    def log(self) -> str:
+        """What scheduler and workers said."""
+        return (self.folder / "log").read_text()
+
+    def end(self) -> None:
+        """Kill all of them."""
+        for process in [*self.workers, self.scheduler]:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Cluster]:
+    """A cluster without workers, until the block ends."""
+    cluster = Cluster(folder)
+    try:
+        yield cluster
+    finally:
+        cluster.end()

@@ -1,0 +1,205 @@
+"""Trials on files of tokens: .idx, .bin, .pbin and tars."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from faults.trial import Format
+
+from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.layout import DTYPE_CODES
+from nanoset_core.packed import PackedDataset, write_packed
+from nanoset_core.shuffling.reading import iterate_shard, iterate_shards
+from nanoset_core.shuffling.tar import checksums
+from nanoset_core.shuffling.tar_input import _contexts, survey_tars
+
+DOCUMENTS = [[(7 * i + j) % 300 for j in range(n)] for i, n in enumerate((5, 1, 40, 3, 3, 120, 2, 9))]
+ROWS = [[(i * 31 + j) % 5000 for j in range(16)] for i in range(6)]
+
+
+def formats(scratch: Path) -> list[Format]:
+    """All of them, made in an empty folder."""
+    pair = _pair(scratch)
+    wide, old = scratch / "wide.pbin", scratch / "old.pbin"
+    write_packed(wide, [np.array(tokens) for tokens in DOCUMENTS], token_bytes=2)
+    old.write_bytes(_layout_b())
+    return [
+        Format(".idx", pair, "x.idx", _read_pair, _is_pair),
+        Format(".bin", pair, "x.bin", _read_pair, _is_pair),
+        Format(".pbin", {"x.pbin": wide.read_bytes()}, "x.pbin", _read_packed, _is_packed),
+        Format(".pbin of 2024", {"x.pbin": old.read_bytes()}, "x.pbin", _read_packed, _is_packed),
+        *(_tar_formats(member) for member in ("npy", "json.gz", "json")),
+        Format("tar of ours", {"x.tar": tar("npy")}, "x.tar", _read_shard, _is_shard, mend=mend_tar),
+        Format("manifest.jsonl", _webdataset(), "manifest.jsonl", _read_shards, _is_listed),
+    ]
+
+
+def _pair(scratch: Path) -> dict[str, bytes]:
+    with MMapIndexedDatasetBuilder(scratch / "x", np.uint16) as builder:
+        for tokens in DOCUMENTS[::2]:
+            builder.add_document(np.array(tokens), [len(tokens) - len(tokens) // 2, len(tokens) // 2])
+        builder.finalize()
+    return {name: (scratch / name).read_bytes() for name in ("x.idx", "x.bin")}
+
+
+def _read_pair(folder: Path) -> Any:
+    dataset = MMapIndexedDataset(folder / "x")
+    modes = None if dataset.modes is None else dataset.modes.tolist()
+    return dataset.dtype.str, [s.tobytes() for s in dataset], dataset.document_indices.tolist(), modes
+
+
+def _is_pair(folder: Path, value: Any) -> bool:
+    """As a reader would find it that goes by the layout alone, number by number."""
+    index, tokens = (folder / "x.idx").read_bytes(), (folder / "x.bin").read_bytes()
+    magic, version, code, n, m = struct.unpack_from("<9sQBQQ", index)
+    lengths = struct.unpack_from(f"<{n}i", index, 34)
+    pointers = struct.unpack_from(f"<{n}q", index, 34 + 4 * n)
+    documents = list(struct.unpack_from(f"<{m}q", index, 34 + 12 * n))
+    rest = index[34 + 12 * n + 8 * m :]
+    size, end, sequences = DTYPE_CODES[code].itemsize, 0, []
+    for length, pointer in zip(lengths, pointers, strict=True):
+        if length < 0 or pointer < end or pointer % size:
+            return False
+        end = pointer + length * size
+        sequences.append(tokens[pointer:end])
+    sound = magic == b"MMIDIDX\0\0" and version == 1 and end <= len(tokens) and len(rest) in (0, n)
+    sound = sound and documents[0] == 0 and documents[-1] == n and documents == sorted(documents)
+    modes = list(struct.unpack(f"<{n}b", rest)) if rest else None
+    return sound and value == (DTYPE_CODES[code].str, sequences, documents, modes)
+
+
+def _layout_b() -> bytes:
+    flat = [token for tokens in DOCUMENTS for token in tokens]
+    entries, offset = [], 12
+    for tokens in DOCUMENTS:
+        entries.append((offset, 4 * len(tokens)))
+        offset += 4 * len(tokens)
+    return struct.pack(">QI", 4 * len(flat), 4) + np.array(flat, ">u4").tobytes() + pickle.dumps(entries)
+
+
+def _read_packed(folder: Path) -> Any:
+    dataset = PackedDataset(folder / "x.pbin")
+    return dataset.layout, dataset.token_bytes, dataset.index_facts.merge_faults, [d.tolist() for d in dataset]
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _is_packed(folder: Path, value: Any) -> bool:
+    layout, token_bytes, faults, documents = value
+    data = (folder / "x.pbin").read_bytes()
+    order, header, first = {"A": (">", 8, 8), "B": (">", 12, 12), "C": ("<", 12, 12), "D": ("<", 12, 0)}[layout]
+    (size,) = struct.unpack_from(f"{order}Q", data)
+    stored = 4 if layout == "A" else struct.unpack_from(f"{order}I", data, 8)[0]
+    entries = _Plain(io.BytesIO(data[header + size :])).load()
+    if faults:  # read as meant: documents back to back
+        ends = np.cumsum([length for _, length in entries]).tolist()
+        entries = [(end - length, length) for end, (_, length) in zip(ends, entries, strict=True)]
+    tokens = data[header : header + size]
+    found = []
+    for offset, length in entries:
+        begin = offset - first
+        if begin < 0 or length < 0 or begin + length > size:
+            return False
+        found.append(np.frombuffer(tokens[begin : begin + length], f"{order}u{stored}").tolist())
+    return stored == token_bytes and found == documents
+
+
+def tar(member: str) -> bytes:
+    """A tar of six contexts."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for number, row in enumerate(ROWS):
+            body = _body(member, row)
+            info = tarfile.TarInfo(f"{number:08d}.{member}")
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return file.getvalue()[: -(-file.tell() // 512) * 512]
+
+
+def _body(member: str, row: list[int]) -> bytes:
+    import gzip
+
+    if member == "npy":
+        file = io.BytesIO()
+        np.save(file, np.array(row, np.uint16))
+        return file.getvalue()
+    text = json.dumps(row).encode()
+    return gzip.compress(text, mtime=0) if member.endswith(".gz") else text
+
+
+def mend_tar(folder: Path) -> None:
+    """Put right the checksum of every block that could be a header."""
+    path = folder / "x.tar"
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    blocks = data[: len(data) // 512 * 512].reshape(-1, 512).copy()
+    for number in np.flatnonzero((blocks[:, 257:260] == np.frombuffer(b"ust", np.uint8)).any(axis=1)):
+        total = int(checksums(blocks[number : number + 1])[0])
+        blocks[number, 148:156] = np.frombuffer(f"{total:06o}\0 ".encode(), np.uint8)
+    path.unlink()
+    path.write_bytes(blocks.tobytes() + data[blocks.size :].tobytes())
+
+
+def _tar_formats(member: str) -> Format:
+    return Format(f"tar of {member}", {"x.tar": tar(member)}, "x.tar", _read_tar, _is_tar, mend=mend_tar)
+
+
+def _read_tar(folder: Path) -> Any:
+    found = survey_tars([folder / "x.tar"])
+    return found.tars[0].data_key, [tokens.tolist() for tokens in _contexts(found.tars[0])]
+
+
+def _is_tar(folder: Path, value: Any) -> bool:
+    key, contexts = value
+    with tarfile.open(folder / "x.tar", "r:") as archive:
+        return contexts == [_tokens(archive, info) for info in archive if info.isreg() and _has_key(info.name, key)]
+
+
+def _has_key(name: str, key: str) -> bool:
+    last = name.rsplit("/", 1)[-1]
+    return not last.startswith("__") and "." in last and last.split(".", 1)[1].lower() == key
+
+
+def _tokens(archive: tarfile.TarFile, info: tarfile.TarInfo) -> list[int]:
+    import gzip
+
+    body = archive.extractfile(info).read()
+    if info.name.lower().endswith(".npy"):
+        return np.load(io.BytesIO(body)).tolist()
+    return json.loads(gzip.decompress(body) if info.name.lower().endswith(".gz") else body)
+
+
+def _read_shard(folder: Path) -> Any:
+    return [tokens.tolist() for tokens in iterate_shard(folder / "x.tar")]
+
+
+def _is_shard(folder: Path, value: Any) -> bool:
+    with tarfile.open(folder / "x.tar", "r:") as archive:
+        return value == [_tokens(archive, info) for info in archive]
+
+
+def _webdataset() -> dict[str, bytes]:
+    rows = [{"shard": f"shard-{number:08d}", "num_sequences": len(ROWS)} for number in range(3)]
+    listed = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    return {"manifest.jsonl": listed} | {f"{row['shard']}.tar": tar("npy") for row in rows}
+
+
+def _read_shards(folder: Path) -> Any:
+    return [tokens.tolist() for tokens in iterate_shards(folder)]
+
+
+def _is_listed(folder: Path, value: Any) -> bool:
+    """Shards named in the list, of the stated number of contexts; no file that lies elsewhere."""
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_bytes().splitlines()]
+    named = all(row["shard"] in {f"shard-{n:08d}" for n in range(3)} for row in rows)
+    return named and all(row["num_sequences"] == len(ROWS) for row in rows) and value == ROWS * len(rows)

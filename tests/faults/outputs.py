@@ -1,0 +1,356 @@
+"""Trials on what a build leaves: manifests, plans, index files, notes and tables, as trainers and builds read them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from faults.trial import Format
+from sample_project import CONFIG, build_all, write_raw
+
+from nanoset_core.errors import FormatError
+from nanoset_core.indexed.layout import idx_path
+from nanoset_core.indexed.reading import read_idx
+from nanoset_core.inspection.lineage import DocumentRows
+from nanoset_core.inspection.verify import verify_indexed, verify_nanoset
+from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.manifest import OutputRoot
+from nanoset_core.mapping.cache import blend_is_cached, member_is_cached
+from nanoset_core.pipeline import raw, shuffling
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.arrivals import glance, known_inventory
+from nanoset_core.shuffling.facts import written
+from nanoset_core.tokenization.document_table import tokens_by_file
+
+_SPLIT = "data/nanosets/pretrain/train"
+
+
+def formats(scratch: Path, tokenizer: bytes) -> list[Format]:
+    """All of them, from one small project."""
+    folder = scratch / "project"
+    folder.mkdir()
+    write_raw(folder / "raw")
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    (folder / "nanoset.yaml").write_text(CONFIG)
+    build_all(folder / "nanoset.yaml")
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(parent.is_symlink() for parent in [path, *path.parents])
+    }
+    return [*_of_nanosets(files), *_of_outputs(files), *_of_tables(files)]
+
+
+def _one(files: dict[str, bytes], begin: str, end: str) -> str:
+    """The first of the files so named."""
+    return next(name for name in files if name.startswith(begin) and name.endswith(end))
+
+
+def _below(files: dict[str, bytes], *begins: str) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name.startswith(begins)}
+
+
+def _of_nanosets(files: dict[str, bytes]) -> list[Format]:
+    parts = _below(files, f"{_SPLIT}/", "data/nanosets/pretrain/cache/", "data/datasets/web/", "data/datasets/code/")
+    whole = _below(files, "data/", "raw/", "nanoset.yaml", "tokenizer.json")
+    dataset, pair = _one(files, "data/datasets/web/", ".idx"), _one(files, "data/datasets/web/", ".bin")
+    victims = {
+        "plan.json": _one(files, f"{_SPLIT}/blend/", "plan.json"),
+        "manifest.json of a split": _one(files, f"{_SPLIT}/blend/", "manifest.json"),
+        "current.json of a split": f"{_SPLIT}/index_mappings/current.json",
+    }
+    found = [
+        Format(name, parts, victim, _read_split, _is_mended, is_json=True, mend=_mend(victim))
+        for name, victim in victims.items()
+    ]
+    index = {
+        "document index": _of_train(files, "document_index.npy"),
+        "sample index": _of_train(files, "sample_index.npy"),
+        "shuffle index": _of_train(files, "shuffle_index.npy"),
+        "blend's dataset index": _of_blend(files, "dataset_index"),
+        "blend's sample index": _of_blend(files, "dataset_sample_index"),
+    }
+    found += [Format(name, parts, victim, _read_split, _is_as_indexed) for name, victim in index.items()]
+    found.append(Format(".idx under a nanoset", parts, dataset, _read_split, _is_as_indexed_or_unsound))
+    found += [
+        Format(f"{name}, verified", whole, victim, _Verified(check, victim, files[victim]))
+        for name, victim, check in (
+            ("sample index", index["sample index"], _verify_nanoset),
+            (".idx", dataset, _verify_dataset),
+            (".bin", pair, _verify_dataset),
+        )
+    ]
+    sidecar = _of_train(files, "nanoset.json")
+    return [
+        *found,
+        Format("note on index files", parts, sidecar, _is_cached, lambda _f, v: v is False, lambda v: not v),
+    ]
+
+
+def _of_blend(files: dict[str, bytes], part: str) -> str:
+    """An index file of the split's blend."""
+    plan = json.loads(files[_one(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
+    return f"data/nanosets/pretrain/cache/{plan['blend']['files'][part]}"
+
+
+def _of_train(files: dict[str, bytes], end: str) -> str:
+    """An index file of the first dataset of the split."""
+    plan = json.loads(files[_one(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
+    member = plan["members"][0]
+    names = [*member["files"].values(), member["sidecar"]]
+    chosen = member["sidecar"] if end == "nanoset.json" else next(name for name in names if name.endswith(end))
+    return f"data/nanosets/pretrain/cache/{chosen}"
+
+
+def _read_split(folder: Path) -> Any:
+    split = load_nanoset(folder / "data", "pretrain", "train")
+    count = len(split)
+    one_by_one = b"".join(split.tokens(number).tobytes() for number in range(0, count, 7))
+    return count, split.batch(np.arange(count)).tobytes(), one_by_one
+
+
+def _mend(victim: str) -> Callable[[Path], None]:
+    """Let the manifest say what the file beside it now is, and the manifest's own checksum be right."""
+
+    def mend(folder: Path) -> None:
+        path = (folder / victim).with_name("manifest.json")
+        try:
+            value = json.loads(path.read_bytes())
+            if path.name != Path(victim).name:
+                data = (folder / victim).read_bytes()
+                fact = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                value["files"][Path(victim).name] = fact
+            text = json.dumps([value["facts"], value["files"]], sort_keys=True, separators=(",", ":"))
+            value["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        except (OSError, ValueError, LookupError, TypeError):
+            return  # it is beyond mending
+        path.write_text(json.dumps(value))
+
+    return mend
+
+
+def _is_mended(folder: Path, _value: Any) -> bool:
+    """Another plan counts only where the manifest was forged with it, and then as far as it leads nowhere else."""
+    plan = next((folder / _SPLIT / "blend").glob("*/plan.json"))
+    fact = json.loads((plan.parent / "manifest.json").read_bytes())["files"]["plan.json"]
+    told = json.loads(plan.read_bytes())["plan"]
+    names = [member["prefix"] for member in told["members"]] + list(told["blend"]["files"].values())
+    inside = not any(".." in name.split("/") or name.startswith("/") for name in names)
+    return inside and hashlib.sha256(plan.read_bytes()).hexdigest() == fact.get("sha256")
+
+
+def _is_as_indexed(folder: Path, value: Any) -> bool:
+    """Sample by sample, as the index files say, with every number checked."""
+    plan = json.loads(next((folder / _SPLIT / "blend").glob("*/plan.json")).read_bytes())["plan"]
+    cache = folder / "data/nanosets/pretrain/cache"
+    chosen, numbers = (np.load(cache / plan["blend"]["files"][k]) for k in ("dataset_index", "dataset_sample_index"))
+    members = [_Member(folder, cache, member) for member in plan["members"]]
+    rows = [members[chosen[k]].sample(int(numbers[k])) for k in range(len(chosen)) if 0 <= chosen[k] < len(members)]
+    whole = len(rows) == len(chosen) and all(row is not None and len(row) == len(rows[0]) for row in rows)
+    one_by_one = b"".join(row.tobytes() for row in rows[::7]) if whole else b""
+    return whole and value == (len(rows), b"".join(row.tobytes() for row in rows), one_by_one)
+
+
+def _is_as_indexed_or_unsound(folder: Path, value: Any) -> bool:
+    """A trainer's start reads the ends of an .idx, not its entries: those are for `nanoset verify`, tried as well."""
+    try:
+        read_idx(next((folder / "data/datasets/web").glob("*/*.idx")))
+    except FormatError:
+        return True
+    return _is_as_indexed(folder, value)
+
+
+class _Member:
+    """One dataset's index files, followed slowly."""
+
+    def __init__(self, folder: Path, cache: Path, member: dict[str, Any]) -> None:
+        names = member["files"]
+        parts = ("document_index", "sample_index", "shuffle_index")
+        self.documents, self.samples, self.shuffle = (np.load(cache / names[part]) for part in parts)
+        prefix = folder / "data" / member["prefix"]
+        self.index = read_idx(idx_path(prefix), validate=False)
+        self.data = Path(f"{prefix}.bin").read_bytes()
+
+    def sample(self, number: int) -> np.ndarray | None:
+        """None where the numbers lead outside of the arrays."""
+        if not 0 <= number < len(self.shuffle) or not 0 <= self.shuffle[number] < len(self.samples) - 1:
+            return None
+        (first, begin), (last, end) = self.samples[self.shuffle[number] : self.shuffle[number] + 2].tolist()
+        if not 0 <= first <= last < len(self.documents):
+            return None
+        found, size = b"", self.index.dtype.itemsize
+        for place in range(first, last + 1):
+            sequence = int(self.documents[place])
+            if not 0 <= sequence < len(self.index.sequence_lengths):
+                return None
+            start, length = int(self.index.sequence_pointers[sequence]), int(self.index.sequence_lengths[sequence])
+            low, high = begin if place == first else 0, end + 1 if place == last else length
+            if start < 0 or low < 0 or high < low or start + high * size > len(self.data):
+                return None
+            found += self.data[start + low * size : start + high * size]
+        return np.frombuffer(found, self.index.dtype).astype(np.int64)
+
+
+class _Verified:
+    """Reads as `nanoset verify --deep` does, which must see that a file is not the one that was made."""
+
+    def __init__(self, check: Callable[[Path], bool], victim: str, sound: bytes) -> None:
+        self._check, self._victim, self._sound = check, victim, sound
+
+    def __call__(self, folder: Path) -> Any:
+        same = (folder / self._victim).read_bytes() == self._sound
+        passed = self._check(folder)
+        if passed != same:
+            raise AssertionError(f"{self._victim}: damaged {not same}, but the verdict was the opposite")
+        if not passed:
+            raise FormatError("found by verify", where=folder)
+        return True
+
+
+def _verify_nanoset(folder: Path) -> bool:
+    return verify_nanoset(Project.open(folder / "nanoset.yaml"), "pretrain", "train", deep=True).passed
+
+
+def _verify_dataset(folder: Path) -> bool:
+    return verify_indexed(Project.open(folder / "nanoset.yaml"), "web", deep=True).passed
+
+
+def _is_cached(folder: Path) -> Any:
+    split = load_nanoset(folder / "data", "pretrain", "train")
+    cache = folder / "data/nanosets/pretrain/cache"
+    members = [nanoset for nanoset in split.datasets if isinstance(nanoset, Nanoset)]
+    return blend_is_cached(split.plan, cache) and all(
+        member_is_cached(nanoset.member, split.config, cache) for nanoset in members
+    )
+
+
+def _of_outputs(files: dict[str, bytes]) -> list[Format]:
+    """What one stage of a build reads of another."""
+    parts = _below(files, "nanoset.yaml", "tokenizer.json", "raw/", "data/inventory/", "data/shuffle_plans/")
+    datasets = _below(files, "data/datasets/web/")
+    listed = _one(datasets, "", "manifest.json")
+    inventory = _one(files, "data/inventory/web/", "inventory.json")
+    shuffle = _one(files, "data/shuffle_plans/", "plan.json")
+    memory = _one(files, "data/inventory/web/", ".fingerprints.json")
+    return [
+        Format("manifest.json", datasets, listed, _read_output, _is_output, is_json=True, mend=_mend(listed)),
+        Format("current.json", datasets, _one(datasets, "", "current.json"), _read_output, is_json=True),
+        Format(
+            "inventory.json", parts, inventory, _read_inventory, _forged(inventory), is_json=True, mend=_mend(inventory)
+        ),
+        Format("plan.json of tars", parts, shuffle, _read_plan, _forged(shuffle), is_json=True, mend=_mend(shuffle)),
+        Format("memory of digests", parts, memory, _recall, refuses=lambda value: value is None, is_json=True),
+        Format(
+            "note on a shard",
+            {"shards/.shards/shard-00000000.json": _note(), "shards/shard-00000000.tar": b"x" * 10},
+            "shards/.shards/shard-00000000.json",
+            _read_note,
+            _is_note,
+            lambda v: v is None,
+            is_json=True,
+        ),
+    ]
+
+
+def _read_output(folder: Path) -> Any:
+    manifest = OutputRoot(folder / "data").require("datasets", "web", remedy="build again")
+    files = {name: (fact.size, fact.sha256) for name, fact in manifest.files.items()}
+    return manifest.digest, dict(manifest.recipe), dict(manifest.facts), files, manifest.folder.name
+
+
+def _is_output(folder: Path, value: Any) -> bool:
+    """Facts and checksums as the file has them; the recipe as its digest says; no file outside of the folder."""
+    digest, recipe, facts, files, place = value
+    told = json.loads(next((folder / "data/datasets/web").glob("*/manifest.json")).read_bytes())
+    text = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
+    named = {name: (fact["bytes"], fact.get("sha256")) for name, fact in told["files"].items()}
+    inside = not any({"", ".", ".."} & set(name.split("/")) for name in files)
+    sound = hashlib.sha256(text.encode()).hexdigest()[:20] == digest == place
+    return sound and inside and recipe == told["recipe"] and facts == told["facts"] and files == named
+
+
+def _forged(victim: str) -> Callable[[Path, Any], bool]:
+    """A judge for files that their manifest has a checksum of: another one only where that was forged, too."""
+
+    def judge(folder: Path, _value: Any) -> bool:
+        path = folder / victim
+        fact = json.loads(path.with_name("manifest.json").read_bytes())["files"][path.name]
+        return fact.get("sha256") == hashlib.sha256(path.read_bytes()).hexdigest()
+
+    return judge
+
+
+def _read_inventory(folder: Path) -> Any:
+    _, inventory = raw.current_inventory(Project.open(folder / "nanoset.yaml"), "web")
+    return inventory.to_json()
+
+
+def _read_plan(folder: Path) -> Any:
+    _, plan = shuffling.current_plan(Project.open(folder / "nanoset.yaml"), "shuffled")
+    return plan.to_json()
+
+
+def _recall(folder: Path) -> Any:
+    """Whether a memory of digests knows the files; None: they are read again."""
+    files = glance(folder / "raw/web", "web")
+    known = known_inventory(files, folder / "data/inventory/web/.fingerprints.json")
+    if known is None:
+        return None
+    ends = [piece.end for piece in known.pieces]
+    return [file.size for file in sorted(files.files, key=lambda file: file.path)] == ends
+
+
+def _note() -> bytes:
+    facts = {"shard": 0, "sequences": 3, "tokens": 99, "pad_tokens": 0, "size_bytes": 10, "sha256": "ab" * 32}
+    return json.dumps(facts | {"made_from": "m"}).encode()
+
+
+def _read_note(folder: Path) -> Any:
+    facts = written(folder / "shards", [0], "m").get(0)
+    return None if facts is None else (facts.stem, facts.size_bytes)
+
+
+def _is_note(_folder: Path, value: Any) -> bool:
+    return value is None or value == ("shard-00000000", 10)
+
+
+def _of_tables(files: dict[str, bytes]) -> list[Format]:
+    shard = _one(files, "data/shards/web/", "documents.parquet").removesuffix("documents.parquet")
+    table = {name: files[shard + name] for name in ("documents.parquet", "manifest.json")}
+    return [
+        Format("documents.parquet", table, "documents.parquet", _read_rows, _is_rows),
+        Format("documents.parquet, counted", table, "documents.parquet", _count_tokens, _is_count),
+    ]
+
+
+def _read_rows(folder: Path) -> Any:
+    facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
+    rows = DocumentRows(folder / "documents.parquet", facts["documents"])
+    count = facts["documents"]
+    found = rows.read(list(range(0, count, 5)))
+    return found, rows.tokens(), [row for row, _ in rows.search({"line": found[0]["line"], "file": found[0]["file"]})]
+
+
+def _is_rows(folder: Path, value: Any) -> bool:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(folder / "documents.parquet")
+    return value[0] == table.to_pylist()[::5] and value[1] == sum(table.column("tokens").to_pylist())
+
+
+def _count_tokens(folder: Path) -> Any:
+    return tokens_by_file(folder / "documents.parquet")
+
+
+def _is_count(folder: Path, value: Any) -> bool:
+    import pyarrow.parquet as pq
+
+    counts: dict[str, int] = {}
+    for row in pq.read_table(folder / "documents.parquet", columns=["file", "tokens"]).to_pylist():
+        counts[row["file"]] = counts.get(row["file"], 0) + row["tokens"]
+    return counts == {name: count for name, count in value.items() if name in counts or count}

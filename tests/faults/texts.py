@@ -1,0 +1,263 @@
+"""Trials on raw text: JSON lines plain, gzipped and zstandard, Parquet and Arrow."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from faults.trial import Format
+
+from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.fingerprints import fingerprint
+from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.pieces import SourceRange
+
+ROWS = [{"id": f"d-{n}", "text": f"Document {n}: é漢 " + "word " * (n * 7 % 23), "n": n} for n in range(30)]
+LINES = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in ROWS)
+
+
+def formats() -> list[Format]:
+    """All of them."""
+    stored = {
+        "x.jsonl": LINES,
+        "x.jsonl.gz": gzip.compress(LINES[:1500], mtime=0) + gzip.compress(LINES[1500:], mtime=0),
+        "x.jsonl.zst": _zstd(LINES, checksum=True),
+        "x.parquet": _parquet(checksum=True),
+        "x.arrow": _arrow(),
+    }
+    judges: dict[str, Callable[[Path, Any], bool]] = {
+        "x.jsonl": _is_lines,
+        "x.jsonl.gz": _is_prefix_of(_gunzip),
+        "x.jsonl.zst": _is_prefix_of(_unzstd),
+        "x.parquet": _is_table,
+        "x.arrow": _is_table,
+    }
+    found = [
+        Format(name.removeprefix("x"), {name: data}, name, _read, judges[name], _has_fault)
+        for name, data in stored.items()
+    ]
+    found += [
+        Format(f"{name.removeprefix('x')} after its inventory", {name: data}, name, _Inventoried(name, data))
+        for name, data in stored.items()
+    ]
+    unchecked = {"x.jsonl.zst": _zstd(LINES, checksum=False), "x.parquet": _parquet(checksum=False)}
+    found += [
+        Format(f"{name.removeprefix('x')} without checksums", {name: data}, name, _read, judges[name], _has_fault)
+        for name, data in unchecked.items()
+    ]
+    return [*found, Format(".arrow stream", {"x.arrow": _arrow_stream()}, "x.arrow", _read, _is_table, _has_fault)]
+
+
+def _zstd(data: bytes, *, checksum: bool) -> bytes:
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(write_checksum=checksum)
+    return compressor.compress(data[:1500]) + compressor.compress(data[1500:])
+
+
+def _table() -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(ROWS)
+
+
+def _parquet(*, checksum: bool) -> bytes:
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(_table(), file, row_group_size=12, write_page_checksum=checksum, compression="zstd")
+    return file.getvalue()
+
+
+def _arrow() -> bytes:
+    import pyarrow as pa
+
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, _table().schema) as writer:
+        writer.write_table(_table(), max_chunksize=12)
+    return file.getvalue()
+
+
+def _arrow_stream() -> bytes:
+    import pyarrow as pa
+
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, _table().schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(_table(), max_chunksize=12)
+    return file.getvalue()
+
+
+def _documents(folder: Path, source: SourceRange, *, verify: bool) -> Any:
+    """([(text, line, id)], [(reason, line)], faults)"""
+    documents, rejects, faults, lines = [], [], 0, 0
+    for batch in read_documents(folder, source, max_line_bytes=1 << 20, verify=verify):
+        documents += zip(batch.texts, batch.lines, batch.ids, strict=True)
+        rejects += [(reject.reason, reject.line) for reject in batch.rejects]
+        faults, lines = faults + batch.faults, lines + batch.read_lines
+    if len(documents) + len(rejects) - faults != lines:
+        raise AssertionError(f"{lines} lines, {len(documents)} documents, {len(rejects)} rejects, {faults} faults")
+    return documents, rejects, faults
+
+
+def _read(folder: Path) -> Any:
+    """Whatever lies there, as a build would take it that finds it so."""
+    (stat,) = list_files(folder)
+    return _documents(folder, SourceRange(tuple(fingerprint(folder, stat))), verify=True)
+
+
+class _Inventoried:
+    """Reads by the inventory of the sound file."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._name, self._data = name, data
+
+    def __call__(self, folder: Path) -> Any:
+        source = self._source(folder)
+        try:
+            return _documents(folder, source, verify=True)
+        except SourceChangedError:
+            if (folder / self._name).read_bytes() == self._data:
+                raise AssertionError("a sound file was refused") from None
+            raise
+
+    def _source(self, folder: Path) -> SourceRange:
+        import hashlib
+
+        from nanoset_core.raw.pieces import Piece
+
+        digest = hashlib.sha256(self._data).hexdigest()
+        return SourceRange((Piece(self._name, 0, len(self._data), 1, digest),))
+
+
+def _has_fault(value: Any) -> bool:
+    return bool(value[1])
+
+
+def _slow_documents(data: bytes) -> tuple[list[tuple[Any, ...]], int]:
+    """([(text, line, id)], lines) by Python's own json."""
+    lines = data.split(b"\n")
+    lines = lines if lines[-1] else lines[:-1]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line.decode())
+            text = value["text"]
+            text.encode()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        identity = value.get("id")
+        if identity is not None and not isinstance(identity, str):
+            identity = json.dumps(identity)
+        if identity is not None:
+            identity = identity.encode("utf-8", "backslashreplace").decode()
+        found.append((text, number, identity))
+    return found, len(lines)
+
+
+def _is_lines(folder: Path, value: Any) -> bool:
+    documents, lines = _slow_documents((folder / "x.jsonl").read_bytes())
+    return value[0] == documents and len(documents) + len(value[1]) == lines and value[2] == 0
+
+
+def _is_prefix_of(decode: Callable[[Path], tuple[bytes, bool]]) -> Callable[[Path, Any], bool]:
+    """A judge of compressed files: all of it, or with a fault what comes before the fault."""
+
+    def judge(folder: Path, value: Any) -> bool:
+        data, whole = decode(folder)
+        documents, _ = _slow_documents(data)
+        given, _, faults = value
+        if whole:
+            return faults == 0 and given == documents
+        # Decoders may notice damage at different places; up to the earlier one they agree.
+        count = min(len(given), len(documents))
+        return faults == 1 and given[: count - 1] == documents[: count - 1] if count else faults == 1
+
+    return judge
+
+
+def _gunzip(folder: Path) -> tuple[bytes, bool]:
+    data, text = (folder / "x.jsonl.gz").read_bytes(), b""
+    begun = False
+    try:
+        while data:
+            if begun and not (data := data.lstrip(b"\0")):
+                break
+            decoder, begun = zlib.decompressobj(wbits=31), True
+            while data and not decoder.eof:  # bit by bit, since what comes before an error counts
+                text += decoder.decompress(data[:1])
+                data = data[1:]
+            if not decoder.eof:
+                return text, False
+    except zlib.error:
+        return text, False
+    return text, True
+
+
+def _unzstd(folder: Path) -> tuple[bytes, bool]:
+    import zstandard
+
+    data, text = (folder / "x.jsonl.zst").read_bytes(), b""
+    try:
+        while data:
+            decoder = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            while data and not decoder.eof:
+                text += decoder.decompress(data[:1])
+                data = data[1:]
+            if not decoder.eof:
+                return text, False
+    except zstandard.ZstdError:
+        return text, False
+    return text, True
+
+
+def _is_table(folder: Path, value: Any) -> bool:
+    """All rows as pyarrow reads the whole file at once; with a fault, a part of its beginning."""
+    documents, rejects, faults = value
+    if faults:
+        return documents == sorted(documents, key=lambda row: row[1])
+    rows = _whole_table(folder)
+    found = []
+    for number, row in enumerate(rows, 1):
+        if row.get("text") is not None:
+            found.append((row["text"], number))
+    return [(text, row) for text, row, _ in documents] == found and len(found) + len(rejects) == len(rows)
+
+
+def _whole_table(folder: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (path,) = folder.iterdir()
+    if path.suffix == ".parquet":
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        table = file.read(columns=_wanted(file.schema_arrow.names))
+    else:
+        data = pa.py_buffer(path.read_bytes())
+        is_file = path.read_bytes()[:6] == b"ARROW1"
+        schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(data).schema
+        fields = [number for number, name in enumerate(schema.names) if name in _wanted(schema.names)]
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
+        table = opener(data, options=options).read_all()
+    texts = [None] * table.num_rows
+    if "text" in table.column_names:
+        texts = [_text(value) for value in table.column("text").cast(pa.binary()).to_pylist()]
+    return [{"text": text} for text in texts]
+
+
+def _wanted(names: list[str]) -> list[str]:
+    """Columns that are read: none where there is no text."""
+    return [name for name in ("text", "id") if name in names] if "text" in names else []
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
