@@ -114,8 +114,9 @@ def test_redistribute_keeps_limits_samples_and_proportions(data, weights, sample
     raised = [
         prefix for prefix in before if after[prefix] / sum(after.values()) > before[prefix] / sum(before.values())
     ]
-    ratios = [after[prefix] / before[prefix] for prefix in raised]
-    assert ratios == pytest.approx([ratios[0]] * len(ratios) if ratios else [])
+    ratios = {prefix: after[prefix] / before[prefix] for prefix in raised}
+    free = [ratio for prefix, ratio in ratios.items() if prefix not in most]
+    assert free == pytest.approx([max(ratios.values())] * len(free)), "what has no limit gives the rest in proportion"
     assert {one.prefix for one in settled.exhausted}.isdisjoint(raised)
 
 
