@@ -1,5 +1,6 @@
 # make demo   an example project of real text, built            make test   the whole test suite
 # make dev    the Dagster UI on the demo                         make lint   ruff
+# make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for the README; needs Chromium
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table
 
@@ -10,7 +11,7 @@ PORT ?= 3000
 TRIALS ?= 3000
 BIN := $(VENV)/bin
 
-.PHONY: demo dev tour test faults lint install clean
+.PHONY: demo demo-s3 dev tour test faults lint install clean
 
 install: $(VENV)/.installed
 
@@ -22,6 +23,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/nanoset demo $(DEMO)
+
+demo-s3: install
+	$(BIN)/python -m benchmarks.s3 $(DEMO)-s3
 
 dev: demo
 	DAGSTER_HOME=$(abspath $(DEMO))/.dagster NANOSET_CONFIG=$(abspath $(DEMO))/nanoset.yaml $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)

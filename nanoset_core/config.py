@@ -14,6 +14,8 @@ from nanoset_core.executor_spec import ExecutorSpec
 from nanoset_core.frozen import FrozenDict
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.nanoset_spec import NanosetSpec, resolved
+from nanoset_core.remote.folder import RemoteFolder
+from nanoset_core.remote.spec import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage import local_path
 from nanoset_core.strict import parse
 from nanoset_core.validation import check_project
@@ -103,16 +105,31 @@ class ProjectConfig:
     packed: tuple[str, ...] = ()
     """corpora that are also written as Modalities' .pbin"""
     automation: AutomationSpec = field(default_factory=AutomationSpec)
+    storage: StorageSpec = field(default_factory=StorageSpec)
+    """how buckets are reached, where raw or root is s3://…"""
     file: Path = field(default=Path(CONFIG_FILE), init=False)
     """where it was read from; set by load_config"""
 
     @property
-    def raw_folder(self) -> Path:
+    def raw_folder(self) -> Path | RemoteFolder:
+        """The folder of raw text."""
+        if is_remote(self.raw):
+            place = parse_place(self.raw, self.storage, where=f"{self.file}: raw")
+            return RemoteFolder(place, by_etag=self.storage.fingerprint == "etag")
         return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
 
     @property
     def root_folder(self) -> Path:
+        """The folder of outputs; that of their working copies where they live in a bucket."""
+        if self.root_place is not None:
+            mirror = local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
+            return mirror_folder(self.root_place, mirror)
         return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
+
+    @property
+    def root_place(self) -> S3Place | None:
+        """Where in a bucket the outputs live; None where they are local."""
+        return parse_place(self.root, self.storage, where=f"{self.file}: root") if is_remote(self.root) else None
 
     @property
     def tokenizer_file(self) -> Path:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.paths import is_inside
+from nanoset_core.remote.mirror import Mirror, current_bytes, mirror_of
+from nanoset_core.remote.spec import S3Place
 from nanoset_core.storage import UNFINISHED, point_to, published_folder, sha256_file, sweep_abandoned, write_atomic
 
 MANIFEST = "manifest.json"
@@ -20,6 +24,7 @@ CURRENT = "current.json"
 DIGEST_HEX_DIGITS = 20
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
+_SENT_AT_ONCE = 4
 _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
 _KEYS = {"nanoset", "digest", "recipe", "facts", "files", "sha256"}
 Made = TypeVar("Made")
@@ -104,7 +109,14 @@ class Manifest:
         return str(self.recipe["name"])
 
     def path(self, name: str) -> Path:
-        """The absolute path of one of its files."""
+        """The absolute path of one of its files, or of several by what their names begin with, before a dot.
+
+        Those of an output that lives in a bucket are brought first, unless they are here.
+        """
+        mirror = mirror_of(self.folder)
+        for file, fact in self.files.items() if mirror is not None else ():
+            if mirror is not None and (file == name or file.startswith(f"{name}.")):
+                mirror.bring(self.folder / file, size=fact.size, sha256=fact.sha256)
         return self.folder / name
 
     def load(self, name: str, make: Callable[[Any], Made]) -> Made:
@@ -139,25 +151,44 @@ class Manifest:
 
     def damage(self) -> str | None:
         """What is missing or of the wrong size, or None when every listed file is whole."""
-        for name, fact in self.files.items():
-            path = self.folder / name
-            if not path.is_file():
-                return f"{name} is missing"
-            size = path.stat().st_size
-            if size != fact.size:
-                return f"{name} has {size:,} bytes instead of {fact.size:,}"
-        return None
+        fault = first_fault(self.folder, {name: fact.size for name, fact in self.files.items()})
+        if fault is None:
+            return None
+        name, size = fault
+        if size is None:
+            return f"{name} is missing"
+        return f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def first_fault(folder: Path, wanted: Mapping[str, int], *, here: bool = False) -> tuple[str, int | None] | None:
+    """(name, bytes or None) of the first file that is missing below a folder or of another size than wanted.
+
+    here: look at the local copies alone, where the folder lives in a bucket.
+    """
+    mirror = None if here else mirror_of(folder)
+    stored = None if mirror is None else mirror.sizes(folder)
+    for name, size in wanted.items():
+        found = _size_of(folder / name) if stored is None else stored.get(name)
+        if found != size:
+            return name, found
+    return None
+
+
+def _size_of(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def read_manifest(folder: Path, *, here: bool = False) -> Manifest | None:
     """The manifest in `folder`, or None when there is none.
+
+    Of a folder that lives in a bucket it is the bucket's, fresh; with `here` the local copy, published or not.
 
     Raises:
         FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
     """
     path = folder / MANIFEST
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes() if here else current_bytes(path))
         _check_content(value)
         files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
         manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files)
@@ -221,6 +252,23 @@ class OutputRoot:
     """absolute"""
     rebuild: bool = False
     """make outputs again even where they are complete"""
+    remote: S3Place | None = None
+    """where the outputs live, when `folder` only mirrors them"""
+    here: bool = False
+    """work in the mirror alone: the caller sends what is made"""
+
+    def __post_init__(self) -> None:
+        if self.remote is not None:
+            Mirror(self.folder, self.remote).register()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By way of __init__, so that a worker process knows the mirror, too.
+        return OutputRoot, (self.folder, self.rebuild, self.remote, self.here)
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """The mirror that the folder is, or None for a root on a local file system."""
+        return None if self.here else mirror_of(self.folder)
 
     def place(self, recipe: Recipe) -> Path:
         """Where the output of `recipe` lies, whether or not it is there yet."""
@@ -228,6 +276,8 @@ class OutputRoot:
 
     def find(self, recipe: Recipe) -> Manifest | None:
         """The complete output of `recipe`, or None when it is missing or damaged, its manifest included."""
+        if self.here:
+            return self._here(recipe)
         try:
             manifest = read_manifest(self.place(recipe))
         except FormatError:
@@ -245,10 +295,24 @@ class OutputRoot:
         """
         if not self.rebuild and (done := self.find(recipe)) is not None:
             return done
+        if self.rebuild or self._here(recipe) is None:
+            self._make(recipe, write)
+        return self._send(self.place(recipe))
+
+    def _here(self, recipe: Recipe) -> Manifest | None:
+        """The output as it was made whole on this machine, though it may not be in its bucket yet."""
+        try:
+            manifest = read_manifest(self.place(recipe), here=True)
+        except FormatError:
+            return None
+        sizes = {} if manifest is None else {name: fact.size for name, fact in manifest.files.items()}
+        return manifest if first_fault(self.place(recipe), sizes, here=True) is None else None
+
+    def _make(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
         final = self.place(recipe)
 
         def made_meanwhile() -> bool:
-            return not self.rebuild and self.find(recipe) is not None
+            return not self.rebuild and self._here(recipe) is not None
 
         with published_folder(final, keep=made_meanwhile) as scratch:
             facts, checksums = write(scratch)
@@ -259,17 +323,47 @@ class OutputRoot:
                 for name in [path.relative_to(scratch).as_posix()]
             }
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
-        manifest = read_manifest(final)
+
+    def _send(self, place: Path) -> Manifest:
+        """Bring a finished output to the bucket where it lives, if it does; → its manifest."""
+        manifest = read_manifest(place, here=True)
         if manifest is None:
-            raise MissingError("the output vanished while it was published", where=final, remedy="run it again")
+            raise MissingError("the output vanished while it was published", where=place, remedy="run it again")
+        if self.mirror is not None:
+            self.mirror.publish(place, {name: fact.sha256 for name, fact in manifest.files.items()}, MANIFEST)
         return manifest
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[Callable[[Manifest], None]]:
+        """A function that sends finished outputs to their bucket while others are made; all are there when it ends.
+
+        Where the root is local the function does nothing.
+        """
+        if self.mirror is None:
+            yield lambda manifest: None
+            return
+        with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
+            under_way: list[Future[Manifest]] = []
+
+            def send(manifest: Manifest) -> None:
+                for ended in (future for future in under_way if future.done()):
+                    ended.result()
+                under_way.append(pool.submit(self._send, manifest.folder))
+
+            try:
+                yield send
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            for future in under_way:
+                future.result()
 
     def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         """Complete an output whose files were published one by one into its place: write its manifest, last."""
         place = self.place(recipe)
         sweep_abandoned(place)
         write_atomic(place / MANIFEST, manifest_bytes(recipe, facts, files))
-        return Manifest(place, recipe.to_json(), recipe.digest, dict(facts), dict(files))
+        return self._send(place)
 
     def current(self, stage: str, name: str) -> Manifest | None:
         """The live version of an output, or None when there is none, or when files of it are missing.
@@ -284,7 +378,7 @@ class OutputRoot:
         """The manifest that current.json names, whole or not."""
         path = self.folder / stage / name / CURRENT
         try:
-            digest = json.loads(path.read_bytes())["digest"]
+            digest = json.loads(current_bytes(path))["digest"]
             if not is_digest(digest):
                 raise ValueError(f"{digest!r} is no digest")
         except FileNotFoundError:
@@ -338,6 +432,8 @@ class OutputRoot:
         path = parent / CURRENT
         if not path.exists() or path.read_bytes() != wanted:
             write_atomic(path, wanted)
+        if self.mirror is not None:
+            self.mirror.send_small(path)
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)

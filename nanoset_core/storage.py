@@ -37,12 +37,13 @@ _swept: set[Path] = set()
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Turn a configured location into an absolute local path; relative ones start at `base`."""
     if "://" in url and not url.startswith("file://"):
+        is_s3 = url.startswith("s3://")
         raise ConfigError(
-            "only local folders can be used here",
+            "only local files can be used here" if is_s3 else "only local folders and S3 can be used here",
             where=where,
             found=url,
-            expected="a folder on a local or mounted file system",
-            remedy="mount the bucket, or copy it to a local folder first",
+            expected="a path on a local or mounted file system" + ("" if is_s3 else ", or s3://bucket/prefix"),
+            remedy=("" if is_s3 else "mount the bucket, or ") + "copy it to a local folder first",
         )
     return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
 

@@ -10,6 +10,7 @@ from nanoset_core.executor_spec import check_executor
 from nanoset_core.names import check_corpora, check_within
 from nanoset_core.nanoset_checks import check_nanoset
 from nanoset_core.nanoset_spec import phase_names
+from nanoset_core.remote.folder import RemoteFolder
 from nanoset_core.webdataset_checks import check_webdataset
 
 if TYPE_CHECKING:
@@ -59,11 +60,14 @@ def check_project(config: ProjectConfig) -> None:
 
 def _check_places(config: ProjectConfig) -> None:
     raw, root, _ = config.raw_folder, config.root_folder, config.tokenizer_file
-    if root == raw or raw in root.parents:
+    inside = root == raw or raw in root.parents
+    if isinstance(raw, RemoteFolder) or config.root_place is not None:
+        inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
+    if inside:
         raise ConfigError(
             "the outputs would lie among the raw text, and be taken for it",
             where=f"{config.file}: root",
-            found=root,
+            found=config.root if config.root_place is not None else root,
             expected=f"a folder that is not inside {raw}",
             remedy="give root a folder of its own, such as data",
         )

@@ -176,7 +176,7 @@ def test_local_path(url, expected):
 
 
 def test_local_path_refuses_buckets():
-    with pytest.raises(ConfigError, match="only local folders") as caught:
+    with pytest.raises(ConfigError, match="only local files") as caught:
         local_path("s3://bucket/prefix", base=Path("/base"), where="nanoset.yaml: raw")
     assert caught.value.where == "nanoset.yaml: raw"
     assert caught.value.remedy

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
+from nanoset_core.remote.blocks import BlockFile, open_blocks
 
 
 class MMapIndexedDataset:
@@ -25,13 +26,14 @@ class MMapIndexedDataset:
     Raises MissingError where a file is missing, FormatError (with the byte offset) where it is damaged.
     """
 
-    __slots__ = ("_index", "modes", "prefix", "tokens")
+    __slots__ = ("_blocks", "_index", "_tokens", "modes", "prefix")
 
     def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         self.prefix = os.fspath(prefix)
         self._index = read_idx(idx_path(prefix), validate=validate)
         path = bin_path(prefix)
-        buffer = map_file(path)
+        self._blocks = open_blocks(path)
+        buffer = map_file(path) if self._blocks is None else self._blocks.buffer
         if len(buffer) < self._index.end_bytes:
             raise FormatError(
                 "the token file is shorter than its index says",
@@ -43,8 +45,30 @@ class MMapIndexedDataset:
         self.modes = self._index.modes
         """int8[n], or None where the dataset is not multimodal."""
         itemsize = self._index.dtype.itemsize
-        self.tokens: NDArray = np.frombuffer(buffer, self._index.dtype, len(buffer) // itemsize)
-        """All tokens of the .bin as one flat read-only array."""
+        self._tokens: NDArray = np.frombuffer(buffer, self._index.dtype, len(buffer) // itemsize)
+
+    @property
+    def tokens(self) -> NDArray:
+        """All tokens of the .bin as one flat read-only array; of one in a bucket, all are brought first."""
+        if self._blocks is not None:
+            self._blocks.bring_everything()
+        return self._tokens
+
+    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray:
+        """As `tokens`, of which only the bytes of these ranges [begins, ends) need to be right."""
+        if self._blocks is not None:
+            self._blocks.bring(begins, ends)
+        return self._tokens
+
+    @property
+    def token_count(self) -> int:
+        """Tokens in the .bin."""
+        return len(self._tokens)
+
+    @property
+    def stored_bytes(self) -> memoryview | BlockFile:
+        """The .bin's bytes, to be sliced; those of one in a bucket come when they are asked for."""
+        return memoryview(self._tokens.view(np.uint8)) if self._blocks is None else self._blocks
 
     @property
     def dtype(self) -> np.dtype:
@@ -105,8 +129,11 @@ class MMapIndexedDataset:
                 found=f"offset {offset}, length {count}",
                 expected=f"within its {whole} tokens",
             )
-        begin = int(self.sequence_pointers[i]) // self.dtype.itemsize + offset
-        return self.tokens[begin : begin + count]
+        itemsize = self.dtype.itemsize
+        begin = int(self.sequence_pointers[i]) // itemsize + offset
+        if self._blocks is not None:
+            return np.frombuffer(self._blocks[begin * itemsize : (begin + count) * itemsize], self.dtype)
+        return self._tokens[begin : begin + count]
 
     def __repr__(self) -> str:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"

@@ -10,6 +10,7 @@ import numpy as np
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
+from nanoset_core.remote.mirror import bring
 
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 
@@ -51,6 +52,7 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 def map_file(path: Path) -> mmap.mmap | bytes:
     """Memory-map a whole file for reading; an empty file gives b"". MissingError if it is not there."""
+    bring(path)
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:

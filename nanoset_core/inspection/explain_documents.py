@@ -19,6 +19,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.remote.mirror import bring
 from nanoset_core.tokenization.shards import REJECTS
 
 
@@ -248,6 +249,7 @@ def _rejects(place: Place, member: Nanoset) -> Iterator[dict[str, Any]]:
     lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
     for shard in range(len(lineage.shards)):
         path = lineage.folder(shard) / REJECTS
+        bring(path)
         if path.is_file():
             with path.open("rb") as lines:
                 yield from map(json.loads, lines)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.inspection.report import Report
 from nanoset_core.manifest import CURRENT, MANIFEST, Manifest, OutputRoot, is_digest, read_manifest
+from nanoset_core.remote.mirror import Mirror, current_bytes, mirror_of
 from nanoset_core.storage import sha256_file
 
 
@@ -18,7 +20,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
     """
     place = outputs.folder / stage / name
     try:
-        digest = json.loads((place / CURRENT).read_bytes())["digest"]
+        digest = json.loads(current_bytes(place / CURRENT))["digest"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         digest = None
     manifest = read_manifest(place / digest) if is_digest(digest) else None
@@ -50,6 +52,9 @@ def check_files(manifest: Manifest, output: str, *, deep: bool, remedy: str) -> 
 
 def check_file(report: Report, manifest: Manifest, name: str, size: int, sha256: str | None, remedy: str) -> bool:
     """Note what is wrong with one file of an output; → whether nothing is."""
+    mirror = mirror_of(manifest.folder)
+    if mirror is not None:
+        return _check_object(report, mirror, manifest.folder / name, size, sha256, remedy)
     path = manifest.path(name)
     if not path.is_file():
         report.error("a file is missing", where=path, expected=f"{size:,} bytes", remedy=remedy)
@@ -74,3 +79,30 @@ def check_file(report: Report, manifest: Manifest, name: str, size: int, sha256:
         )
         return False
     return True
+
+
+def _check_object(report: Report, mirror: Mirror, path: Path, size: int, sha256: str | None, remedy: str) -> bool:
+    """As check_file, of what the bucket has: the copy here says nothing about it."""
+    name, where = mirror.name(path), mirror.url(path)
+    found = mirror.bucket.head(name)
+    if found is None:
+        report.error("a file is missing", where=where, expected=f"{size:,} bytes", remedy=remedy)
+    elif found.size != size:
+        report.error(
+            "a file has another size than when it was written",
+            where=where,
+            found=f"{found.size:,} bytes",
+            expected=f"{size:,} bytes",
+            remedy=remedy,
+        )
+    elif sha256 is not None and (digest := mirror.bucket.sha256(name)) != sha256:
+        report.error(
+            "a file has other bytes than when it was written",
+            where=where,
+            found=f"sha256 {digest}",
+            expected=f"sha256 {sha256}",
+            remedy=f"remove {mirror.url(path.parent)}, and {remedy}",
+        )
+    else:
+        return True
+    return False

@@ -20,6 +20,7 @@ import orjson
 from nanoset_core.errors import FormatError, MissingError, SampleIndexError
 from nanoset_core.manifest import MANIFEST, Manifest, OutputRoot, read_manifest
 from nanoset_core.pipeline.tokenization import SHARDS, STAGE
+from nanoset_core.remote.mirror import bring
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 _DATASET_OPTIONS = ("tokenization", "preset")
@@ -125,6 +126,7 @@ class Lineage:
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
         path = self.folder(shard) / MANIFEST
+        bring(path)
         try:
             return int(orjson.loads(path.read_bytes())["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -143,6 +145,7 @@ class DocumentRows:
         """path: the table. documents: how many rows it must have."""
         import pyarrow.parquet as pq
 
+        bring(path)
         self.path = path
         self._file = self._reading(lambda: pq.ParquetFile(path))
         metadata = self._file.metadata

@@ -12,6 +12,8 @@ from nanoset_core.manifest import Manifest, OutputRoot, read_manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.corpus import Inventory
+from nanoset_core.remote.mirror import bring
+from nanoset_core.remote.roots import open_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Place:
         if isinstance(project_or_root, Project):
             config = project_or_root.config
             return Place(project_or_root.outputs, config.raw_folder, config.tokenizer_file)
-        return Place(OutputRoot(Path(project_or_root).resolve()), None, None)
+        return Place(open_root(project_or_root), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:
         """The manifest of the merged dataset at a prefix.
@@ -48,6 +50,7 @@ class Place:
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """The snapshot of files that a dataset was made from; None where it is not kept any more."""
         path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
+        bring(path)
         try:
             return Inventory.from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:

@@ -43,10 +43,11 @@ class Nanoset:
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
         self._form = SampleForm(config, pads=_may_pad(dataset, member, config))
+        self._token_count = dataset.token_count
         self._extra, self._width = int(config.add_extra_token), config.sample_tokens
         self._item_shift = dataset.dtype.itemsize.bit_length() - 1
         self._shuffle, self._rows = _entries(self.shuffle_index), _entries(self.sample_index)
-        self._documents, self._bytes = _entries(self.document_index), memoryview(dataset.tokens.view(np.uint8))
+        self._documents, self._bytes = _entries(self.document_index), dataset.stored_bytes
         self._lengths, self._pointers = _entries(dataset.sequence_lengths), _entries(dataset.sequence_pointers)
         self._sequences = _unsigned(self.document_index)
 
@@ -154,7 +155,7 @@ class Nanoset:
         starts[first] += begins[:, 1]
         lengths[first] -= begins[:, 1]
         filled = np.add.reduceat(lengths, first)
-        if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.dataset.tokens):
+        if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
         if (filled == width).all():
             return self._gather(starts, lengths).astype(np.int64).reshape(len(samples), width)
@@ -166,11 +167,11 @@ class Nanoset:
 
     def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray:
         """tokens[start : start + length] of every piece, one after the other."""
-        tokens, total = self.dataset.tokens, int(lengths.sum())
+        begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
+        tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
         if len(lengths) * _PIECE_TOKENS > total:
             return tokens[np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)]
-        begins, ends = (starts << self._item_shift).tolist(), ((starts + lengths) << self._item_shift).tolist()
-        pieces = [self._bytes[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        pieces = [self._bytes[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         return np.frombuffer(b"".join(pieces), tokens.dtype)  # twice as fast as copying into an array
 
     def _check_short(self, sample: int, tokens: int) -> None:

@@ -17,6 +17,8 @@ from nanoset_core.manifest import Manifest, OutputRoot
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.paths import is_inside
+from nanoset_core.remote.roots import open_root
+from nanoset_core.remote.spec import StorageSpec
 from nanoset_core.strict import convert, parse
 
 STAGE = "nanosets"
@@ -25,19 +27,23 @@ PLAN_FILE = "plan.json"
 MAPPINGS, BLEND = "index_mappings", "blend"
 
 
-def load_nanoset(root: str | os.PathLike[str], name: str, split: str) -> Nanoset | BlendedNanoset:
+def load_nanoset(
+    root: str | os.PathLike[str], name: str, split: str, storage: StorageSpec | None = None
+) -> Nanoset | BlendedNanoset:
     """Open one split of a nanoset that `nanoset build` made, in its live version.
 
     Args:
-        root: the project's output root, wherever it lies now.
+        root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
+            brought here, and of the tokens the blocks that samples lie in.
         name: of the nanoset.
         split: train, valid or test.
+        storage: how a bucket is reached; absent = as the AWS configuration says.
 
     Raises:
         MissingError: it was not built, a file is gone, or the split has no share of the data.
         FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
-    outputs = OutputRoot(Path(root).resolve())
+    outputs = open_root(root, storage)
     manifest = _live(outputs, f"{name}/{split}")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:

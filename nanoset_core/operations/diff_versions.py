@@ -10,6 +10,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.inspection.lineage import Lineage
 from nanoset_core.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.names import check_corpus_name
+from nanoset_core.operations.in_bucket import refresh_manifests
 from nanoset_core.operations.outputs import made_at_ns, read_current
 from nanoset_core.operations.stat_survey import read_inventory
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -49,6 +50,7 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
         MissingError: there is no previous version, or the inventory or the shards of one are gone.
     """
     place = project.outputs.folder / indexed.STAGE
+    refresh_manifests(place)
     if second is None:
         old, new = _previous_and_current(place / check_corpus_name(first, "CORPUS"), first)
     else:

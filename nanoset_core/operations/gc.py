@@ -12,12 +12,13 @@ import secrets
 import shutil
 import time
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.loading import opening
 from nanoset_core.manifest import MANIFEST, OutputRoot
 from nanoset_core.operations.garbage import Garbage, LeftAlone, files_below, judge, planned_webdatasets
+from nanoset_core.operations.in_bucket import remove_from_bucket, skeleton_of
 from nanoset_core.operations.in_use import busy_names, collecting
 from nanoset_core.operations.index_files import judge_index_files
 from nanoset_core.operations.outputs import Output, find_outputs, read_current
@@ -70,8 +71,7 @@ def plan_gc(
         StorageError: a folder of outputs cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
-    root = project.outputs.folder
-    return _plan(project, policy, busy_names(root))
+    return _plan(project, policy, busy_names(project.outputs.folder))
 
 
 def collect(
@@ -85,20 +85,25 @@ def collect(
     """Remove what nothing needs; → what was removed. Arguments as for `plan_gc`.
 
     What a running build works on stays, and what is made current meanwhile. locks: False where the file system has no
-    locks and nothing is built.
+    locks and nothing is built. In a bucket no lock tells of builds on other machines: one that takes up an old version
+    in that very moment finds it gone, and makes it again.
 
     Raises:
         StorageError: the file system has no locks, or a folder of outputs cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
     outputs = project.outputs
-    if not outputs.folder.is_dir():
+    if outputs.mirror is None and not outputs.folder.is_dir():
         return Collection((), (), ())
     aside: list[tuple[Garbage, Path]] = []
     removed: set[Path] = set()
     with collecting(outputs.folder, locks=locks) as busy:
         planned = _plan(project, policy, busy)
         left = list(planned.left)
+        if outputs.mirror is not None:
+            removed = remove_from_bucket(outputs.mirror, planned.garbage)
+            gone = tuple(item for item in planned.garbage if item.path in removed)
+            return Collection(gone, planned.left, _sweep(outputs, planned.unfinished))
         for item in planned.garbage:
             try:
                 if item.kind == "cache file":
@@ -119,7 +124,24 @@ def collect(
 
 
 def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
-    root = project.outputs.folder
+    mirror = project.outputs.mirror
+    if mirror is None:
+        return _plan_at(project.outputs.folder, project, policy, busy)
+    with skeleton_of(mirror) as root:
+        found = _plan_at(root, project, policy, busy)
+
+    def here(path: Path) -> Path:
+        return mirror.folder / path.relative_to(root)
+
+    return Collection(
+        tuple(replace(item, path=here(item.path)) for item in found.garbage),
+        tuple(replace(item, path=here(item.path)) for item in found.left),
+        tuple(_unfinished(mirror.folder)),
+    )
+
+
+def _plan_at(root: Path, project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
+    """root: the outputs, or a likeness of them."""
     outputs = find_outputs(root)
     needed = find_needed(root, outputs, policy)
     planned = planned_webdatasets(list(needed.manifests.values()))
@@ -129,12 +151,12 @@ def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
     left = [LeftAlone(path, f"it is needed, but {why}") for path, why in needed.unreadable.items()]
     left += [item for item in found if isinstance(item, LeftAlone)]
     left += [LeftAlone(item.path, "a running build works on it") for item in garbage if item.subject in busy]
-    left += _unasked(project, outputs)
+    left += _unasked(root, project, outputs)
     idle = tuple(item for item in garbage if item.subject not in busy)
     return Collection(idle, tuple(left), tuple(_unfinished(root)))
 
 
-def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
+def _unasked(root: Path, project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
     """Outputs that nanoset.yaml, or the raw folder, does not ask for any more: nobody said that they can go."""
     config = project.config
     asked: dict[str, Container[str]] = {
@@ -147,10 +169,10 @@ def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
     for stage, subject in sorted(places):
         if stage in asked and subject not in asked[stage]:
             why = "nanoset.yaml does not ask for it any more, but nobody said that it can go"
-            yield LeftAlone(project.outputs.folder / stage / subject, why)
+            yield LeftAlone(root / stage / subject, why)
         elif stage == indexed.STAGE and not (config.raw_folder / subject).is_dir():
             why = "the raw folder does not hold this corpus any more, but nobody said that its outputs can go"
-            yield LeftAlone(project.outputs.folder / stage / subject, why)
+            yield LeftAlone(root / stage / subject, why)
 
 
 def _set_aside(folder: Path) -> Path | None:

@@ -13,6 +13,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.loading import opening
 from nanoset_core.manifest import CURRENT, DIGEST_HEX_DIGITS
 from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
+from nanoset_core.remote.mirror import current_bytes
 
 CORPUS_STAGES = (raw.STAGE, tokenization.SHARDS, tokenization.STAGE, indexed.STAGE, packed.STAGE)
 STAGES = (*CORPUS_STAGES, opening.STAGE, shuffling.PLANS, shuffling.STAGE)
@@ -99,7 +100,7 @@ def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Outp
 def read_current(folder: Path) -> tuple[str | None, str | None]:
     """(digest of an output's current version, what is wrong with the file that names it)."""
     try:
-        digest = json.loads((folder / CURRENT).read_bytes())["digest"]
+        digest = json.loads(current_bytes(folder / CURRENT))["digest"]
     except FileNotFoundError:
         return None, None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

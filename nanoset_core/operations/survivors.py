@@ -14,6 +14,7 @@ from nanoset_core.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.operations.corpus_status import said
 from nanoset_core.operations.diff_versions import DatasetVersion
+from nanoset_core.operations.in_bucket import refresh_manifests
 from nanoset_core.operations.live import live_version
 from nanoset_core.operations.outputs import made_at_ns
 from nanoset_core.pipeline import indexed, packed, shuffling
@@ -127,6 +128,7 @@ def _built_files(project: Project, place: str, corpus: str, digest: str) -> set[
 
 def _manifests(project: Project, stage: str, name: str) -> Iterator[Manifest]:
     """Of every version of an output that can be read."""
+    refresh_manifests(project.outputs.folder / stage / name)
     for path in (project.outputs.folder / stage / name).glob(f"*/{MANIFEST}"):
         if not path.parent.is_symlink():
             with contextlib.suppress(FormatError):  # of no use here; `nanoset status` and `gc` tell

@@ -16,7 +16,7 @@ from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
-from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.manifest import Manifest, Recipe, first_fault
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.nanoset_spec import NanosetSpec, corpora_of
 from nanoset_core.operations.in_use import holding
@@ -91,15 +91,14 @@ def check_caches(project: Project, name: str) -> None:
     for split in SPLITS:
         for asset in (MAPPINGS, BLEND):
             manifest = project.outputs.current(STAGE, f"{name}/{split}/{asset}")
-            for file, fact in (manifest.facts["cache_files"] if manifest is not None else {}).items():
-                path = cache / file
-                if not path.is_file() or path.stat().st_size != fact["bytes"]:
-                    raise MissingError(
-                        "an index file that the trainer will look for is not there",
-                        where=path,
-                        expected=f"{fact['bytes']:,} bytes",
-                        remedy=f"materialise {name}/{asset} for the split {split!r} again",
-                    )
+            files = manifest.facts["cache_files"] if manifest is not None else {}
+            if (fault := first_fault(cache, {file: fact["bytes"] for file, fact in files.items()})) is not None:
+                raise MissingError(
+                    "an index file that the trainer will look for is not there",
+                    where=cache / fault[0],
+                    expected=f"{files[fault[0]]['bytes']:,} bytes",
+                    remedy=f"materialise {name}/{asset} for the split {split!r} again",
+                )
 
 
 def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
@@ -109,7 +108,7 @@ def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
     datasets = {}
     for corpus in dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split))):
         dataset = current_dataset(project, corpus)
-        idx = read_idx(idx_path(dataset.path(dataset.facts["prefix"])), validate=False)
+        idx = read_idx(idx_path(dataset.folder / dataset.facts["prefix"]), validate=False)
         counts = DatasetCounts(len(idx.sequence_lengths), len(idx.document_indices), np.dtype(idx.dtype).name)
         datasets[trainer_prefix(project, name, dataset)] = counts
     return Handoff(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
-from nanoset_core.manifest import Manifest, Recipe
+from nanoset_core.manifest import Manifest, Recipe, first_fault
 from nanoset_core.mapping.cache import open_blend, write_blend, write_member
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
@@ -58,6 +58,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     for number, member in enumerate(members, start=1):
         files |= write_member(member, planned.config, cache_folder(project, name))
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
+    _send(project, cache_folder(project, name), files, [member.sidecar for member in members])
     return _publish(project, recipe, name, planned, files)
 
 
@@ -78,6 +79,8 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     (recipe, planned), cache = _planned(project, name, split), cache_folder(project, name)
     check_present(mappings, recipe, f"{name}/{MAPPINGS} for the split {split!r}")
     files = write_blend(planned.plan, planned.config, cache) if planned.plan is not None else {}
+    blend = None if planned.plan is None else planned.plan.blend
+    _send(project, cache, files, [] if blend is None else [blend.sidecar])
     given = None if planned.plan is None or planned.plan.blend is None else _given(planned.plan, cache)
     return _publish(project, blend_recipe(Recipe(**mappings.recipe)), name, planned, files, given)
 
@@ -106,6 +109,15 @@ def check_present(made: Manifest, expected: Recipe, what: str) -> None:
             expected=expected.digest,
             remedy=f"materialise {what} first",
         )
+
+
+def _send(project: Project, cache: Path, files: Iterable[str], sidecars: Iterable[str]) -> None:
+    """Bring cache files to the bucket where they live, if they do; descriptions, which complete a set, go last."""
+    mirror = project.outputs.mirror
+    if mirror is not None:
+        last = [name for name in files if not name.endswith(".npy")]
+        mirror.send(cache / name for name in [*(name for name in files if name not in last), *sidecars])
+        mirror.send(cache / name for name in last)
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:
@@ -163,10 +175,7 @@ def is_cache_whole(project: Project, recipe: Recipe) -> bool:
     if manifest is None:
         return False
     cache = cache_folder(project, recipe.name.split("/")[0])
-    return all(
-        (cache / file).is_file() and (cache / file).stat().st_size == fact["bytes"]
-        for file, fact in manifest.facts["cache_files"].items()
-    )
+    return first_fault(cache, {file: fact["bytes"] for file, fact in manifest.facts["cache_files"].items()}) is None
 
 
 def current_facts(project: Project, name: str, split: SplitName) -> Mapping[str, Any] | None:

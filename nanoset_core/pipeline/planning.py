@@ -47,7 +47,9 @@ class PlannedSplit:
 
 def trainer_root(project: Project, name: str) -> str:
     """How the trainer spells the output root."""
-    return (project.nanoset(name).trainer_path or str(project.config.root_folder)).rstrip("/")
+    config = project.config
+    own = str(config.root_folder) if config.root_place is None else config.root_place.url
+    return (project.nanoset(name).trainer_path or own).rstrip("/")
 
 
 def cache_folder(project: Project, name: str) -> Path:
@@ -156,7 +158,7 @@ def _as_asked(
     """(the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""
     corpora = dict.fromkeys(corpus for split in splits for corpus in spec.corpora_of(split))
     datasets = {corpus: current_dataset(project, corpus) for corpus in corpora}
-    prefixes = {corpus: str(found.path(found.facts["prefix"])) for corpus, found in datasets.items()}
+    prefixes = {corpus: str(found.folder / found.facts["prefix"]) for corpus, found in datasets.items()}
     if spec.blend is not None:
         data: dict[str, Any] = {"data_path": _data(spec.blend, prefixes), "split": spec.shares}
     else:

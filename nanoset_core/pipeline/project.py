@@ -31,7 +31,7 @@ class Project:
 
     @property
     def outputs(self) -> OutputRoot:
-        return OutputRoot(self.config.root_folder, self.rebuild)
+        return OutputRoot(self.config.root_folder, self.rebuild, self.config.root_place)
 
     @property
     def executor(self) -> Executor | None:

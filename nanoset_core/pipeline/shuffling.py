@@ -21,7 +21,7 @@ from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import write_shards
-from nanoset_core.shuffling.facts import forget, has_size, remember, written
+from nanoset_core.shuffling.facts import forget, has_size, remember, send, stored, written
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
@@ -182,23 +182,35 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     if (damaged := read_manifest(folder)) is not None:
         for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
             remember(folder, fact, recipe.digest)  # what is whole of it stays
-    facts = write_shards(
-        plan,
-        _open_sources(_planned_datasets(project, manifest, spec.names)),
-        shards,
-        folder,
-        engine=spec.engine,
-        memory_bytes=spec.memory_mib << 20,
-        workers=project.config.workers,
-        executor=project.executor,
-        listener=project.listener,
-        name=f"{name} group {group}",
-        made_from=recipe.digest,
-        again=project.rebuild,
+    sent = _sent(project, recipe, shards)
+    facts = (
+        []
+        if len(sent) == len(shards)
+        else write_shards(
+            plan,
+            _open_sources(_planned_datasets(project, manifest, spec.names)),
+            [shard for shard in shards if shard not in sent],
+            folder,
+            engine=spec.engine,
+            memory_bytes=spec.memory_mib << 20,
+            workers=project.config.workers,
+            executor=project.executor,
+            listener=project.listener,
+            name=f"{name} group {group}",
+            made_from=recipe.digest,
+            again=project.rebuild,
+        )
     )
+    if project.outputs.mirror is not None:
+        send(project.outputs.mirror, folder, facts)
     if project.outputs.find(recipe) is not None:
         forget(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
-    return facts
+    return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
+
+
+def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, ShardFacts]:
+    """Facts of those shards that are in the bucket, where the outputs live in one, and need not be made again."""
+    return {} if project.outputs.mirror is None or project.rebuild else _written(project, recipe, shards)
 
 
 def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
@@ -224,6 +236,13 @@ def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, Shard
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
     folder = project.outputs.place(recipe)
     done = project.outputs.find(recipe)
+    mirror = project.outputs.mirror
+    if mirror is not None:
+        return (
+            stored(mirror, folder, shards, recipe.digest)
+            if done is None
+            else {fact.shard: fact for fact in _facts(done) if fact.shard in shards}
+        )
     if done is None:
         return written(folder, shards, recipe.digest)
     return {fact.shard: fact for fact in _facts(done) if fact.shard in shards and has_size(folder, fact)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
 from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import SourceRange, cut_ranges
+from nanoset_core.remote.requests import CONNECTIONS
 from nanoset_core.storage import sweep_abandoned
 from nanoset_core.tokenization.framing import Framing, make_framing
 from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
@@ -96,7 +97,12 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
         MissingError: a shard is gone or damaged.
     """
     place = project.outputs.folder / SHARDS / tokenized.name
-    return [_require_shard(place / digest, tokenized.name) for digest in tokenized.facts["shards"]]
+    digests = tokenized.facts["shards"]
+    if project.outputs.mirror is not None:
+        from nanoset_core.remote.bucket import in_parallel
+
+        return in_parallel(lambda digest: _require_shard(place / digest, tokenized.name), digests, CONNECTIONS)
+    return [_require_shard(place / digest, tokenized.name) for digest in digests]
 
 
 def are_shards_whole(project: Project, recipe: Recipe) -> bool:
@@ -130,25 +136,42 @@ def _require_shard(folder: Path, corpus: str) -> Manifest:
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
     tasks = [_task(project, corpus, source) for source in ranges]
-    shards: dict[int, Manifest] = {}
+    shards = _sent_shards(project, tasks)
+    missing = [number for number in range(len(tasks)) if number not in shards]
     total = sum(source.size for source in ranges)
-    done = documents = tokens = 0
+    done = sum(ranges[number].size for number in shards)
+    documents = sum(shard.facts["documents"] for shard in shards.values())
+    tokens = sum(shard.facts["tokens"] for shard in shards.values())
     try:
-        for number, shard in run_tasks(make_shard, tasks, project.config.workers, project.executor):
-            shards[number] = shard
-            done += ranges[number].size
-            documents += shard.facts["documents"]
-            tokens += shard.facts["tokens"]
-            project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
+        with project.outputs.sending() as send:
+            remaining = [tasks[number] for number in missing]
+            for place, shard in run_tasks(make_shard, remaining, project.config.workers, project.executor):
+                send(shard)
+                number = missing[place]
+                shards[number] = shard
+                done += ranges[number].size
+                documents += shard.facts["documents"]
+                tokens += shard.facts["tokens"]
+                project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
     finally:
         sweep_abandoned(project.outputs.folder / SHARDS / corpus)  # workers of a cancelled run end where they are
     return [shards[number] for number in range(len(ranges))]
 
 
+def _sent_shards(project: Project, tasks: list[ShardTask]) -> dict[int, Manifest]:
+    """Shards that are in the bucket, by the number of their task; none for a local root, where workers look."""
+    if project.outputs.mirror is None or project.rebuild:
+        return {}
+    from nanoset_core.remote.bucket import in_parallel
+
+    found = in_parallel(lambda task: project.outputs.find(task.recipe), tasks, CONNECTIONS)
+    return {number: shard for number, shard in enumerate(found) if shard is not None}
+
+
 def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
     config = project.config
     return ShardTask(
-        root=project.outputs,
+        root=replace(project.outputs, here=project.outputs.mirror is not None),
         recipe=shard_recipe(project, corpus, source),
         folder=corpus_folder(project, corpus),
         source=source,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.listing import FileStat
-from nanoset_core.raw.opening import open_raw
-from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece
+from nanoset_core.raw.opening import open_raw, status_of
+from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece, etag_digest
+from nanoset_core.remote.folder import RemoteFolder
 from nanoset_core.storage import write_atomic
 
 PIECE_BYTES = 64 << 20
@@ -25,12 +25,18 @@ _RACY_NS = 2_000_000_000
 _VERSION = 1
 
 
-def fingerprint(folder: Path, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
+def fingerprint(
+    folder: Path | RemoteFolder, stat: FileStat, progress: Callable[[int], None] | None = None
+) -> list[Piece]:
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
+
+    In a folder whose objects are known by their ETags nothing is read, and each object is one piece.
 
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
+    if isinstance(folder, RemoteFolder) and folder.by_etag:
+        return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
     path = folder / stat.path
     pieces: list[Piece] = []
     with open_raw(path) as file:
@@ -39,7 +45,7 @@ def fingerprint(folder: Path, stat: FileStat, progress: Callable[[int], None] | 
             end, lines, digest = _hash_piece(file, begin, stat, progress)
             pieces.append(Piece(stat.path, begin, end, line, digest))
             begin, line = end, line + lines
-        after = os.fstat(file.fileno())
+        after = status_of(file)
     if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.size, stat.mtime_ns, stat.inode):
         raise SourceChangedError(
             "the file changed while it was read",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.remote.folder import RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -37,7 +38,7 @@ def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
 
 
-def list_files(folder: Path, within: Path | None = None) -> list[FileStat]:
+def list_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None = None) -> list[FileStat]:
     """All regular files below `folder` in natural order; hidden files and folders are left out.
 
     Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
@@ -52,8 +53,11 @@ def list_files(folder: Path, within: Path | None = None) -> list[FileStat]:
     return sorted(walk_files(folder, within), key=lambda file: natural_key(file.path))
 
 
-def walk_files(folder: Path, within: Path | None = None) -> Iterator[FileStat]:
+def walk_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None = None) -> Iterator[FileStat]:
     """The files of `list_files` as they are found, in no order."""
+    if isinstance(folder, RemoteFolder):
+        yield from (FileStat(*found) for found in folder.files())
+        return
     bounds = None if within is None else (os.path.realpath(within), os.path.realpath(folder))
     yield from _walk(folder, "", (_identity(folder.stat()),), bounds)
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.remote.folder import ObjectStat, RemoteFolder, stat_of_object
+
+
+def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
+    """Size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
+    return stat_of_object(file.facts) if hasattr(file, "facts") else os.fstat(file.fileno())
 
 
 @contextmanager
-def open_raw(path: Path) -> Iterator[BinaryIO]:
+def open_raw(path: Path | RemoteFolder) -> Iterator[BinaryIO]:
     """Open a file of an inventory for reading.
 
     Raises:

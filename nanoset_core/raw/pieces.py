@@ -20,6 +20,7 @@ WHOLE_SUFFIXES = (".gz", ".zst", *TABLE_SUFFIXES)
 SUFFIXES = (*LINE_SUFFIXES, *TABLE_SUFFIXES)
 _HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
 _MOST_TARGETS = 4
+ETAG = "etag:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Piece:
     first_line: int
     """1-based number of the piece's first line or row"""
     digest: str
-    """sha256 of the stored bytes [begin, end)"""
+    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest"""
 
     @property
     def size(self) -> int:
@@ -73,6 +74,11 @@ class SourceRange:
     def digest(self) -> str:
         """Changes with the names, cuts and content of its pieces."""
         return digest_of([asdict(piece) for piece in self.pieces])
+
+
+def etag_digest(mark: int) -> str:
+    """The digest of a piece that is all of an object in a bucket, known by its ETag's mark and not by its bytes."""
+    return f"{ETAG}{mark:016x}"
 
 
 def is_text(path: str) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.raw.opening import open_raw
-from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.opening import open_raw, status_of
+from nanoset_core.raw.pieces import ETAG, Piece, etag_digest
 
 READ_BYTES = 1 << 20
 
@@ -30,8 +29,10 @@ class StoredPiece:
             SourceChangedError: the file ends before the piece does.
         """
         with open_raw(self.path) as file:
-            if os.fstat(file.fileno()).st_size < self.piece.end:
-                raise self._changed(f"{os.fstat(file.fileno()).st_size:,} bytes", f"at least {self.piece.end:,} bytes")
+            status = status_of(file)
+            if status.st_size < self.piece.end:
+                raise self._changed(f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
+            self._check_etag(status.st_ino)
             file.seek(self._position)
             while self._position < self.piece.end:
                 block = file.read(min(READ_BYTES, self.piece.end - self._position))
@@ -55,6 +56,10 @@ class StoredPiece:
         Raises:
             SourceChangedError: the bytes are not those of the inventory.
         """
+        if self.piece.digest.startswith(ETAG):
+            with open_raw(self.path) as file:
+                self._check_etag(status_of(file).st_ino)
+            return
         for _ in self.blocks():
             pass
         if self._sha.hexdigest() != self.piece.digest:
@@ -62,6 +67,11 @@ class StoredPiece:
             raise self._changed(
                 f"sha256 {self._sha.hexdigest()[:16]}… {extent}", f"sha256 {self.piece.digest[:16]}… {extent}"
             )
+
+    def _check_etag(self, mark: int) -> None:
+        """Where the piece is known by its ETag: that it has that one. What is read after has it, too."""
+        if self.piece.digest.startswith(ETAG) and etag_digest(mark) != self.piece.digest:
+            raise self._changed("another ETag", "the one that was listed")
 
     def _changed(self, found: str, expected: str) -> SourceChangedError:
         return SourceChangedError(

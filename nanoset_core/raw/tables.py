@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import mmap
-import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nanoset_core.errors import SourceChangedError
+from nanoset_core.errors import NanosetError, SourceChangedError
 from nanoset_core.raw.decompression import Fault
-from nanoset_core.raw.opening import open_raw
+from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import PARQUET
 from nanoset_core.raw.rejects import NO_OFFSET
 
@@ -70,7 +71,7 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
     is_parquet = path.name.endswith(PARQUET)
     rows = 0
     with open_raw(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = status_of(file).st_size
         if expected_bytes not in (None, size):
             raise SourceChangedError(
                 "the file is not as the inventory found it",
@@ -84,7 +85,7 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
                 yield TableBatch(batch, rows + 1, position, release)
                 rows += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError, _DamageError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             yield table_fault(path, rows + 1, error)
 
@@ -163,13 +164,23 @@ def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[
 
     if size == 0:
         raise _DamageError("the file is empty")
-    mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    mapped = _mapped(file, size)
     mapped.madvise(mmap.MADV_SEQUENTIAL)
     data = pa.py_buffer(mapped)
     is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
     batches = _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose)
     for batch, position in batches:
         yield batch, position, lambda: mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
+    """The file as a memory map; an object in a bucket is copied to the disk first, into a file without a name."""
+    if not hasattr(file, "facts"):
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(file, copy, READ_BYTES)
+        copy.flush()
+        return mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
 
 
 def _file_batches(data: Any, choose: Choose) -> Iterator[tuple[Any, int]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.manifest import canonical_json
+from nanoset_core.remote.mirror import Mirror, mirror_of
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import ShardFacts, shard_stem
@@ -55,6 +56,32 @@ def _facts(note: dict[str, Any], shard: int) -> ShardFacts | None:
     return facts if sound and facts.shard == shard else None
 
 
+def stored(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) -> dict[int, ShardFacts]:
+    """As `written`, of a folder that lives in a bucket: what the bucket has now."""
+    from nanoset_core.remote.bucket import in_parallel
+
+    sizes = mirror.sizes(folder)
+    noted = [shard for shard in shards if f"{FACTS}/{shard_stem(shard)}.json" in sizes]
+    notes = in_parallel(
+        lambda shard: mirror.bucket.read(mirror.name(folder / FACTS / f"{shard_stem(shard)}.json")), noted
+    )
+    found = {}
+    for shard, data in zip(noted, notes, strict=True):
+        note = _parsed(data or b"")
+        if note is not None and note.pop("made_from", None) == made_from:
+            facts = _facts(note, shard)
+            if facts is not None and sizes.get(f"{facts.stem}.tar") == facts.size_bytes:
+                found[shard] = facts
+    return found
+
+
+def send(mirror: Mirror, folder: Path, written_here: Sequence[ShardFacts]) -> None:
+    """Bring tars to the bucket where their folder lives, and then the notes on them."""
+    mirror.send(folder / f"{facts.stem}.tar" for facts in written_here)
+    notes = (folder / FACTS / f"{facts.stem}.json" for facts in written_here)
+    mirror.send(note for note in notes if note.is_file())
+
+
 def has_size(folder: Path, facts: ShardFacts) -> bool:
     """Whether the shard's tar is there and of the size written."""
     path = folder / f"{facts.stem}.tar"
@@ -63,6 +90,9 @@ def has_size(folder: Path, facts: ShardFacts) -> bool:
 
 def forget(folder: Path) -> None:
     """Remove the notes, once a manifest says what they say."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.remove(folder / FACTS / name for name in mirror.sizes(folder / FACTS))
     shutil.rmtree(folder / FACTS, ignore_errors=True)
     fsync_folder(folder)
 
@@ -85,7 +115,14 @@ def identity(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        note = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):  # ValueError: a power cut left the name and not the bytes
+        return _parsed(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    try:
+        note = json.loads(data)
+    except (ValueError, RecursionError):  # ValueError: a power cut left the name and not the bytes
         return None
     return note if isinstance(note, dict) else None

@@ -1,0 +1,138 @@
+"""The demo with its outputs in a bucket, beside the demo with a local root: wall time of the builds, and of reading.
+
+    python -m benchmarks.s3 [FOLDER] [--megabytes 24] [--rounds 2]
+
+A moto server on this machine (of the extra `dev`) plays the bucket, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core import load_nanoset
+from nanoset_core.config import load_config
+from nanoset_core.demo.writing import write_demo
+from nanoset_core.errors import NanosetError
+from nanoset_core.remote.requests import client
+from nanoset_core.remote.spec import S3Place, StorageSpec
+
+BUCKET = "demo"
+KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """A server in a process of its own; → its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(150):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if server.poll() is not None:
+                raise NanosetError("no moto server", remedy="pip install 'nanoset-platform[dev]'")
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def build(config: Path) -> float:
+    """Build a project in a process of its own; → seconds."""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)], check=True)
+    return time.monotonic() - started
+
+
+def with_root(demo: Path, folder: Path, root: str, endpoint: str | None) -> Path:
+    """A copy of the demo with another root, nothing built; → its nanoset.yaml."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    text = (
+        (demo / "nanoset.yaml")
+        .read_text()
+        .replace("root: data", f"root: {root}")
+        .replace("raw: raw", f"raw: {demo}/raw")
+    )
+    text = text.replace("  path: tokenizer.json", f"  path: {demo}/tokenizer.json")
+    if endpoint is not None:
+        text += f"storage: {{endpoint_url: {endpoint!r}}}\n"
+    (folder / "nanoset.yaml").write_text(text)
+    return folder / "nanoset.yaml"
+
+
+def reading(samples: np.ndarray, opened: object) -> tuple[float, float]:
+    """(samples a second one by one, in batches of 64)."""
+    started = time.perf_counter()
+    for sample in samples:
+        opened.tokens(int(sample))
+    single = time.perf_counter() - started
+    started = time.perf_counter()
+    for begin in range(0, len(samples), 64):
+        opened.batch(samples[begin : begin + 64])
+    return len(samples) / single, len(samples) / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo-s3"))
+    parser.add_argument("--megabytes", type=float, default=24.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    os.environ.update({name: os.environ.get(name, value) for name, value in KEYS.items()})
+    folder = options.folder.resolve()
+    demo = folder / "demo"
+    write_demo(demo, megabytes=options.megabytes, say=print)
+    with moto_server() as endpoint:
+        place = S3Place(BUCKET, "", endpoint)
+        client(place).create_bucket(Bucket=BUCKET)
+        times: dict[str, list[float]] = {"local": [], "s3": []}
+        for number in range(options.rounds):
+            times["local"].append(build(with_root(demo, folder / "local", "data", None)))
+            times["s3"].append(build(with_root(demo, folder / "s3", f"s3://{BUCKET}/round-{number}", endpoint)))
+        again = build(folder / "s3" / "nanoset.yaml")
+        print(
+            f"build: local {min(times['local']):.1f} s, s3 {min(times['s3']):.1f} s: "
+            f"{min(times['s3']) / min(times['local']):.2f}x; nothing to do on s3: {again:.1f} s"
+        )
+        compare_reading(folder, place)
+
+
+def compare_reading(folder: Path, place: S3Place) -> None:
+    """Samples per second from the local root, and from the bucket before and after their blocks are here."""
+    local = load_nanoset(load_config(folder / "local" / "nanoset.yaml").root_folder, "pretrain", "train")
+    with tempfile.TemporaryDirectory(dir=folder) as mirror:
+        storage = StorageSpec(endpoint_url=place.endpoint_url, mirror=mirror)
+        remote = load_nanoset(f"s3://{BUCKET}/round-0", "pretrain", "train", storage)
+        samples = np.random.default_rng(0).permutation(len(local))[:4000]
+        started = time.perf_counter()
+        same = np.array_equal(remote.batch(samples), local.batch(samples))
+        print(
+            f"reading {len(samples):,} samples for the first time: {time.perf_counter() - started:.2f} s; same: {same}"
+        )
+        for name in ("one by one", "batches of 64"):
+            column = 0 if name == "one by one" else 1
+            rounds = [(reading(samples, local)[column], reading(samples, remote)[column]) for _ in range(3)]
+            here, there = max(pair[0] for pair in rounds), max(pair[1] for pair in rounds)
+            print(f"{name}: local {here:,.0f} samples/s, s3 once cached {there:,.0f}: {there / here:.2f}x")
+
+
+if __name__ == "__main__":
+    main()

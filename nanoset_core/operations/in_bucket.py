@@ -1,0 +1,70 @@
+"""What is looked at, and removed, where outputs live in a bucket."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nanoset_core.manifest import MANIFEST
+from nanoset_core.operations.garbage import Garbage
+from nanoset_core.operations.outputs import read_current
+from nanoset_core.remote.bucket import ObjectFacts, in_parallel
+from nanoset_core.remote.mirror import Mirror, mirror_of
+from nanoset_core.remote.requests import CONNECTIONS
+
+_READ = ".json"
+"""ending of what tells which outputs need which"""
+
+
+def refresh_manifests(folder: Path) -> None:
+    """Let the manifests below a folder be those that its bucket has now; nothing happens to a local folder."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.refresh_all(folder, MANIFEST)
+
+
+@contextmanager
+def skeleton_of(mirror: Mirror) -> Iterator[Path]:
+    """A folder with every name of the bucket, its size and time, but the content of what is JSON alone.
+
+    The other files are holes: they take no room. Gone when the block ends.
+    """
+    with tempfile.TemporaryDirectory(prefix="nanoset-") as place:
+        root, bucket = Path(place), mirror.bucket
+
+        def lay(found: ObjectFacts) -> None:
+            path = root / found.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes((bucket.read(found.name) or b"") if found.name.endswith(_READ) else b"")
+            if not found.name.endswith(_READ):
+                os.truncate(path, found.size)
+            os.utime(path, ns=(found.mtime_ns, found.mtime_ns))
+
+        in_parallel(lay, (found for found in bucket.list() if not found.name.endswith("/")), CONNECTIONS)
+        yield root
+
+
+def remove_from_bucket(mirror: Mirror, garbage: Sequence[Garbage]) -> set[Path]:
+    """Remove versions and index files from the bucket, and the copies here; → the paths that are gone.
+
+    A version's manifest goes first: without it nobody takes the rest for an output. One that was made current since
+    it was judged stays.
+    """
+    bucket, gone = mirror.bucket, set()
+    for item in garbage:
+        name = mirror.name(item.path)
+        if item.kind == "cache file":
+            bucket.remove(name)
+            item.path.unlink(missing_ok=True)
+        elif read_current(item.path.parent)[0] == item.path.name:
+            continue
+        else:
+            bucket.remove(f"{name}/{MANIFEST}")
+            in_parallel(bucket.remove, [found.name for found in bucket.list(name)])
+            shutil.rmtree(item.path, ignore_errors=True)
+        gone.add(item.path)
+    return gone

@@ -1,0 +1,1 @@
+"""Object storage: outputs that live in a bucket, raw text that is read from one."""

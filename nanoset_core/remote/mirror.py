@@ -1,0 +1,172 @@
+"""A local folder of working copies of an output root that lives in a bucket, in the very same layout.
+
+The bucket is the truth: an output is there when its manifest is, and the manifest goes up last. Work is done in the
+mirror; what a process that was killed had finished there is sent by the next one. Copies may be removed at any time
+while nothing is built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanoset_core.errors import MissingError
+from nanoset_core.remote.spec import S3Place
+from nanoset_core.storage import write_atomic
+
+if TYPE_CHECKING:
+    from nanoset_core.remote.bucket import Bucket
+
+_mirrors: dict[Path, Mirror] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """One output root: where it lives, and where its working copies are."""
+
+    folder: Path
+    """absolute; of the working copies"""
+    place: S3Place
+    """in the bucket"""
+
+    def __post_init__(self) -> None:
+        self.register()
+
+    def register(self) -> None:
+        """Let this process know that files below the folder may have to be brought."""
+        _mirrors[self.folder] = self
+
+    @property
+    def bucket(self) -> Bucket:
+        from nanoset_core.remote.bucket import Bucket
+
+        return Bucket(self.place)
+
+    def name(self, path: Path) -> str:
+        """A file's name below the root."""
+        return path.relative_to(self.folder).as_posix()
+
+    def url(self, path: Path) -> str:
+        """Where the bucket keeps what lies at a local path."""
+        return self.bucket.url(self.name(path))
+
+    def refresh(self, path: Path) -> bool:
+        """Make a small file what the bucket has now; → False, leaving the copy, where the bucket has none."""
+        found = self.bucket.read_dated(self.name(path))
+        if found is None:
+            return False
+        data, written_ns = found
+        if not path.is_file() or path.read_bytes() != data:
+            write_atomic(path, data)
+        if path.stat().st_mtime_ns != written_ns:
+            os.utime(path, ns=(written_ns, written_ns))
+        return True
+
+    def refresh_all(self, folder: Path, name: str) -> None:
+        """As refresh, of every file of this name below a folder; copies of those that the bucket lacks are removed."""
+        from nanoset_core.remote.bucket import in_parallel
+
+        there = {self.folder / found.name for found in self.bucket.list(self.name(folder))}
+        wanted = [path for path in there if path.name == name]
+        for path in folder.rglob(name):
+            if path not in there:
+                path.unlink(missing_ok=True)
+        in_parallel(self.refresh, wanted)
+
+    def sizes(self, folder: Path) -> dict[str, int]:
+        """Relative name → bytes of every object below a folder, as the bucket has them now."""
+        cut = len(self.name(folder)) + 1
+        return {found.name[cut:]: found.size for found in self.bucket.list(self.name(folder))}
+
+    def bring(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> bool:
+        """Bring a file unless it is here, of this size where that is known; → whether it is here."""
+        if path.is_file() and (size is None or path.stat().st_size == size):
+            return True
+        return self.bucket.download(self.name(path), path, sha256=sha256)
+
+    def send(self, paths: Iterable[Path]) -> None:
+        """Bring files to the bucket, several at once; each is there whole or not at all."""
+        from nanoset_core.remote.bucket import in_parallel
+
+        listed = list(paths)
+        folders = {path.parent for path in listed}
+        there = {found.name for folder in folders for found in self.bucket.list(self.name(folder))}
+
+        def send(path: Path) -> None:
+            self.bucket.upload(path, self.name(path), replaces=self.name(path) in there)
+
+        in_parallel(send, listed)
+
+    def send_small(self, path: Path) -> None:
+        """Bring a small file to the bucket, in the place of an older one."""
+        data = path.read_bytes()
+        if self.bucket.read(self.name(path)) != data:
+            self.bucket.put(data, self.name(path))
+
+    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+        """Bring an output to the bucket: every file, checked, and then the manifest that completes it.
+
+        Files that the mirror does not have must be there already. A manifest of other bytes is withdrawn first.
+
+        Args:
+            folder: of the output.
+            files: relative name → sha256, where it is known.
+            manifest: name of the file that goes last.
+        """
+        from nanoset_core.remote.bucket import in_parallel
+
+        bucket, place = self.bucket, self.name(folder)
+        there = {found.name: found for found in bucket.list(place)}
+        stands = there.get(f"{place}/{manifest}")
+        data = (folder / manifest).read_bytes()
+        if stands is not None and bucket.read(stands.name) != data:
+            bucket.remove(stands.name)
+            stands = None
+
+        def send(name: str) -> None:
+            path = folder / name
+            if path.is_file():
+                bucket.upload(path, self.name(path), replaces=self.name(path) in there)
+            elif self.name(path) not in there:
+                raise MissingError(
+                    "a file of an output is neither here nor in the bucket",
+                    where=self.url(path),
+                    remedy="run it again: it is made anew",
+                )
+
+        in_parallel(send, files)
+        if stands is None:
+            bucket.put(data, f"{place}/{manifest}")
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove objects."""
+        for path in paths:
+            self.bucket.remove(self.name(path))
+
+
+def mirror_of(path: Path) -> Mirror | None:
+    """The mirror that a path lies in; None for a path that is only local."""
+    if not _mirrors:
+        return None
+    for folder, mirror in _mirrors.items():
+        if path.is_relative_to(folder):
+            return mirror
+    return None
+
+
+def current_bytes(path: Path) -> bytes:
+    """A small file's bytes; those that the bucket has now, where it lives in one. FileNotFoundError where it is not."""
+    mirror = mirror_of(path)
+    if mirror is not None and not mirror.refresh(path):
+        raise FileNotFoundError(mirror.url(path))
+    return path.read_bytes()
+
+
+def bring(path: Path) -> None:
+    """Bring a file that is about to be read, where it lies in a mirror and is not here yet."""
+    mirror = mirror_of(path)
+    if mirror is not None and not path.is_file():
+        mirror.bring(path)

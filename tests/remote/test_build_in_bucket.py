@@ -1,0 +1,110 @@
+"""A whole project whose outputs live in a bucket: the same bytes as locally, from any machine, whatever is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+from s3_server import objects
+from sample_project import build_all, tree
+
+from nanoset_assets.building import build
+from nanoset_core import load_nanoset
+from nanoset_core.inspection.verify import verify_project
+from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.bucket import Bucket
+from nanoset_core.remote.spec import S3Place, StorageSpec
+
+HIDDEN = (".in-use", ".fingerprints.json", "/current")
+
+
+def data_of(root: Path) -> dict[str, str]:
+    """A local root's files that belong to its outputs."""
+    return {name: sha for name, sha in tree(root).items() if ".in-use" not in name and not name.endswith("/current")}
+
+
+def upload_raw(folder: Path, place: S3Place) -> S3Place:
+    """Raw text in the bucket, beside the outputs' prefix; → its place."""
+    raw = S3Place(place.bucket, "raw text", place.endpoint_url)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            Bucket(raw).upload(path, path.relative_to(folder).as_posix())
+    return raw
+
+
+def forget_copies(config: Path) -> None:
+    shutil.rmtree(config.parent / ".nanoset")
+
+
+def test_the_bucket_holds_what_a_local_root_would(make_project, remote_project, place):
+    local = make_project("local")
+    build_all(local)
+    build_all(remote_project())
+    assert objects(place) == data_of(local.parent / "data")
+
+
+def test_another_machine_finds_everything_and_makes_nothing(remote_project, place):
+    build_all(remote_project())
+    before = objects(place)
+    other = remote_project("other")
+    with dg.DagsterInstance.ephemeral() as instance:
+        report = build(Project.open(other), instance)
+    assert not report.failed
+    assert all(step.done for step in report.steps if step.asset != ("raw_jsonl",))
+    assert objects(place) == before
+
+
+def test_samples_are_those_of_a_local_root(make_project, remote_project, place):
+    local = make_project("local")
+    build_all(local)
+    config = remote_project()
+    build_all(config)
+    forget_copies(config)
+    storage = StorageSpec(endpoint_url=place.endpoint_url, mirror=str(config.parent / "elsewhere"))
+    for name in ("pretrain", "plain"):
+        ours, theirs = (
+            load_nanoset(local.parent / "data", name, "train"),
+            load_nanoset(place.url, name, "train", storage),
+        )
+        assert len(ours) == len(theirs)
+        everything = np.arange(len(ours))
+        np.testing.assert_array_equal(ours.batch(everything), theirs.batch(everything))
+        np.testing.assert_array_equal(ours[0]["tokens"], theirs[0]["tokens"])
+    assert not list((config.parent / "elsewhere").rglob("*.bin")), "tokens were read where they are"
+
+
+@pytest.mark.parametrize("fingerprint", ["content", "etag"])
+def test_raw_text_is_read_where_it_is(make_project, place, fingerprint):
+    local = make_project("local")
+    build_all(local)
+    raw = upload_raw(local.parent / "raw", place)
+    storage = f"storage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: {fingerprint}}}"
+    config = make_project("remote", {"raw: raw": f"raw: {raw.url}\n{storage}"})
+    shutil.rmtree(config.parent / "raw")
+    build_all(config)
+    if fingerprint == "content":
+        assert data_of(config.parent / "data") == data_of(local.parent / "data")
+    else:
+        for end in ("bin", "idx"):
+            for corpus in ("web", "code", "books"):
+                name = f"datasets/{corpus}/current/{corpus}_text_document.{end}"
+                assert (config.parent / "data" / name).read_bytes() == (local.parent / "data" / name).read_bytes()
+
+
+def test_everything_in_a_bucket(make_project, remote_project, place):
+    local = make_project("local")
+    build_all(local)
+    raw = upload_raw(local.parent / "raw", place)
+    config = remote_project()
+    config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url}"))
+    shutil.rmtree(config.parent / "raw")
+    with dg.DagsterInstance.ephemeral() as instance:
+        report = build(Project.open(config), instance)
+        assert not report.failed
+        assert not build(Project.open(config), instance).made
+    assert objects(place) == data_of(local.parent / "data")
+    for found in verify_project(Project.open(config), deep=True):
+        assert not found.findings
