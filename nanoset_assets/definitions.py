@@ -15,6 +15,7 @@ from nanoset_assets.assets.raw import raw_jsonl
 from nanoset_assets.assets.shuffling import webdataset_assets
 from nanoset_assets.assets.tokenization import tokenized_shards
 from nanoset_assets.automation import automated, automation_sensor
+from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import reconcile_schedule
@@ -55,7 +56,7 @@ def build_definitions(config: ProjectConfig) -> dg.Definitions:
         ],
         sensors=[raw_text_sensor(config.automation, corpus_job), automation_sensor(config.automation)],
         schedules=reconcile_schedule(config.file, config.automation),
-        resources={"project": ProjectResource(config_file=str(Path(config.file)))},
+        resources={"project": ProjectResource(config_file=str(Path(config.file))), **bucket_resources(config)},
         # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
         executor=dg.in_process_executor,
     )

@@ -15,6 +15,7 @@ import dagster as dg
 
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.mirror import stored_names
 
 ROWS_SHOWN = 100
 INLINE_CHARACTERS = 1000
@@ -118,8 +119,7 @@ class Before:
     @staticmethod
     def of(project: Project, folder: Path) -> Before:
         """Look into a folder, such as one of all versions of an output; it need not be there."""
-        names = frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
-        return Before(names, project.rebuild)
+        return Before(stored_names(folder), project.rebuild)
 
     @staticmethod
     def versions(project: Project, stage: str, name: str) -> Before:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.inspection.report import Report
 from nanoset_core.manifest import CURRENT, MANIFEST, Manifest, OutputRoot, is_digest, read_manifest
-from nanoset_core.remote.mirror import Mirror, current_bytes, mirror_of
+from nanoset_core.remote.mirror import Mirror, bring_manifests, current_bytes, mirror_of
 from nanoset_core.storage import sha256_file
 
 
@@ -31,6 +31,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
 
 def previous_version(manifest: Manifest) -> Manifest | None:
     """The version of an output that was made last before this one, as far as it is still there and can be read."""
+    bring_manifests(manifest.folder.parent, MANIFEST)
     made = (manifest.folder / MANIFEST).stat().st_mtime_ns
     others = []
     for path in manifest.folder.parent.glob(f"*/{MANIFEST}"):

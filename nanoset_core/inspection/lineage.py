@@ -20,7 +20,7 @@ import orjson
 from nanoset_core.errors import FormatError, MissingError, SampleIndexError
 from nanoset_core.manifest import MANIFEST, Manifest, OutputRoot, read_manifest
 from nanoset_core.pipeline.tokenization import SHARDS, STAGE
-from nanoset_core.remote.mirror import bring
+from nanoset_core.remote.mirror import bring, bring_manifests
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 _DATASET_OPTIONS = ("tokenization", "preset")
@@ -251,6 +251,7 @@ def _tokenized(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     current = outputs.current(STAGE, dataset.name)
     if current is not None and _made(current, dataset):
         return current
+    bring_manifests(place, MANIFEST)
     for folder in sorted(path.parent for path in place.glob(f"*/{MANIFEST}")):
         found = read_manifest(folder)
         if found is not None and _made(found, dataset):

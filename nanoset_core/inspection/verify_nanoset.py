@@ -24,6 +24,7 @@ from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.pipeline import indexed, mapping
 from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.mirror import bring, stored_sha256, stored_size
 from nanoset_core.storage import sha256_file
 
 _BUILD = "run `nanoset build`"
@@ -130,7 +131,7 @@ def _check_cache(report: Report, project: Project, name: str, manifest: Manifest
     for file in dict.fromkeys([*wanted, *facts]):
         whole &= _check_cache_file(report, cache / file, facts.get(file), deep)
     for part in _parts(manifest, plan):
-        if not (cache / part.sidecar).is_file():
+        if stored_size(cache / part.sidecar) is None:
             report.error(
                 "the note of what index files were made from is missing: a changed dataset would not be noticed",
                 where=cache / part.sidecar,
@@ -154,7 +155,8 @@ def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None
             "the trainer looks for a file that the build does not list", where=path, remedy=f"{_BUILD} --force"
         )
         return False
-    if not path.is_file():
+    size = stored_size(path)
+    if size is None:
         report.error(
             "an index file that the trainer looks for is missing",
             where=path,
@@ -162,7 +164,7 @@ def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None
             remedy=_BUILD,
         )
         return False
-    if (size := path.stat().st_size) != fact["bytes"]:
+    if size != fact["bytes"]:
         report.error(
             "an index file has another size than when it was written",
             where=path,
@@ -171,7 +173,7 @@ def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None
             remedy=_BUILD,
         )
         return False
-    if deep and (digest := sha256_file(path)) != fact["sha256"]:
+    if deep and (digest := stored_sha256(path)) != fact["sha256"]:
         report.error(
             "an index file has other bytes than when it was written",
             where=path,
@@ -187,9 +189,11 @@ def _check_description(report: Report, cache: Path, part: MemberPlan | BlendPlan
     """Whether description and note say what was planned."""
     if "description" in part.files:
         path = cache / part.files["description"]
+        bring(path)
         if path.read_bytes() != part.description.encode():
             report.error("the description is not the one that the file names were made from", where=path, remedy=_BUILD)
     path = cache / part.sidecar
+    bring(path)
     try:
         made_from = json.loads(path.read_bytes())["made_from"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -208,6 +212,7 @@ def _check_description(report: Report, cache: Path, part: MemberPlan | BlendPlan
 def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) -> None:
     """Whether the .idx is the one that the index files were made from."""
     path = idx_path(member.prefix)
+    bring(path)
     if not path.is_file():
         report.error("a dataset of the nanoset is missing", where=path, remedy=_BUILD)
     elif (digest := sha256_file(path)) != member.idx_sha256:

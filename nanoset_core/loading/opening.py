@@ -13,10 +13,11 @@ from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.manifest import Manifest, OutputRoot
+from nanoset_core.manifest import MANIFEST, Manifest, OutputRoot
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.paths import is_inside
+from nanoset_core.remote.mirror import bring_manifests
 from nanoset_core.remote.roots import open_root
 from nanoset_core.remote.spec import StorageSpec
 from nanoset_core.strict import convert, parse
@@ -56,6 +57,7 @@ def load_nanoset(
 def _live(outputs: OutputRoot, place: str) -> Manifest:
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
+        bring_manifests(outputs.folder / STAGE, MANIFEST)
         built = (
             path.parent.relative_to(outputs.folder / STAGE) for path in outputs.folder.glob(f"{STAGE}/*/*/{MAPPINGS}")
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.operations.diff_versions import DatasetVersion
+from nanoset_core.remote.mirror import bring
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 
@@ -88,6 +89,7 @@ def counts_by_file(table: Path) -> dict[str, Counts]:
     import pyarrow.parquet as pq
 
     counts: dict[str, Counts] = {}
+    bring(table)
     try:
         with pq.ParquetFile(table) as opened:
             for batch in opened.iter_batches(batch_size=1 << 16, columns=["file", "tokens"]):

@@ -10,13 +10,13 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.inspection.lineage import Lineage
 from nanoset_core.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.names import check_corpus_name
-from nanoset_core.operations.in_bucket import refresh_manifests
 from nanoset_core.operations.outputs import made_at_ns, read_current
 from nanoset_core.operations.stat_survey import read_inventory
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.corpus import Inventory, cut_ranges
 from nanoset_core.raw.pieces import Piece
+from nanoset_core.remote.mirror import bring_manifests
 
 _PREFIX = re.compile(r"[0-9a-f]{4,20}")
 
@@ -50,7 +50,7 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
         MissingError: there is no previous version, or the inventory or the shards of one are gone.
     """
     place = project.outputs.folder / indexed.STAGE
-    refresh_manifests(place)
+    bring_manifests(place, MANIFEST)
     if second is None:
         old, new = _previous_and_current(place / check_corpus_name(first, "CORPUS"), first)
     else:

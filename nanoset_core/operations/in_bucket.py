@@ -13,18 +13,11 @@ from nanoset_core.manifest import MANIFEST
 from nanoset_core.operations.garbage import Garbage
 from nanoset_core.operations.outputs import read_current
 from nanoset_core.remote.bucket import ObjectFacts, in_parallel
-from nanoset_core.remote.mirror import Mirror, mirror_of
+from nanoset_core.remote.mirror import Mirror
 from nanoset_core.remote.requests import CONNECTIONS
 
 _READ = ".json"
 """ending of what tells which outputs need which"""
-
-
-def refresh_manifests(folder: Path) -> None:
-    """Let the manifests below a folder be those that its bucket has now; nothing happens to a local folder."""
-    mirror = mirror_of(folder)
-    if mirror is not None:
-        mirror.refresh_all(folder, MANIFEST)
 
 
 @contextmanager

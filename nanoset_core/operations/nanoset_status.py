@@ -8,7 +8,7 @@ from nanoset_core.config import SPLITS
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
-from nanoset_core.manifest import Manifest
+from nanoset_core.manifest import Manifest, first_fault
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.operations.corpus_status import said
 from nanoset_core.operations.live import Live, live_version
@@ -75,11 +75,10 @@ def _split_row(
 
 def _missing_files(project: Project, name: str, manifest: Manifest | None) -> Iterator[str]:
     cache = cache_folder(project, name)
-    for file, fact in (manifest.facts.get("cache_files", {}) if manifest is not None else {}).items():
-        path = cache / file
-        if not path.is_file() or path.stat().st_size != fact["bytes"]:
-            yield f"an index file is missing or of another size: {file}"
-            return
+    facts = manifest.facts.get("cache_files", {}) if manifest is not None else {}
+    fault = first_fault(cache, {file: fact["bytes"] for file, fact in facts.items()})
+    if fault is not None:
+        yield f"an index file is missing or of another size: {fault[0]}"
 
 
 def _figures(project: Project, name: str, lives: list[Live]) -> dict[str, int]:
@@ -101,7 +100,7 @@ def _failure(
         current = [current_dataset(project, corpus) for corpus in project.nanoset(name).corpora]
         if any(datasets.get(one.name, one.digest) != one.digest for one in current):
             return None
-        size = sum(idx_path(one.path(one.facts["prefix"])).stat().st_size for one in current)
+        size = sum(one.files[idx_path(one.facts["prefix"]).name].size for one in current)
         if size > planning.left:
             return None
     except (NanosetError, OSError):

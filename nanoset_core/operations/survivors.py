@@ -14,12 +14,12 @@ from nanoset_core.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.operations.corpus_status import said
 from nanoset_core.operations.diff_versions import DatasetVersion
-from nanoset_core.operations.in_bucket import refresh_manifests
 from nanoset_core.operations.live import live_version
 from nanoset_core.operations.outputs import made_at_ns
 from nanoset_core.pipeline import indexed, packed, shuffling
 from nanoset_core.pipeline.planning import cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.mirror import bring_manifests, stored_names
 
 Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
@@ -105,7 +105,7 @@ def _split(
         return found
     blend = () if planned.blend is None else planned.blend.cache_files
     files = {file for member in planned.members for file in member.cache_files}.union(blend)
-    return _with_files(found, files, {file for file in files if (cache_folder(project, name) / file).is_file()})
+    return _with_files(found, files, files & stored_names(cache_folder(project, name)))
 
 
 def _with_files(found: Outcome, files: set[str], there: set[str]) -> Outcome:
@@ -128,7 +128,7 @@ def _built_files(project: Project, place: str, corpus: str, digest: str) -> set[
 
 def _manifests(project: Project, stage: str, name: str) -> Iterator[Manifest]:
     """Of every version of an output that can be read."""
-    refresh_manifests(project.outputs.folder / stage / name)
+    bring_manifests(project.outputs.folder / stage / name, MANIFEST)
     for path in (project.outputs.folder / stage / name).glob(f"*/{MANIFEST}"):
         if not path.parent.is_symlink():
             with contextlib.suppress(FormatError):  # of no use here; `nanoset status` and `gc` tell

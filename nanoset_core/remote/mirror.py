@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.errors import MissingError
 from nanoset_core.remote.spec import S3Place
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage import sha256_file, write_atomic
 
 if TYPE_CHECKING:
     from nanoset_core.remote.bucket import Bucket
@@ -170,3 +170,39 @@ def bring(path: Path) -> None:
     mirror = mirror_of(path)
     if mirror is not None and not path.is_file():
         mirror.bring(path)
+
+
+def bring_manifests(folder: Path, name: str) -> None:
+    """Let the files of this name below a folder be those that its bucket has now; a local folder stays as it is."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.refresh_all(folder, name)
+
+
+def stored_size(path: Path) -> int | None:
+    """Bytes of a file as it is stored, in its bucket where it lives in one; None where it is not there."""
+    mirror = mirror_of(path)
+    if mirror is None:
+        return path.stat().st_size if path.is_file() else None
+    found = mirror.bucket.head(mirror.name(path))
+    return None if found is None else found.size
+
+
+def stored_sha256(path: Path) -> str:
+    """Hex sha256 of a file that is there, as it is stored, in its bucket where it lives in one."""
+    mirror = mirror_of(path)
+    return sha256_file(path) if mirror is None else str(mirror.bucket.sha256(mirror.name(path)))
+
+
+def stored_names(folder: Path) -> frozenset[str]:
+    """Names of what lies right in a folder, in its bucket where it lives in one."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        return frozenset(name for names in mirror.bucket.level(mirror.name(folder)) for name in names)
+    return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+
+
+def where(path: Path) -> str:
+    """A file as messages name it: its URL, where it lives in a bucket."""
+    mirror = mirror_of(path)
+    return str(path) if mirror is None else mirror.url(path)

@@ -108,3 +108,17 @@ def test_everything_in_a_bucket(make_project, remote_project, place):
     assert objects(place) == data_of(local.parent / "data")
     for found in verify_project(Project.open(config), deep=True):
         assert not found.findings
+
+
+def test_another_machine_goes_on_where_one_left_off(make_project, remote_project, place):
+    """It has no copies: what it needs of older outputs to make the new ones is brought."""
+    text = b'{"text": "one document more"}\n'
+    local, first, second = make_project("local"), remote_project("first"), remote_project("second")
+    build_all(local)
+    build_all(first)
+    for config in (local, second):
+        with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
+            file.write(text)
+        build_all(config)
+    stored, wanted = objects(place), data_of(local.parent / "data")
+    assert stored == wanted
