@@ -99,6 +99,8 @@ class Manifest:
     """counts and other findings; never times, hosts or paths"""
     files: Mapping[str, FileFact]
     """relative name → size and checksum"""
+    stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
+    """relative name → bytes of what lay beside it in its bucket when it was read; None for a local one"""
 
     @property
     def stage(self) -> str:
@@ -151,7 +153,7 @@ class Manifest:
 
     def damage(self) -> str | None:
         """What is missing or of the wrong size, or None when every listed file is whole."""
-        fault = first_fault(self.folder, {name: fact.size for name, fact in self.files.items()})
+        fault = first_fault(self.folder, {name: fact.size for name, fact in self.files.items()}, self.stored)
         if fault is None:
             return None
         name, size = fault
@@ -160,13 +162,20 @@ class Manifest:
         return f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
 
 
-def first_fault(folder: Path, wanted: Mapping[str, int], *, here: bool = False) -> tuple[str, int | None] | None:
+def first_fault(
+    folder: Path, wanted: Mapping[str, int], stored: Mapping[str, int] | None = None, *, here: bool = False
+) -> tuple[str, int | None] | None:
     """(name, bytes or None) of the first file that is missing below a folder or of another size than wanted.
 
-    here: look at the local copies alone, where the folder lives in a bucket.
+    Args:
+        folder: where they should be.
+        wanted: name → bytes.
+        stored: what lies there, where it is known.
+        here: look at the local copies alone, where the folder lives in a bucket.
     """
     mirror = None if here else mirror_of(folder)
-    stored = None if mirror is None else mirror.sizes(folder)
+    if stored is None and mirror is not None:
+        stored = mirror.sizes(folder)
     for name, size in wanted.items():
         found = _size_of(folder / name) if stored is None else stored.get(name)
         if found != size:
@@ -186,12 +195,15 @@ def read_manifest(folder: Path, *, here: bool = False) -> Manifest | None:
     Raises:
         FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
     """
-    path = folder / MANIFEST
+    path, mirror = folder / MANIFEST, None if here else mirror_of(folder)
+    stored = None
     try:
-        value = json.loads(path.read_bytes() if here else current_bytes(path))
+        if mirror is not None:
+            stored = mirror.refresh_beside(path)
+        value = json.loads(path.read_bytes())
         _check_content(value)
         files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
-        manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files)
+        manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files, stored)
         digest = Recipe(**value["recipe"]).digest
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.inspection.report import Report
 from nanoset_core.manifest import CURRENT, MANIFEST, Manifest, OutputRoot, is_digest, read_manifest
-from nanoset_core.remote.mirror import Mirror, bring_manifests, current_bytes, mirror_of
-from nanoset_core.storage import sha256_file
+from nanoset_core.remote.mirror import bring_manifests, current_bytes, location, stored_sha256, stored_size
 
 
 def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Manifest:
@@ -53,57 +51,27 @@ def check_files(manifest: Manifest, output: str, *, deep: bool, remedy: str) -> 
 
 def check_file(report: Report, manifest: Manifest, name: str, size: int, sha256: str | None, remedy: str) -> bool:
     """Note what is wrong with one file of an output; → whether nothing is."""
-    mirror = mirror_of(manifest.folder)
-    if mirror is not None:
-        return _check_object(report, mirror, manifest.folder / name, size, sha256, remedy)
-    path = manifest.path(name)
-    if not path.is_file():
-        report.error("a file is missing", where=path, expected=f"{size:,} bytes", remedy=remedy)
+    path = manifest.folder / name
+    found = stored_size(path) if manifest.stored is None else manifest.stored.get(name)
+    if found is None:
+        report.error("a file is missing", where=location(path), expected=f"{size:,} bytes", remedy=remedy)
         return False
-    found = path.stat().st_size
     if found != size:
         report.error(
             "a file has another size than when it was written",
-            where=path,
+            where=location(path),
             found=f"{found:,} bytes",
             expected=f"{size:,} bytes",
             remedy=remedy,
         )
         return False
-    if sha256 is not None and (digest := sha256_file(path)) != sha256:
+    if sha256 is not None and (digest := stored_sha256(path)) != sha256:
         report.error(
             "a file has other bytes than when it was written",
-            where=path,
+            where=location(path),
             found=f"sha256 {digest}",
             expected=f"sha256 {sha256}",
-            remedy=f"delete {manifest.folder}, and {remedy}",
+            remedy=f"delete {location(manifest.folder)}, and {remedy}",
         )
         return False
     return True
-
-
-def _check_object(report: Report, mirror: Mirror, path: Path, size: int, sha256: str | None, remedy: str) -> bool:
-    """As check_file, of what the bucket has: the copy here says nothing about it."""
-    name, where = mirror.name(path), mirror.url(path)
-    found = mirror.bucket.head(name)
-    if found is None:
-        report.error("a file is missing", where=where, expected=f"{size:,} bytes", remedy=remedy)
-    elif found.size != size:
-        report.error(
-            "a file has another size than when it was written",
-            where=where,
-            found=f"{found.size:,} bytes",
-            expected=f"{size:,} bytes",
-            remedy=remedy,
-        )
-    elif sha256 is not None and (digest := mirror.bucket.sha256(name)) != sha256:
-        report.error(
-            "a file has other bytes than when it was written",
-            where=where,
-            found=f"sha256 {digest}",
-            expected=f"sha256 {sha256}",
-            remedy=f"remove {mirror.url(path.parent)}, and {remedy}",
-        )
-    else:
-        return True
-    return False

@@ -232,15 +232,27 @@ class Bucket:
         facts = self.head(name)
         return None if facts is None else self._stream(facts, lambda block: None)
 
-    def upload(self, path: Path, name: str, *, replaces: bool = True) -> None:
+    def upload(self, path: Path, name: str, *, replaces: bool = True, sha256: str | None = None) -> None:
         """Bring a local file to the bucket: whole and checked, or not at all. What is there with these bytes stays.
 
-        replaces: False where the caller knows that there is no such object.
+        Args:
+            path: the file.
+            name: of the object.
+            replaces: False where the caller knows that there is no such object.
+            sha256: hex, of what the file must hold, where that is known.
 
         Raises:
-            StorageError: it could not be done.
+            StorageError: it could not be done, or the file holds something else.
         """
         digests = digests_of(path, self._part_bytes)
+        if sha256 not in (None, digests.sha256):
+            raise StorageError(
+                "a file that is to be sent has other bytes than were written",
+                where=path,
+                found=f"sha256 {digests.sha256}",
+                expected=f"sha256 {sha256}",
+                remedy=f"delete {path.parent}, and run again: it is made anew",
+            )
         there = self.head(name) if replaces else None
         if there is not None and (there.size, there.sha256) == (digests.size, digests.sha256):
             return

@@ -65,6 +65,27 @@ class Mirror:
             os.utime(path, ns=(written_ns, written_ns))
         return True
 
+    def refresh_beside(self, path: Path) -> dict[str, int]:
+        """As refresh, of a file that is sent once; → relative name → bytes of every object below its folder.
+
+        One request, where the copy is the object by its ETag. FileNotFoundError where the bucket has none.
+        """
+        listed = {found.name: found for found in self.bucket.list(self.name(path.parent))}
+        stands = listed.get(self.name(path))
+        if stands is None or not (self._is_copy(path, stands.etag, stands.mtime_ns) or self.refresh(path)):
+            raise FileNotFoundError(self.url(path))
+        cut = len(self.name(path.parent)) + 1
+        return {name[cut:]: found.size for name, found in listed.items()}
+
+    def _is_copy(self, path: Path, etag: str, written_ns: int) -> bool:
+        from nanoset_core.remote.digests import etag_of_bytes
+
+        if not path.is_file() or etag_of_bytes(path.read_bytes()) != etag:
+            return False
+        if path.stat().st_mtime_ns != written_ns:
+            os.utime(path, ns=(written_ns, written_ns))
+        return True
+
     def refresh_all(self, folder: Path, name: str) -> None:
         """As refresh, of every file of this name below a folder; copies of those that the bucket lacks are removed."""
         from nanoset_core.remote.bucket import in_parallel
@@ -129,7 +150,7 @@ class Mirror:
         def send(name: str) -> None:
             path = folder / name
             if path.is_file():
-                bucket.upload(path, self.name(path), replaces=self.name(path) in there)
+                bucket.upload(path, self.name(path), replaces=self.name(path) in there, sha256=files[name])
             elif self.name(path) not in there:
                 raise MissingError(
                     "a file of an output is neither here nor in the bucket",
@@ -202,7 +223,7 @@ def stored_names(folder: Path) -> frozenset[str]:
     return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
 
 
-def where(path: Path) -> str:
+def location(path: Path) -> str:
     """A file as messages name it: its URL, where it lives in a bucket."""
     mirror = mirror_of(path)
     return str(path) if mirror is None else mirror.url(path)
