@@ -16,6 +16,7 @@ from nanoset_core.command_line import CONFIG_OPTION
 @click.option("--older-than", type=click.FloatRange(0), metavar="DAYS", help="Only what was made before that.")
 @click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
 @click.option("--no-locks", is_flag=True, help="Nothing is built meanwhile; for file systems without locks.")
+@click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     config: Path,
@@ -24,6 +25,7 @@ def command(
     older_than: float | None,
     unfinished: bool,
     no_locks: bool,
+    copies: bool,
     as_json: bool,
 ) -> None:
     """List, or with --yes remove, old versions of outputs and index files that nothing needs any more.
@@ -31,11 +33,15 @@ def command(
     Kept are the current version of every output and all that it was made from or points at, what a running build
     works on, and whatever is not recognised as made by nanoset. What is removed can be built again.
     """
+    from nanoset_core.operations.copies import find_copies, remove_copies
     from nanoset_core.operations.gc import collect, plan_gc
-    from nanoset_core.operations.gc_printing import print_collection, print_json
+    from nanoset_core.operations.gc_printing import print_collection, print_copies, print_json
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
+    if copies:
+        print_copies(remove_copies(project) if yes else find_copies(project), done=yes, as_json=as_json)
+        return
     policy = {"keep": keep, "older_than_days": older_than, "unfinished": unfinished}
     found = collect(project, **policy, locks=not no_locks) if yes else plan_gc(project, **policy)
     (print_json if as_json else print_collection)(found, done=yes)

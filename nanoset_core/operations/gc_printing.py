@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from nanoset_core.operations.copies import Copy
 from nanoset_core.operations.gc import Collection, folder_size
 from nanoset_core.operations.sizes import spelled_size
 from nanoset_core.terminal import wide_console
@@ -61,3 +63,15 @@ def print_json(found: Collection, *, done: bool) -> None:
         "unfinished": [str(path) for path in found.unfinished],
     }
     click.echo(json.dumps(value, indent=1))
+
+
+def print_copies(found: Sequence[Copy], *, done: bool, as_json: bool) -> None:
+    """How many working copies there are, and how big."""
+    size = sum(copy.size for copy in found)
+    if as_json:
+        click.echo(json.dumps({"removed": done, "bytes": size, "copies": [str(copy.path) for copy in found]}, indent=1))
+        return
+    verb = "removed" if done else "to be removed"
+    click.echo(f"{verb}: {len(found):,} copies of files in the bucket, {spelled_size(size)}")
+    if found and not done:
+        click.echo("nothing was removed yet: say --yes")

@@ -101,6 +101,7 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     from urllib3.exceptions import HTTPError
 
     return (
+        known.ConnectionError,
         known.HTTPClientError,  # connections refused, reset, closed, timed out; bodies cut off
         known.IncompleteReadError,
         known.FlexibleChecksumError,

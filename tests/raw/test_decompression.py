@@ -3,7 +3,7 @@ import random
 import zlib
 
 import pytest
-import zstandard  # noqa: TID253
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-import zstandard  # noqa: TID253
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -12,7 +12,10 @@ from click.testing import CliRunner
 from sample_project import build_all, tree
 
 from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError
+from nanoset_core.operations.copies import find_copies, remove_copies
 from nanoset_core.operations.gc import collect
+from nanoset_core.operations.in_use import in_use
 from nanoset_core.pipeline.project import Project
 
 QUESTIONS = (
@@ -70,3 +73,23 @@ def test_told_of_and_collected_like_a_folder(twins, place):
     assert not collect(remote).garbage
     forget_copies(twins[1])
     assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
+
+
+def test_copies_go_and_come_back(remote_project, make_project, place):
+    config = remote_project()
+    build_all(config)
+    project = Project.open(config)
+    before = s3_server.objects(place)
+    with in_use(project.outputs.folder, ["web"]):
+        held = remove_copies(project)
+    gone = held + remove_copies(project)
+    assert any("/web/" in str(copy.path) for copy in gone)
+    assert not any("/web/" in str(copy.path) for copy in held)
+    assert not list(project.outputs.folder.rglob("*.bin"))
+    assert not list(project.outputs.folder.rglob("*.npy"))
+    assert s3_server.objects(place) == before
+    said(config, "verify --deep --json")
+    build_all(config)
+    assert s3_server.objects(place) == before
+    with pytest.raises(ConfigError, match="no copies"):
+        find_copies(Project.open(make_project("local")))

@@ -1,0 +1,96 @@
+"""Which failures pass by themselves, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+
+from nanoset_core.errors import StorageError
+from nanoset_core.remote import requests
+from nanoset_core.remote.bucket import Bucket
+from nanoset_core.remote.requests import persist
+from nanoset_core.remote.spec import S3Place
+
+
+def answered(status: int, code: str) -> ClientError:
+    response = {"Error": {"Code": code, "Message": "told so"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "GetObject")
+
+
+PASSING = [
+    answered(500, "InternalError"),
+    answered(503, "SlowDown"),
+    answered(429, "TooManyRequests"),
+    answered(400, "RequestTimeout"),
+    answered(400, "BadDigest"),
+    EndpointConnectionError(endpoint_url="http://here"),
+    ReadTimeoutError(endpoint_url="http://here"),
+    ConnectionResetError("reset"),
+    requests.DamagedTransferError("too few bytes"),
+]
+FINAL = [
+    (answered(403, "AccessDenied"), "may read and write there"),
+    (answered(404, "NoSuchBucket"), "make the bucket"),
+    (NoCredentialsError(), "AWS chain"),
+    (answered(400, "InvalidRequest"), "see whether the store is up"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
+
+
+class Failing:
+    """Fails some times, then answers."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times, self.sent = error, times, 0
+
+    def __call__(self) -> str:
+        self.sent += 1
+        if self.sent <= self.times:
+            raise self.error
+        return "answer"
+
+
+@pytest.mark.parametrize("error", PASSING, ids=repr)
+def test_what_passes_is_tried_again(error):
+    assert persist(Failing(error, 9), "s3://b/k") == "answer"
+    with pytest.raises(StorageError, match="after 10 attempt") as caught:
+        persist(Failing(error, 10), "s3://b/k")
+    assert caught.value.where == "s3://b/k"
+
+
+@pytest.mark.parametrize(("error", "remedy"), FINAL, ids=repr)
+def test_what_does_not_pass_is_said_at_once(error, remedy):
+    failing = Failing(error, 1)
+    with pytest.raises(StorageError) as caught:
+        persist(failing, "s3://b/k")
+    assert failing.sent == 1
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("error", [answered(404, "NoSuchKey"), answered(412, "PreconditionFailed")], ids=repr)
+def test_answers_are_no_failures(error):
+    with pytest.raises(ClientError):
+        persist(Failing(error, 1), "s3://b/k")
+
+
+def test_waits_double_with_jitter_and_end(monkeypatch):
+    waits = []
+    monkeypatch.setattr(requests.time, "sleep", waits.append)
+    monkeypatch.setattr(requests._jitter, "uniform", lambda low, high: high)
+    persist(Failing(PASSING[0], 9), "s3://b/k")
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+
+
+def test_a_store_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
+        Bucket(S3Place("b", "", "http://127.0.0.1:9", anonymous=True)).head("k")
+
+
+def test_a_profile_that_is_not_there_is_named():
+    with pytest.raises(StorageError, match="nobody-has-this"):
+        Bucket(S3Place("b", "", profile="nobody-has-this")).head("k")
