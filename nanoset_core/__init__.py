@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nanoset_core.mapping.blending import build_blending_indices
     from nanoset_core.mapping.sample_index import build_sample_index
     from nanoset_core.packed import PackedDataset
+    from nanoset_core.remote.spec import StorageSpec
 
 __all__ = [
     "BlendedNanoset",
@@ -26,6 +27,7 @@ __all__ = [
     "NanosetConfig",
     "PackedDataset",
     "PretrainingSampler",
+    "StorageSpec",
     "build_blending_indices",
     "build_sample_index",
     "load_nanoset",
@@ -41,6 +43,7 @@ _PLACES = {
     "NanosetConfig": "loading.config",
     "PackedDataset": "packed",
     "PretrainingSampler": "loading.samplers",
+    "StorageSpec": "remote.spec",
     "build_blending_indices": "mapping.blending",
     "build_sample_index": "mapping.sample_index",
     "load_nanoset": "loading.opening",

@@ -45,7 +45,7 @@ def unprivileged() -> tuple[list[str], str | None]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[dict[str, str]]:
     """The variables that dagster.yaml asks for, of a server in a folder of its own, gone afterwards."""
-    pytest.importorskip("dagster_postgres", reason="needs dagster-postgres: deploy/requirements.txt")
+    pytest.importorskip("dagster_postgres", reason="needs dagster-postgres: the extra deploy")
     folder = programs()
     if folder is None:
         pytest.skip("needs Postgres: apt-get install postgresql")

@@ -224,7 +224,7 @@ def run_build(config: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def test_a_run_needs_no_access_to_the_cluster(project, postgres_environment, tmp_path):
-    pytest.importorskip("dagster_k8s", reason="needs dagster-k8s: deploy/requirements.txt")
+    pytest.importorskip("dagster_k8s", reason="needs dagster-k8s: the extra deploy")
     home = tmp_path / "pod"
     home.mkdir()
     shutil.copyfile(DEPLOY / "kubernetes" / "dagster.yaml", home / "dagster.yaml")
