@@ -15,7 +15,7 @@ import dagster as dg
 
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline.project import Project
-from nanoset_core.remote.mirror import stored_names
+from nanoset_core.remote.mirror import location, stored_names
 
 ROWS_SHOWN = 100
 INLINE_CHARACTERS = 1000
@@ -27,7 +27,7 @@ def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> d
     common = {
         "size_bytes": size_bytes(manifest),
         "seconds": round(seconds, 3),
-        "path": dg.MetadataValue.path(str(manifest.folder)),
+        "path": dg.MetadataValue.path(location(manifest.folder)),
         "digest": manifest.digest,
     }
     rest = {name: value for name, value in common.items() if name not in metadata}

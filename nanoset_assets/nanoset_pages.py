@@ -14,6 +14,7 @@ from nanoset_core.handoff.writers import START
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.mirror import location
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
@@ -36,7 +37,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "samples": facts["samples"],
         "tokens": tokens,
         "dagster/row_count": facts["samples"],
-        "cache": dg.MetadataValue.path(str(manifest.folder.parent.parent.parent / "cache")),
+        "cache": dg.MetadataValue.path(location(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table([{"file": file} for file in list(facts["cache_files"])[:ROWS_SHOWN]], _files(facts)),
     }
 

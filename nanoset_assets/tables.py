@@ -108,12 +108,18 @@ def _webdatasets(project: Project, report: BuildReport) -> Table:
 
 def next_steps(project: Project) -> Iterator[str]:
     """What to do with the result."""
-    root = project.config.root_folder
-    yield f"Outputs are below {root}; `current` in each folder is the live version."
-    for name in project.config.nanosets:
+    config = project.config
+    root = config.root_folder if config.root_place is None else config.root_place.url
+    live = "`current`" if config.root_place is None else "`current.json`"
+    yield f"Outputs are below {root}; {live} in each folder names the live version."
+    for name in config.nanosets:
+        endpoint = config.storage.endpoint_url
+        imports, storage = "load_nanoset", ""
+        if config.root_place is not None and endpoint is not None:
+            imports, storage = "StorageSpec, load_nanoset", f", StorageSpec('{endpoint}')"
         yield (
-            f'Read samples: python -c "from nanoset_core import load_nanoset; '
-            f"print(load_nanoset('{root}', '{name}', 'train')[0])\""
+            f'Read samples: python -c "from nanoset_core import {imports}; '
+            f"print(load_nanoset('{root}', '{name}', 'train'{storage})[0])\""
         )
         break
     yield f"Look at it: NANOSET_CONFIG={project.config.file} dagster dev   (`make dev` for the demo)"

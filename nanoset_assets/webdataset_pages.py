@@ -15,6 +15,7 @@ from nanoset_assets.metadata import (
     table,
 )
 from nanoset_core.manifest import Manifest
+from nanoset_core.remote.mirror import location, mirror_of
 from nanoset_core.shuffling.engines import choose_engine
 from nanoset_core.shuffling.estimate import output_bytes
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -133,8 +134,10 @@ def webdataset_metadata(manifest: Manifest) -> dict[str, Any]:
 def _readers(manifest: Manifest) -> tuple[str, str]:
     folder, last = manifest.folder, shard_stem(manifest.facts["shards"] - 1)
     braces = f"{{{shard_stem(0).removeprefix('shard-')}..{last.removeprefix('shard-')}}}"
-    openlm = f"--dataset-manifest {folder / MANIFEST_NAME}"
-    plain = f"webdataset.WebDataset({str(folder / f'shard-{braces}.tar')!r})"
+    openlm = f"--dataset-manifest {location(folder / MANIFEST_NAME)}"
+    tars = location(folder / f"shard-{braces}.tar")
+    url = tars if mirror_of(folder) is None else f"pipe:aws s3 cp {tars} -"
+    plain = f"webdataset.WebDataset({url!r})"
     return f"OpenLM:\n\n{code(openlm)}", f"webdataset:\n\n{code(plain)}"
 
 

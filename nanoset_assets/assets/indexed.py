@@ -11,6 +11,7 @@ from nanoset_assets.resources import ProjectResource
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.project import Project
+from nanoset_core.remote.mirror import location
 
 
 @dg.asset(
@@ -32,7 +33,7 @@ def indexed_dataset(context: dg.AssetExecutionContext, project: ProjectResource)
     metadata = {
         "summary": markdown(_summary(manifest), _use(opened, manifest)),
         "first_documents": first_documents(opened, manifest),
-        "prefix": dg.MetadataValue.path(str(manifest.path(facts["prefix"]))),
+        "prefix": dg.MetadataValue.path(location(manifest.folder / facts["prefix"])),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
     }

@@ -10,6 +10,7 @@ from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_core.manifest import Manifest
 from nanoset_core.pipeline import packed
+from nanoset_core.remote.mirror import location
 
 
 def packed_asset(corpora: tuple[str, ...]) -> dg.AssetsDefinition:
@@ -39,7 +40,7 @@ def packed_asset(corpora: tuple[str, ...]) -> dg.AssetsDefinition:
         names = ("documents", "tokens", "token_bytes", "left_out")
         metadata = {
             "summary": markdown(_summary(manifest)),
-            "file": dg.MetadataValue.path(str(manifest.path(facts["file"]))),
+            "file": dg.MetadataValue.path(location(manifest.folder / facts["file"])),
             "dagster/row_count": facts["documents"],
             **{name: facts[name] for name in names},
         }
