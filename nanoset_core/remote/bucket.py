@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -68,9 +69,19 @@ class Bucket:
 
     def _send(self, operation: str, name: str, **arguments: Any) -> Any:
         call = getattr(client(self.place), operation)
-        return persist(
-            lambda: call(Bucket=self.place.bucket, Key=self.place.key(name), **arguments), f"{self.url(name)}"
-        )
+        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+        return persist(lambda: call(**where, **arguments), self.url(name))
+
+    def _send_body(self, operation: str, name: str, body: Callable[[], Any], **arguments: Any) -> Any:
+        """As `_send`, with a body that is opened anew for each attempt."""
+        call = getattr(client(self.place), operation)
+        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+
+        def request() -> Any:
+            with body() as opened:
+                return call(**where, Body=opened, **arguments)
+
+        return persist(request, self.url(name))
 
     def head(self, name: str) -> ObjectFacts | None:
         """What the bucket says of an object; None where there is none."""
@@ -270,18 +281,18 @@ class Bucket:
         digests = LocalDigests(len(data), 0, sha.hexdigest(), (sha.digest(),))
 
         def attempt() -> None:
-            if not self._holds(self._put(name, data, digests), digests, lambda: etag_of_bytes(data), name):
+            answer = self._put(name, lambda: io.BytesIO(data), digests)
+            if not self._holds(answer, digests, lambda: etag_of_bytes(data), name):
                 raise DamagedTransferError("what the bucket holds is not what was sent")
 
         persist(attempt, self.url(name))
 
-    def _put(self, name: str, data: bytes, digests: LocalDigests) -> Any:
-        return self._send(
-            "put_object", name, Body=data, ChecksumSHA256=digests.checksum, Metadata={SHA256: digests.sha256}
-        )
+    def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests) -> Any:
+        about = {"ChecksumSHA256": digests.checksum, "Metadata": {SHA256: digests.sha256}}
+        return self._send_body("put_object", name, body, **about)
 
     def _put_whole(self, path: Path, name: str, digests: LocalDigests) -> Any:
-        return self._put(name, path.read_bytes(), digests)
+        return self._put(name, lambda: path.open("rb"), digests)
 
     def _put_parts(self, path: Path, name: str, digests: LocalDigests) -> Any:
         started = self._send(
@@ -290,12 +301,12 @@ class Bucket:
         upload = {"UploadId": started["UploadId"]}
 
         def send(number: int) -> dict[str, Any]:
-            begin, size = digests.part(number)
-            with path.open("rb") as file:
-                file.seek(begin)
-                body = file.read(size)
+            from s3transfer.utils import ReadFileChunk
+
             checksum = encoded(digests.part_sha256[number])
-            sent = self._send("upload_part", name, PartNumber=number + 1, Body=body, ChecksumSHA256=checksum, **upload)
+            about = {"PartNumber": number + 1, "ChecksumSHA256": checksum, **upload}
+            part = digests.part(number)
+            sent = self._send_body("upload_part", name, lambda: ReadFileChunk.from_filename(path, *part), **about)
             return {"PartNumber": number + 1, "ETag": sent["ETag"], "ChecksumSHA256": checksum}
 
         try:

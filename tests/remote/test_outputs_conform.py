@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import shutil
@@ -180,7 +181,11 @@ class TestBucket(OutputConformance):
         (tmp_path / "file").write_bytes(b"right")
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
         real = Bucket._put_whole
-        monkeypatch.setattr(Bucket, "_put_whole", lambda self, path, name, digests: self._put(name, b"wrong", digests))
+        monkeypatch.setattr(
+            Bucket,
+            "_put_whole",
+            lambda self, path, name, digests: self._put(name, lambda: io.BytesIO(b"wrong"), digests),
+        )
         bucket = Bucket(self.place)
         with pytest.raises(StorageError, match="after 10 attempt"):
             bucket.upload(tmp_path / "file", "file")
