@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that turn the direction of writing, and halves of surrogate pairs."""
+
 
 class NanosetError(Exception):
     """Base of every error that nanoset raises on purpose."""
@@ -20,11 +25,12 @@ class NanosetError(Exception):
         self.found = None if found is None else str(found)
         self.expected = None if expected is None else str(expected)
         self.remedy = remedy
-        parts = [f"{self.where}: {what}" if self.where else what]
+        what, where = _shown(what), self.where and _shown(self.where)
+        parts = [f"{where}: {what}" if where else what]
         if self.found is not None:
-            parts.append(f"found: {self.found}")
+            parts.append(f"found: {_shown(self.found)}")
         if self.expected is not None:
-            parts.append(f"expected: {self.expected}")
+            parts.append(f"expected: {_shown(self.expected)}")
         if remedy is not None:
             parts.append(f"remedy: {remedy}")
         super().__init__("\n  ".join(parts))
@@ -36,6 +42,13 @@ class NanosetError(Exception):
         # Keyword arguments must survive the trip back from a worker process.
         details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
         return _rebuild, (type(self), self.what, details)
+
+
+def _shown(text: str) -> str:
+    """A text, perhaps with names and excerpts of foreign files, without what would steer a terminal or not print."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or not _UNSHOWN.match(c) else c.encode("unicode_escape").decode() for c in text)
 
 
 def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:

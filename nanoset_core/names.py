@@ -9,18 +9,20 @@ from nanoset_core.errors import ConfigError
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_MOST_CHARACTERS = 200
+"""Files are named after corpora with up to 45 characters more, of 255 that file systems take."""
 RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset", "packed")
 """Names of jobs, groups and assets that every project has."""
 
 
 def check_corpus_name(name: str, where: object) -> str:
     """Return `name`, or raise ConfigError when it cannot name a corpus."""
-    if not _CORPUS.fullmatch(name):
+    if not _CORPUS.fullmatch(name) or len(name) > _MOST_CHARACTERS:
         raise ConfigError(
             "a folder's name cannot name a corpus",
             where=where,
             found=repr(name),
-            expected="letters, digits, '.', '_' and '-', starting with a letter or digit",
+            expected=f"up to {_MOST_CHARACTERS} letters, digits, '.', '_' and '-', starting with a letter or digit",
             remedy="rename the folder",
         )
     return name
@@ -28,12 +30,12 @@ def check_corpus_name(name: str, where: object) -> str:
 
 def check_asset_name(name: str, where: object) -> str:
     """Return `name`, or raise ConfigError when it cannot name a nanoset or webdataset."""
-    if not _ASSET.fullmatch(name):
+    if not _ASSET.fullmatch(name) or len(name) > _MOST_CHARACTERS:
         raise ConfigError(
             "this cannot name an asset",
             where=where,
             found=repr(name),
-            expected="letters, digits, '_' and '-', starting with a letter",
+            expected=f"up to {_MOST_CHARACTERS} letters, digits, '_' and '-', starting with a letter",
             remedy="give it another name",
         )
     if name.replace("-", "_") in RESERVED:

@@ -10,6 +10,7 @@ import numpy as np
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
+from nanoset_core.regular_files import map_regular
 from nanoset_core.remote.mirror import bring
 
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
@@ -51,13 +52,10 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
-    """Memory-map a whole file for reading; an empty file gives b"". MissingError if it is not there."""
+    """`map_regular`, with a MissingError if there is no such file."""
     bring(path)
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return map_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such file",

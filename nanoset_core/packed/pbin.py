@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.packed.odd_pickles import read_slowly
+from nanoset_core.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
 _HEADER = struct.Struct("<QI")
@@ -168,10 +169,7 @@ def open_packed(path: str | os.PathLike[str]) -> PackedFile:
 
 def _map_file(path: Path) -> mmap.mmap | bytes:
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return map_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such file", where=path, expected="a .pbin file", remedy="pack the dataset first, or correct the path"

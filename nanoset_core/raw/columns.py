@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.raw.parsing import NotADocumentError, missing
-from nanoset_core.raw.rejects import excerpt
+from nanoset_core.raw.rejects import EXCERPT_BYTES, excerpt
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,11 @@ def _average_bytes(array: Any) -> float:
         return _longest_bytes(array.dictionary)
     if pa.types.is_run_end_encoded(array.type):
         return _longest_bytes(array.values)
+    if array.type in (pa.string_view(), pa.binary_view()):
+        return _longest_view(array)
     try:
         return array.nbytes / max(len(array), 1)
-    except pa.ArrowTypeError:  # views, in older releases of pyarrow
+    except pa.ArrowTypeError:  # views in lists or structs, in older releases of pyarrow
         return array.get_total_buffer_size() / max(len(array), 1)
 
 
@@ -177,7 +179,14 @@ def _longest_bytes(array: Any) -> float:
 
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
         return pc.max(pc.binary_length(array)).as_py() or 0
-    return _average_bytes(array)
+    return array.nbytes if pa.types.is_nested(array.type) else _average_bytes(array)
+
+
+def _longest_view(array: Any) -> int:
+    """Of one text: all rows may show the same bytes. A view is 16 bytes, of which the first four are its length."""
+    views = array.buffers()[1]
+    lengths = np.frombuffer(views, "<i4", 4 * len(array), 16 * array.offset)[::4]
+    return int(lengths.max(initial=0))
 
 
 def texts_of(leaf: Leaf, key: str, max_bytes: int) -> Texts:
@@ -186,12 +195,16 @@ def texts_of(leaf: Leaf, key: str, max_bytes: int) -> Texts:
 
     array = _plain(leaf.array)
     lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-    texts = _strings(array)
+    is_long = lengths > max_bytes
+    # Long ones are not copied: there may be room for one of them, but not for its copies.
+    readable = array if not is_long.any() else pc.if_else(is_long, None, array)
+    texts = _strings(readable)
     result = Texts(texts or [], text_bytes=int(lengths.sum(dtype=np.int64)))
     if texts is None:
-        _decode_one_by_one(array, result)
-    for row in np.flatnonzero(lengths > max_bytes).tolist():
-        result.bad[row] = NotADocumentError("line_too_long", f"{lengths[row]:,} bytes"), excerpt(array[row].as_py())
+        _decode_one_by_one(readable, result)
+    for row in np.flatnonzero(is_long).tolist():
+        start = excerpt(memoryview(array[row].as_buffer())[:EXCERPT_BYTES].tobytes())
+        result.bad[row] = NotADocumentError("line_too_long", f"{lengths[row]:,} bytes"), start
     if array.null_count or leaf.outer:
         _note_nulls(leaf, array, key, result)
     return result

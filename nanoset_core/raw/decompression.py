@@ -85,6 +85,8 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes | Fault]:
                 given += len(chunk)
                 yield chunk
         except codec.errors() as error:
+            if "not enough memory" in str(error):  # for zstd's window, of which the file says how large it is
+                raise MemoryError(str(error)) from error
             yield from _up_to_fault(stored, codec, position, given, error)
             return
         position += len(feed)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
+from nanoset_core.raw.opening import too_large
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, parse_lines
 from nanoset_core.raw.pieces import TABLE_SUFFIXES, SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
 from nanoset_core.raw.rows import RowBlock, read_rows
 
+Item = TypeVar("Item")
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
 
@@ -69,7 +72,8 @@ def read_documents(
         verify: compare the bytes read with the inventory's digests.
 
     Raises:
-        MissingError, InputError, SourceChangedError: see read_lines and read_rows.
+        MissingError, InputError, SourceChangedError: see read_lines and read_rows; InputError, too, where memory runs
+            out, which is no fault of the file.
     """
     fields = Fields(text_key, id_key, required_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
@@ -79,7 +83,7 @@ def read_documents(
             items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
         else:
             items = read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify)
-        for item in items:
+        for item in _within_memory(items, folder / piece.path):
             if isinstance(item, Fault):
                 batch.rejects.append(Reject(piece.path, item.line, item.offset, item.reason, item.detail, ""))
                 batch.faults += 1
@@ -93,6 +97,13 @@ def read_documents(
                 yield batch
                 batch = DocumentBatch()
     yield batch
+
+
+def _within_memory(items: Iterator[Item], path: Path) -> Iterator[Item]:
+    try:
+        yield from items
+    except MemoryError as error:
+        raise too_large(path) from error
 
 
 def _take(batch: DocumentBatch, block: LineBlock, path: str, file: int, fields: Fields) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+MOST_LISTED = 1 << 24
+"""Values in the lists of one array: nulls and overlapping lists take no room, so that a small file may hold 2^31."""
+
 
 class NotJsonError(ValueError):
     """Values that cannot be written as JSON without a loss; caught where the file and column are known."""
@@ -23,7 +26,7 @@ def json_values(array: Any) -> list[Any]:
 
     Raises:
         NotJsonError: bytes that are not UTF-8, a struct with two fields of one name, an instant that has no ISO form,
-            or a type that is not listed above.
+            more than 16 million values in lists, or a type that is not listed above.
         pyarrow.ArrowException: the array is damaged.
     """
     import pyarrow as pa
@@ -119,6 +122,7 @@ def _structs(array: Any) -> list[Any]:
 def _maps(array: Any) -> list[Any]:
     offsets = array.offsets.to_numpy()
     begin, end = int(offsets[0]), int(offsets[-1])
+    _check_listed(end - begin)
     keys = json_values(array.keys.slice(begin, end - begin))
     items = json_values(array.items.slice(begin, end - begin))
     pairs = [list(pair) for pair in zip(keys, items, strict=True)]
@@ -128,6 +132,7 @@ def _maps(array: Any) -> list[Any]:
 def _lists(array: Any) -> list[Any]:
     offsets = array.offsets.to_numpy()
     begin, end = int(offsets[0]), int(offsets[-1])
+    _check_listed(end - begin)
     values = json_values(array.values.slice(begin, end - begin))
     return _gathered(array, values, offsets[:-1] - begin, offsets[1:] - begin)
 
@@ -135,15 +140,23 @@ def _lists(array: Any) -> list[Any]:
 def _list_views(array: Any) -> list[Any]:
     begins = array.offsets.to_numpy().astype(np.int64)
     ends = begins + array.sizes.to_numpy()
+    _check_listed(int((ends - begins).sum()))
     low, high = (int(begins.min()), int(ends.max())) if len(begins) else (0, 0)
+    _check_listed(high - low)
     return _gathered(array, json_values(array.values.slice(low, high - low)), begins - low, ends - low)
 
 
 def _fixed_size_lists(array: Any) -> list[Any]:
     size = array.type.list_size
+    _check_listed(len(array) * size)
     begins = np.arange(len(array)) * size
     values = json_values(array.values.slice(array.offset * size, len(array) * size))
     return _gathered(array, values, begins, begins + size)
+
+
+def _check_listed(count: int) -> None:
+    if count > MOST_LISTED:
+        raise NotJsonError(f"{count:,} values in lists")
 
 
 def _gathered(array: Any, values: list[Any], begins: np.ndarray, ends: np.ndarray) -> list[Any]:

@@ -11,7 +11,10 @@ from pathlib import Path
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.remote.folder import RemoteFolder
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DIGITS = re.compile(r"([0-9]+)")
+_MOST_FOLDERS = 100
+"""One within the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def list_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None =
 
     Raises:
         MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
-        InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a name is not UTF-8.
+        InputError: a folder cannot be read or lies too deep, a link leads out, or back to a folder above it, or a name
+            is not UTF-8 or holds control characters.
     """
     if not folder.is_dir():
         raise MissingError("the folder does not exist", where=folder, remedy="create it, or correct the path")
@@ -86,6 +90,13 @@ def _walk(
                     found=os.path.realpath(entry.path),
                     expected="each file below the folder once",
                     remedy="remove the link",
+                )
+            if len(above) > _MOST_FOLDERS:
+                raise InputError(
+                    "folders lie too deep in each other",
+                    where=folder,
+                    expected=f"at most {_MOST_FOLDERS} of them, one within the other",
+                    remedy="move what is in there further up",
                 )
             yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
         elif entry.is_file():
@@ -129,6 +140,14 @@ def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:
             expected="a name that can be kept beside its documents",
             remedy="rename the file",
         ) from error
+    if _CONTROL.search(entry.name):
+        raise InputError(
+            "a file's name holds control characters",
+            where=folder,
+            found=ascii(entry.name),
+            expected="a name that can be shown on a terminal, in one line",
+            remedy="rename the file",
+        )
     return entry.name
 
 

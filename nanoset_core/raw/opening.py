@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.regular_files import open_regular
 from nanoset_core.remote.folder import ObjectStat, RemoteFolder, stat_of_object
 
 
@@ -24,12 +25,15 @@ def open_raw(path: Path | RemoteFolder) -> Iterator[BinaryIO]:
     Raises:
         MissingError: it is gone.
         InputError: it cannot be opened, or reading it fails within the block.
+        FormatError: it is a pipe or a device.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) if isinstance(path, Path) else path.open("rb") as file:
             yield file
     except NanosetError:
         raise
+    except MemoryError as error:
+        raise too_large(path) from error
     except FileNotFoundError as error:
         raise MissingError(
             "a file of the corpus is gone", where=path, remedy="build again: the inventory is taken anew"
@@ -42,3 +46,13 @@ def open_raw(path: Path | RemoteFolder) -> Iterator[BinaryIO]:
             expected="a file that this user may read, on a healthy disk",
             remedy="mend that, or remove the file; then build again",
         ) from error
+
+
+def too_large(path: Path | RemoteFolder) -> InputError:
+    """What to raise where memory runs out: a larger machine may read on, so that this is no fault to be kept aside."""
+    return InputError(
+        "a file of the corpus needs more memory than there is",
+        where=path,
+        expected="memory for its longest line or text, and for the largest page, batch or window that it is stored in",
+        remedy="lower documents.max_line_mib, give each worker more memory (fewer workers), or remove the file",
+    )

@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 DETAIL_CHARACTERS = 300
+MOST_ID_CHARACTERS = 4096
+"""Longer ids are not kept: 65,536 of them are held at once on their way into a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +158,14 @@ def _id_text(identity: Any, line: bytes, fields: Fields) -> str | None:
 
 
 def id_text(identity: Any) -> str | None:
-    """An id as text: strings as they are, anything else as JSON."""
+    """An id as text: strings as they are, anything else as JSON; None for what is too long to name a document."""
     if identity is None:
         return None
-    if type(identity) is str:
-        return identity.encode("utf-8", "backslashreplace").decode()
     try:
-        return json.dumps(identity)
+        text = identity.encode("utf-8", "backslashreplace").decode() if type(identity) is str else json.dumps(identity)
     except (ValueError, RecursionError):
         return None
+    return text if len(text) <= MOST_ID_CHARACTERS else None
 
 
 def _json_type(value: Any) -> str:

@@ -79,6 +79,8 @@ def read_rows(
             for block in _blocks(item, piece.path, places, max_text_bytes):
                 yield block
                 row += block.row_count
+        except MemoryError:
+            raise  # pyarrow's is an ArrowException as well
         except pa.ArrowException as error:
             yield table_fault(path, row, error)
             break
@@ -122,7 +124,8 @@ def _blocks(item: TableBatch, path: str, places: _Places, max_text_bytes: int) -
         return
     leaves = [leaf_at(batch, place) for place in places.texts]
     ids = None if places.id is None else leaf_at(batch, places.id)
-    for begin, count in slices(leaves, batch.num_rows, BLOCK_BYTES):
+    weighed = leaves if ids is None else [*leaves, ids]
+    for begin, count in slices(weighed, batch.num_rows, BLOCK_BYTES):
         columns = [
             texts_of(leaf.slice(begin, count), key, max_text_bytes)
             for leaf, key in zip(leaves, places.fields.texts, strict=True)
@@ -157,7 +160,7 @@ def _all_rejected(item: TableBatch, path: str, error: NotADocumentError) -> Iter
 def _id_texts(leaf: Leaf) -> list[str | None]:
     """Ids as text; of a type that cannot be written down, none."""
     if is_text_type(leaf.array.type):
-        ids = readable_texts(leaf.array)
+        ids = [id_text(value) for value in readable_texts(leaf.array)]
     else:
         try:
             ids = [id_text(value) for value in json_values(leaf.array)]

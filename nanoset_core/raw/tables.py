@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import NanosetError, SourceChangedError
+from nanoset_core.raw.arrow_bodies import FileGuard, StreamGuard, UnpackedTooLargeError
 from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import PARQUET
@@ -19,9 +21,13 @@ from nanoset_core.raw.rejects import NO_OFFSET
 BATCH_BYTES = 1 << 20
 """Of values, about, that are read from Parquet at once."""
 BATCH_ROWS = 1024
+COUNTED_ROWS = 1 << 20
 REPEATED_BYTES = 256 << 20
 """Of one batch, when each row holds the longest value that a dictionary can have."""
 READ_BYTES = 1 << 20
+ROWS_PER_BYTE, FREE_ROWS = 1032, 1 << 20
+"""A file gives no more rows than this: as many as gzip can make lines of a byte. Nulls, runs and numbers of rows take
+no room, so that a file of a few hundred bytes could hold 2^62 of them."""
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEAD_BYTES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -48,14 +54,17 @@ class _DamageError(Exception):
     """A file that is damaged in a way that Arrow does not notice."""
 
 
+_DAMAGE = (_DamageError, UnpackedTooLargeError)
+
+
 def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) -> Iterator[TableBatch | Fault]:
     """Rows of a Parquet or Arrow file in order; a fault comes last, after every batch that could be read.
 
     Parquet is read page by page, in slices of about 1 MiB of the chosen columns. Arrow files, in the file format or
-    the stream format, are mapped: memory does not grow with their record batches unless these are compressed, if the
-    caller releases what it has read. (Who truncates a mapped file meanwhile kills its reader.) An Arrow file without
-    its footer is read as the stream that it holds. A stream without an end-of-stream mark, or with more bytes after
-    it, has a fault.
+    the stream format, are mapped: memory does not grow with their record batches, if the caller releases what it has
+    read, unless these are compressed; then one may unpack to 2 GiB. (Who truncates a mapped file meanwhile kills its
+    reader.) An Arrow file without its footer is read as the stream that it holds. A stream without an end-of-stream
+    mark, or with more bytes after it, has a fault; so has a file with far more rows than bytes.
 
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
@@ -63,7 +72,7 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
         expected_bytes: the file's size in the inventory.
 
     Raises:
-        MissingError, InputError: see open_raw.
+        MissingError, InputError: see open_raw; it is also raised where memory runs out.
         SourceChangedError: the file has another size.
     """
     import pyarrow as pa
@@ -82,9 +91,12 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
             )
         try:
             for batch, position, release in (_parquet_batches if is_parquet else _arrow_batches)(file, size, choose):
+                _check_rows(rows + batch.num_rows, size)
                 yield TableBatch(batch, rows + 1, position, release)
                 rows += batch.num_rows
-        except (pa.ArrowException, OSError, UnicodeDecodeError, _DamageError) as error:
+        except MemoryError:
+            raise  # pyarrow's is an ArrowException as well
+        except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error, IndexError, *_DAMAGE) as error:
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             yield table_fault(path, rows + 1, error)
@@ -95,6 +107,11 @@ def table_fault(path: Path, row: int, error: Exception) -> Fault:
     reason = "corrupt_parquet" if path.name.endswith(PARQUET) else "corrupt_arrow"
     message = " ".join(str(error).split())[:300] or type(error).__name__
     return Fault(NO_OFFSET, reason, f"{message}; nothing was read from row {row:,} on", row)
+
+
+def _check_rows(rows: int, size: int) -> None:
+    if rows > ROWS_PER_BYTE * size + FREE_ROWS:
+        raise _DamageError(f"more rows than a file of {size:,} bytes can be meant to hold: {rows:,} or more")
 
 
 def _nothing() -> None:
@@ -108,6 +125,10 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
     table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
     columns = choose(table.schema_arrow)
     total, given = table.metadata.num_rows, 0
+    _check_rows(total, size)
+    if columns is not None and not columns:
+        yield from _counted(total, size)
+        return
     for number in range(table.metadata.num_row_groups):
         group = table.metadata.row_group(number)
         before = given
@@ -119,6 +140,15 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
             raise _DamageError(f"row group {number} gave {given - before:,} of its {group.num_rows:,} rows")
     if given != total:
         raise _DamageError(f"the row groups hold {given:,} of the {total:,} rows that the footer promises")
+
+
+def _counted(rows: int, size: int) -> Iterator[tuple[Any, int, Callable[[], None]]]:
+    """Rows without columns, which are told by the footer alone."""
+    import pyarrow as pa
+
+    for begin in range(0, rows, COUNTED_ROWS):
+        empty = pa.StructArray.from_buffers(pa.struct([]), min(COUNTED_ROWS, rows - begin), [None])
+        yield pa.RecordBatch.from_struct_array(empty), size * begin // rows, _nothing
 
 
 def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:
@@ -192,7 +222,9 @@ def _file_batches(data: Any, choose: Choose) -> Iterator[tuple[Any, int]]:
         yield from _stream_batches(data, _FILE_HEAD_BYTES, choose)
         raise _DamageError(f"the footer cannot be read: {error}") from error
     choose(reader.schema)  # all are read nevertheless: of chosen ones Arrow would make copies
+    guard = FileGuard(data)
     for number in range(reader.num_record_batches):
+        guard.check(number)
         batch = reader.get_batch(number)
         batch.validate()
         yield batch, data.size * (number + 1) // reader.num_record_batches
@@ -206,7 +238,12 @@ def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[tuple[Any
     options = _read_options(pa.ipc.open_stream(source).schema, choose)
     source.seek(begin)
     reader = pa.ipc.open_stream(source, options=options)
-    for batch in reader:
+    guard = StreamGuard(pa.BufferReader(data.slice(begin)))
+    while True:
+        guard.next_batch()
+        batch = next(reader, None)
+        if batch is None:
+            break
         batch.validate()
         yield batch, source.tell()
     end = source.tell()

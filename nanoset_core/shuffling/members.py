@@ -20,8 +20,8 @@ _INDEX_DIGITS = 8
 _NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_INDEX = 10**_INDEX_DIGITS - 1
-MOST_JSON_BYTES = 64 << 20
-"""What a member may unpack to: some ten million tokens; a small file could else fill the memory."""
+MOST_MEMBER_BYTES = 64 << 20
+"""What a member may hold, and unpack to: some ten million tokens; a small file could else fill the memory."""
 
 
 def check_kind(member: str) -> None:
@@ -117,7 +117,7 @@ def decode_member(name: str, body: bytes, where: object) -> np.ndarray:
         if name.endswith(".npy"):
             tokens = array_of(body).copy()
         elif name.endswith(".json.gz"):
-            tokens = np.array(orjson.loads(_unzipped(body)))
+            tokens = listed_tokens(_unzipped(body))
         else:
             raise ValueError("the suffix is neither .npy nor .json.gz")
     except (ValueError, zlib.error) as error:
@@ -127,14 +127,27 @@ def decode_member(name: str, body: bytes, where: object) -> np.ndarray:
     return tokens
 
 
+def listed_tokens(text: bytes) -> np.ndarray:
+    """The numbers of a JSON list; ValueError for text in it, of which numpy would make rows as long as the longest."""
+    if b'"' in text:
+        raise ValueError("text among the numbers")
+    return np.array(orjson.loads(text))
+
+
+def check_member_size(name: str, size_bytes: int, where: object) -> None:
+    """Raises FormatError for a member that is larger than any context."""
+    if size_bytes > MOST_MEMBER_BYTES:
+        raise _not_tokens(name, where, f"{size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
+
+
 def _unzipped(body: bytes) -> bytes:
     """All members of a gzip file; ValueError where it is cut off, or unpacks to more than any context has."""
     text, left = b"", body
     while left and (left := left.lstrip(b"\0") if text else left):
         decoder = zlib.decompressobj(wbits=31)
-        text += decoder.decompress(left, MOST_JSON_BYTES + 1 - len(text))
-        if len(text) > MOST_JSON_BYTES:
-            raise ValueError(f"it unpacks to more than {MOST_JSON_BYTES:,} bytes")
+        text += decoder.decompress(left, MOST_MEMBER_BYTES + 1 - len(text))
+        if len(text) > MOST_MEMBER_BYTES:
+            raise ValueError(f"it unpacks to more than {MOST_MEMBER_BYTES:,} bytes")
         if not decoder.eof:
             raise ValueError("the gzip stream is cut off")
         left = decoder.unused_data

@@ -11,7 +11,8 @@ import orjson
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.paths import is_inside
-from nanoset_core.shuffling.members import decode_member
+from nanoset_core.regular_files import open_regular
+from nanoset_core.shuffling.members import check_member_size, decode_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 
@@ -25,6 +26,7 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[np.ndarray]:
     path = Path(path)
     archive = map_archive(path)
     for member in islice(iterate_members(archive, path), begin, None):
+        check_member_size(member.name, member.size_bytes, f"{path}, offset {member.offset}")
         body = archive[member.offset : member.offset + member.size_bytes]
         yield decode_member(member.name, body, f"{path}, offset {member.offset}")
 
@@ -75,7 +77,8 @@ def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[np.nda
 def manifest_rows(path: Path) -> list[tuple[str, int]]:
     """(name without ``.tar``, samples) of each shard of a manifest. Raises MissingError, FormatError."""
     try:
-        lines = path.read_bytes().splitlines()
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
     except FileNotFoundError as error:
         raise MissingError(
             "no manifest of shards", where=path, remedy="finish writing the dataset, or correct the path"

@@ -23,11 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.regular_files import map_regular
 
 BLOCK_BYTES = 512
 ARCHIVE_BYTES = 10240
 MAX_NAME_BYTES = 100
 _MAX_SIZE_BYTES = 8**11 - 1
+_CHUNK_BYTES = 1 << 20
 _MAGICS = (b"ustar\x0000", b"ustar  \x00")  # POSIX, GNU
 
 
@@ -144,15 +146,19 @@ def iterate_members(archive: bytes | mmap.mmap, where: object) -> Iterator[TarMe
 
 
 def _check_end(archive: bytes | mmap.mmap, where: object, offset: int) -> None:
-    rest = archive[offset:]
-    if len(rest) < 2 * BLOCK_BYTES or len(rest) % BLOCK_BYTES or rest.strip(b"\0"):
-        raise _malformed(where, offset, "the archive does not end in two or more zero blocks", f"{len(rest)} bytes")
+    size = len(archive) - offset
+    parts = (archive[begin : begin + _CHUNK_BYTES] for begin in range(offset, len(archive), _CHUNK_BYTES))
+    if size < 2 * BLOCK_BYTES or size % BLOCK_BYTES or any(part.strip(b"\0") for part in parts):
+        raise _malformed(where, offset, "the archive does not end in two or more zero blocks", f"{size} bytes")
 
 
 def _parse(header: bytes, where: object, offset: int) -> TarMember:
     try:
         stored = int(header[148:156].strip(b" \0"), 8)
-        size = int(header[124:136].strip(b" \0"), 8)
+        digits = header[124:136].strip(b" \0")
+        if not digits.isdigit():  # int() would take signs and underscores
+            raise ValueError("the size is not a number")
+        size = int(digits, 8)
         name, prefix = (header[a:b].split(b"\0", 1)[0].decode("ascii") for a, b in ((0, 100), (345, 500)))
     except ValueError as error:
         raise _malformed(where, offset, "not a plain tar header", repr(bytes(header[:32]))) from error
@@ -180,8 +186,6 @@ def _malformed(where: object, offset: int, what: str, found: str) -> FormatError
 def map_archive(path: Path) -> mmap.mmap | bytes:
     """The bytes of an archive as a read-only map (an empty file as no bytes). Raises MissingError."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        return map_regular(path)
     except FileNotFoundError as error:
         raise MissingError("no such shard", where=path, remedy="write the shard first, or correct the path") from error

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, NanosetError
 from nanoset_core.progress import Listener, Progress, silent
-from nanoset_core.shuffling.members import decode_member
+from nanoset_core.regular_files import open_regular
+from nanoset_core.shuffling.members import check_member_size, decode_member, listed_tokens
 from nanoset_core.storage import write_atomic
 from nanoset_core.workers import run_tasks
 
@@ -23,6 +23,8 @@ DATA_KEYS = ("npy", "json.gz", "json", "txt")
 """Extensions that can hold tokens; where a sample has several, the first of these is taken."""
 _CHUNK_BYTES = 4 << 20
 _BLOCK_BYTES = 512
+_MOST_HEADER_BYTES = 16 << 10
+"""Of one member, its long name and extended header included: tarfile takes time that grows with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,10 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
     """Regular files of a tar with their extensions: what follows the first dot of the last part of the name."""
     size = path.stat().st_size
     try:
-        with path.open("rb") as file, tarfile.open(fileobj=_Forward(file, size), mode="r:") as archive:
+        with open_regular(path) as file, tarfile.open(fileobj=(forward := _Forward(file, size)), mode="r:") as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # it would keep them all
+                forward.left = _MOST_HEADER_BYTES
                 if member.issparse():
                     raise _malformed(path, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
                 if member.offset_data + member.size > size:
@@ -146,15 +149,20 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
 
 
 class _Forward:
-    """A file for tarfile, which believes a header's sizes: nothing is read past the end, or twice."""
+    """A file for tarfile, which believes a header's sizes: nothing is read past the end, or twice, or without end."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._size = file, size
+        self.left = _MOST_HEADER_BYTES
+        """bytes that may be read before the next member is known"""
         self.tell = file.tell
 
     def read(self, size: int) -> bytes:
         if size < 0:
             raise tarfile.ReadError(f"a size of {size} bytes")
+        if size > self.left:
+            raise tarfile.ReadError(f"a header of more than {_MOST_HEADER_BYTES:,} bytes at byte {self._file.tell():,}")
+        self.left -= size
         return self._file.read(min(size, max(self._size - self._file.tell(), 0)))
 
     def seek(self, offset: int) -> int:
@@ -165,7 +173,7 @@ class _Forward:
 
 def _check_end(path: Path, size: int, offset: int) -> None:
     """Readers stop at the first block that is no header: what follows must be the end, or it would be lost silently."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # the offset is that of the block where tarfile stopped, or the one after it
         file.seek(max(offset - _BLOCK_BYTES, 0))
         start = file.read(_BLOCK_BYTES)
@@ -192,9 +200,10 @@ def _malformed(path: Path, offset: int, what: str, found: str) -> FormatError:
 
 def _contexts(tar: TarSource) -> Iterator[np.ndarray]:
     """Tokens of each context of a tar, int[length]."""
-    with tar.path.open("rb") as file:
+    with open_regular(tar.path) as file:
         for member, extension in _members(tar.path):
             if extension == tar.data_key:
+                check_member_size(member.name, member.size, f"{tar.path}, offset {member.offset}")
                 file.seek(member.offset_data)
                 yield _decode(member.name, file.read(member.size), f"{tar.path}, offset {member.offset}")
 
@@ -203,7 +212,7 @@ def _decode(name: str, body: bytes, where: str) -> np.ndarray:
     if name.lower().endswith((".npy", ".json.gz")):
         return decode_member(name.lower(), body, where)
     try:
-        tokens = np.array(orjson.loads(body))
+        tokens = listed_tokens(body)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             raise ValueError(f"shape {tokens.shape}, dtype {tokens.dtype}")
     except ValueError as error:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
-from nanoset_core.raw import fingerprints
+from nanoset_core.raw import fingerprints, opening
 from nanoset_core.raw import stored as stored_module
 from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.fingerprints import fingerprint
@@ -238,8 +238,7 @@ def test_disk_that_fails_is_no_fault_of_the_file(tmp_path, stored, monkeypatch, 
         def read(self, size):
             raise OSError(5, "Input/output error")
 
-    real = type(tmp_path).open
-    monkeypatch.setattr(type(tmp_path), "open", lambda self, *args: Failing(real(self, *args)))
+    monkeypatch.setattr(opening, "open_regular", lambda path: Failing(path.open("rb")))
     with pytest.raises(InputError, match="cannot be read") as caught:
         rows(tmp_path, piece)
     assert "errno 5" in caught.value.found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.shuffling.members import (
-    MOST_JSON_BYTES,
+    MOST_MEMBER_BYTES,
     NpyTile,
     check_kind,
     compressor_identity,
@@ -132,6 +132,6 @@ def test_a_body_that_unpacks_to_very_much():
     try:
         with pytest.raises(FormatError, match="unpacks to more than"):
             decode_member("k.json.gz", bomb, "here")
-        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_JSON_BYTES
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_MEMBER_BYTES
     finally:
         tracemalloc.stop()
