@@ -9,8 +9,8 @@ from nanoset_core.errors import ConfigError
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_MOST_CHARACTERS = 200
-"""Files are named after corpora with up to 45 characters more, of 255 that file systems take."""
+_MOST_CHARACTERS = 128
+"""Files are named <corpus>_<key>_document.manifest.json and so on, within the 255 bytes that file systems take."""
 RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset", "packed")
 """Names of jobs, groups and assets that every project has."""
 

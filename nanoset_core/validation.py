@@ -16,18 +16,21 @@ from nanoset_core.webdataset_checks import check_webdataset
 if TYPE_CHECKING:
     from nanoset_core.config import ProjectConfig
 
+_MOST_KEY_BYTES = 64
+
 
 def check_project(config: ProjectConfig) -> None:
     """Raise ConfigError, naming the key and what to do, for the first value that cannot be."""
     file = config.file
     _check_places(config)
     documents, tokenization = config.documents, config.tokenization
-    if not documents.text_key or "/" in documents.text_key or "\0" in documents.text_key:
+    key = documents.text_key
+    if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
         raise ConfigError(
             "this key cannot be part of a file's name",
             where=f"{file}: documents.text_key",
             found=repr(documents.text_key),
-            expected="text without '/', since datasets are named <corpus>_<text_key>_document",
+            expected="up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document",
             remedy="rename the key in the raw text",
         )
     check_within(file, "documents.max_rejected_fraction", documents.max_rejected_fraction, 0, 1)

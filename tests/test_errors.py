@@ -58,3 +58,17 @@ def test_every_part_survives_the_way_back_from_a_worker(kind, again):
     assert type(twin) is kind
     assert str(twin) == str(error)
     assert (twin.what, twin.where, twin.found, twin.expected, twin.remedy) == ("what", "where", "3", "four", "add one")
+
+
+def test_foreign_names_do_not_reach_the_terminal_as_they_are():
+    error = FormatError("odd", where="/data/\x1b[2J\nx\udcff.idx", found="a\tb\nc\x9b1m\u202edlc", remedy="none")
+    text = str(error)
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[2J" in text
+    assert "\\udcff.idx" in text
+    assert "found: a\tb\nc" in text
+    text.encode()
+    assert error.where == "/data/\x1b[2J\nx\udcff.idx"
+    assert str(FormatError("é 日本\u3000語")) == "é 日本\u3000語"

@@ -1,14 +1,18 @@
 import gzip
 import random
 import zlib
+from dataclasses import replace
 
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw import decompression
 from nanoset_core.raw.decompression import GZIP, ZSTD, Fault, codec_of, decompress
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.stored import StoredPiece
 
 SKIPPABLE = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
@@ -209,3 +213,17 @@ def test_missing_file_is_no_fault(tmp_path, stored, kind):
     (tmp_path / piece.path).unlink()
     with pytest.raises(MissingError):
         whole(tmp_path, piece)
+
+
+def test_a_window_for_which_there_is_no_room_is_no_fault_of_the_file(tmp_path, stored, monkeypatch):
+    """Were it kept aside as one, a larger machine would give other bytes."""
+
+    class Decoder:
+        def decompress(self, _data):
+            raise zstandard.ZstdError("zstd decompressor error: Allocation error : not enough memory")
+
+    piece = stored("a.jsonl.zst", zst(b'{"text": "a"}\n'))
+    monkeypatch.setattr(decompression, "ZSTD", replace(ZSTD, new_decoder=Decoder))
+    with pytest.raises(InputError, match="more memory than there is") as caught:
+        list(read_documents(tmp_path, SourceRange((piece,))))
+    assert caught.value.where == str(tmp_path / "a.jsonl.zst")

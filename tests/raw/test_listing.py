@@ -167,3 +167,32 @@ def test_a_corpus_may_be_a_link(tmp_path):
     (tmp_path / "disk" / "snapshot" / "c.jsonl").symlink_to("../blobs/c.jsonl")
     with pytest.raises(InputError, match="leads out"):
         list_files(raw / "web", raw)
+
+
+@pytest.mark.parametrize("name", ["a\nb.jsonl", "\x1b[2Ja.jsonl", "a\x7f.jsonl", "a\u0085.jsonl", "sub\t/a.jsonl"])
+def test_names_that_would_steer_a_terminal(tmp_path, name):
+    write(tmp_path, name)
+    with pytest.raises(InputError, match="control characters") as caught:
+        list_files(tmp_path)
+    assert str(caught.value).isascii()
+    assert "\x1b" not in str(caught.value)
+
+
+def test_names_in_any_language_are_fine(tmp_path):
+    write(tmp_path, "日本\u3000語 é.jsonl", "a\u00a0b.jsonl")
+    assert len(listed(tmp_path)) == 2
+
+
+def test_folders_in_folders(tmp_path):
+    deep = "/".join(["a"] * 100)
+    write(tmp_path, f"{deep}/a.jsonl")
+    assert listed(tmp_path) == [f"{deep}/a.jsonl"]
+    write(tmp_path, f"{deep}/a/a.jsonl")
+    with pytest.raises(InputError, match="too deep"):
+        list_files(tmp_path)
+
+
+def test_pipes_and_sockets_are_no_files(tmp_path):
+    write(tmp_path, "a.jsonl")
+    os.mkfifo(tmp_path / "b.jsonl")
+    assert listed(tmp_path) == ["a.jsonl"]

@@ -248,3 +248,13 @@ def test_required_key_that_is_missing():
         assert parse_lines([good, line], fields) is None
         with pytest.raises(NotADocumentError, match=r"missing_key|text_not_a_string"):
             parse_line(line, fields)
+
+
+@pytest.mark.parametrize(("identity", "kept"), [('"%s"' % ("é" * 4096), True), ('"%s"' % ("i" * 4097), False)])
+def test_ids_that_are_too_long_are_not_kept(identity, kept):
+    line = f'{{"text": "a", "id": {identity}}}'.encode()
+    wanted = ("a", identity.strip('"') if kept else None)
+    assert parse_line(line, Fields("text", "id")) == wanted
+    assert parse_lines([line], Fields("text", "id")) == ([wanted[0]], [wanted[1]])
+    numbers = b'{"text": "a", "id": [' + b"1, " * 5000 + b"1]}"
+    assert parse_line(numbers, Fields("text", "id")) == ("a", None)

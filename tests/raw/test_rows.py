@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -329,3 +330,33 @@ def test_a_row_group_is_not_held(tmp_path, kind):
     read_rows, imported, peak_mib = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert (read_rows, imported) == ("51200", "51200")
     assert int(peak_mib) < 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary_view()])
+def test_long_texts_among_others(tmp_path, stored, as_file, kind, type_):
+    """Also where one is not UTF-8, or null."""
+    data = [b"good", b"\xff" + b"x" * 99, None, b"y" * 101, b"\xff", b"z" * 100]
+    column = pa.array(data, {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(type_, type_))
+    column = column if column.type == type_ else column.view(type_)
+    piece = stored(*as_file(pa.table({"text": column}), kind))
+    documents, rejects, _ = read(tmp_path, piece, max_line_bytes=100)
+    assert [(text, row) for text, _, _, row in documents] == [("good", 1), ("z" * 100, 6)]
+    assert [(r.line, r.reason) for r in rejects] == [
+        (2, "invalid_utf8"),
+        (3, "text_not_a_string"),
+        (4, "line_too_long"),
+        (5, "invalid_utf8"),
+    ]
+    assert (rejects[2].excerpt, rejects[2].detail) == ("y" * 101, "101 bytes")
+
+
+def test_views_of_one_long_text_come_one_by_one(tmp_path, stored, as_file):
+    text = "a" * (2 << 20)
+    views = np.zeros((20, 4), "<i4")
+    views[:, 0], views[:, 1] = len(text), int.from_bytes(b"aaaa", "little")
+    buffers = [None, pa.py_buffer(views.tobytes()), pa.py_buffer(text.encode())]
+    column = pa.Array.from_buffers(pa.string_view(), 20, buffers)
+    _, _, batches = read(tmp_path, stored(*as_file(pa.table({"text": column}), "file")))
+    assert [len(batch.texts) for batch in batches if batch.texts] == [1] * 20
+    assert all(one == text for batch in batches for one in batch.texts)

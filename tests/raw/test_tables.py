@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nanoset_core.errors import InputError
+from nanoset_core.raw import rows, tables
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.tables import read_table
@@ -181,3 +183,51 @@ def test_a_small_file_that_repeats_a_long_text(tmp_path, stored, kind):
         assert len(batch.texts) <= 4
         assert pa.total_allocated_bytes() - before < 600 << 20
     batches.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column", ["text", "other"])
+def test_far_more_rows_than_bytes(tmp_path, stored, as_file, monkeypatch, kind, column):
+    """Nulls take next to no room, whatever their number."""
+    monkeypatch.setattr(tables, "FREE_ROWS", 1000)
+    monkeypatch.setattr(tables, "ROWS_PER_BYTE", 0)
+    for count, faults in ((1000, 0), (1001, 1)):
+        piece = stored(*as_file(pa.table({column: pa.nulls(count, pa.string())}), kind, count))
+        documents, rejects, found = read(tmp_path, piece)
+        assert (documents, found) == ([], faults)
+        assert len(rejects) == (1 if faults else count)
+        if faults:
+            assert "more rows than a file of" in rejects[0].detail
+
+
+def test_rows_without_columns_are_counted(tmp_path, stored, as_file, monkeypatch):
+    monkeypatch.setattr(tables, "COUNTED_ROWS", 7)
+    piece = stored(*as_file(pa.table({"other": range(20)}), "parquet", 6))
+    _, rejects, faults = read(tmp_path, piece)
+    assert ([reject.line for reject in rejects], faults) == (list(range(1, 21)), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [MemoryError("no room"), pa.ArrowMemoryError("malloc of size 5 failed")])
+@pytest.mark.parametrize("place", ["leaf_at", "texts_of"])
+def test_no_room_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch, kind, error, place):
+    """Were it kept aside as one, a larger machine would give other bytes."""
+
+    def fail(*_):
+        raise error
+
+    piece = stored(*as_file(TABLE, kind))
+    monkeypatch.setattr(rows, place, fail)
+    with pytest.raises(InputError, match="more memory than there is") as caught:
+        read(tmp_path, piece)
+    assert caught.value.where == str(tmp_path / piece.path)
+
+
+def test_no_room_for_a_page_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch):
+    def fail(*_):
+        raise pa.ArrowMemoryError("malloc of size 5 failed")
+
+    piece = stored(*as_file(TABLE, "parquet"))
+    monkeypatch.setattr(tables, "_batch_rows", fail)
+    with pytest.raises(InputError, match="more memory than there is"):
+        read(tmp_path, piece)

@@ -14,6 +14,7 @@ from nanoset_core.shuffling.members import (
     MOST_MEMBER_BYTES,
     NpyTile,
     check_kind,
+    check_member_size,
     compressor_identity,
     decode_member,
     json_gz_records,
@@ -135,3 +136,17 @@ def test_a_body_that_unpacks_to_very_much():
         assert tracemalloc.get_traced_memory()[1] < 4 * MOST_MEMBER_BYTES
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text", [b'["1", "2"]', b'["aaaaaaaaaaaaaaaa", "", ""]', b'[{"a": 1}]', b"[null]", b"[[1], [2]]"]
+)
+def test_a_list_of_anything_but_numbers(text):
+    with pytest.raises(FormatError, match="does not hold the tokens"):
+        decode_member("k.json.gz", gzip.compress(text), "here")
+
+
+def test_members_larger_than_any_context():
+    check_member_size("k.npy", MOST_MEMBER_BYTES, "here")
+    with pytest.raises(FormatError, match="67,108,865 bytes"):
+        check_member_size("k.npy", MOST_MEMBER_BYTES + 1, "here")
