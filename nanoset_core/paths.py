@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+_MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
+
 
 def is_inside(name: object) -> bool:
     """Whether a name, taken from a file, is a path that stays below the folder that it is joined to.
 
-    Parts between forward slashes, none of them empty, `.` or `..`; no NUL, and nothing that UTF-8 cannot carry.
+    Parts between forward slashes, none of them empty, `.` or `..`; no NUL, nothing that UTF-8 cannot carry, and nothing
+    longer than file systems take.
     """
-    if not isinstance(name, str) or "\0" in name or (not name.isascii() and not _is_utf8(name)):
+    if not isinstance(name, str) or "\0" in name:
         return False
-    return not {"", ".", ".."} & set(name.split("/"))
-
-
-def _is_utf8(name: str) -> bool:
     try:
-        name.encode()
+        parts = name.encode().split(b"/")
     except UnicodeEncodeError:
         return False
-    return True
+    return not {b"", b".", b".."} & set(parts) and max(map(len, parts)) <= _MOST_PART_BYTES and len(name) < _MOST_LENGTH

@@ -12,9 +12,10 @@ def test_inside(name):
     assert is_inside(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "/", "/etc/passwd", "..", "../a", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b", "\ud800", None, 7, b"a"],
-)
+OUTSIDE = ["", "/", "/etc/passwd", "..", "../a", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b", "\ud800", None, 7, b"a"]
+TOO_LONG = ["x" * 256, "a/" + "é" * 128, "a/" * 2048 + "a"]
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, *TOO_LONG])
 def test_outside(name):
     assert not is_inside(name)

@@ -196,12 +196,8 @@ def texts_of(leaf: Leaf, key: str, max_bytes: int) -> Texts:
     array = _plain(leaf.array)
     lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
     is_long = lengths > max_bytes
-    # Long ones are not copied: there may be room for one of them, but not for its copies.
-    readable = array if not is_long.any() else pc.if_else(is_long, None, array)
-    texts = _strings(readable)
-    result = Texts(texts or [], text_bytes=int(lengths.sum(dtype=np.int64)))
-    if texts is None:
-        _decode_one_by_one(readable, result)
+    result = _decoded(array, is_long if is_long.any() else None)
+    result.text_bytes = int(lengths.sum(dtype=np.int64))
     for row in np.flatnonzero(is_long).tolist():
         start = excerpt(memoryview(array[row].as_buffer())[:EXCERPT_BYTES].tobytes())
         result.bad[row] = NotADocumentError("line_too_long", f"{lengths[row]:,} bytes"), start
@@ -247,7 +243,24 @@ def _plain(array: Any) -> Any:
         return pa.array(array.to_pylist(), pa.large_binary())
 
 
-def _decode_one_by_one(array: Any, result: Texts) -> None:
+def _decoded(array: Any, left_out: np.ndarray | None) -> Texts:
+    """Texts of a binary array; rows that are left out (boolean[rows]; None: no row is) are not copied."""
+    import pyarrow as pa
+
+    if left_out is None:
+        texts = _strings(array)
+        return _decoded_one_by_one(array) if texts is None else Texts(texts)
+    kept = np.flatnonzero(~left_out)
+    others, result = _decoded(array.take(pa.array(kept)), None), Texts([None] * len(array))
+    rows = kept.tolist()
+    for row, text in zip(rows, others.texts, strict=True):
+        result.texts[row] = text
+    result.bad = {rows[number]: why for number, why in others.bad.items()}
+    return result
+
+
+def _decoded_one_by_one(array: Any) -> Texts:
+    result = Texts([])
     for row, data in enumerate(array.to_pylist()):
         text = None
         try:
@@ -256,6 +269,7 @@ def _decode_one_by_one(array: Any, result: Texts) -> None:
             found = f"byte 0x{data[error.start]:02x} at byte {error.start} of the text: {error.reason}"
             result.bad[row] = NotADocumentError("invalid_utf8", found), excerpt(data)
         result.texts.append(text)
+    return result
 
 
 def _note_nulls(leaf: Leaf, array: Any, key: str, result: Texts) -> None:

@@ -22,6 +22,7 @@ BATCH_BYTES = 1 << 20
 """Of values, about, that are read from Parquet at once."""
 BATCH_ROWS = 1024
 COUNTED_ROWS = 1 << 20
+"""Of which no column is read: pyarrow notes every batch of a row group before it gives the first."""
 REPEATED_BYTES = 256 << 20
 """Of one batch, when each row holds the longest value that a dictionary can have."""
 READ_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class _DamageError(Exception):
     """A file that is damaged in a way that Arrow does not notice."""
 
 
-_DAMAGE = (_DamageError, UnpackedTooLargeError)
+_DAMAGE = (_DamageError, UnpackedTooLargeError, UnicodeDecodeError, EOFError, IndexError, struct.error)
 
 
 def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) -> Iterator[TableBatch | Fault]:
@@ -96,7 +97,7 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
                 rows += batch.num_rows
         except MemoryError:
             raise  # pyarrow's is an ArrowException as well
-        except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error, IndexError, *_DAMAGE) as error:
+        except (pa.ArrowException, OSError, *_DAMAGE) as error:
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             yield table_fault(path, rows + 1, error)
@@ -126,13 +127,11 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
     columns = choose(table.schema_arrow)
     total, given = table.metadata.num_rows, 0
     _check_rows(total, size)
-    if columns is not None and not columns:
-        yield from _counted(total, size)
-        return
     for number in range(table.metadata.num_row_groups):
         group = table.metadata.row_group(number)
         before = given
-        step = _batch_rows(file, table, number, columns)
+        _check_rows(given + group.num_rows, size)
+        step = COUNTED_ROWS if columns == [] else _batch_rows(file, table, number, columns)
         for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
             given += batch.num_rows
             yield batch, size * given // max(total, 1), _nothing
@@ -140,15 +139,6 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
             raise _DamageError(f"row group {number} gave {given - before:,} of its {group.num_rows:,} rows")
     if given != total:
         raise _DamageError(f"the row groups hold {given:,} of the {total:,} rows that the footer promises")
-
-
-def _counted(rows: int, size: int) -> Iterator[tuple[Any, int, Callable[[], None]]]:
-    """Rows without columns, which are told by the footer alone."""
-    import pyarrow as pa
-
-    for begin in range(0, rows, COUNTED_ROWS):
-        empty = pa.StructArray.from_buffers(pa.struct([]), min(COUNTED_ROWS, rows - begin), [None])
-        yield pa.RecordBatch.from_struct_array(empty), size * begin // rows, _nothing
 
 
 def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:

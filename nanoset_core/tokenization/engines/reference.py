@@ -81,7 +81,9 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
         )
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # how a panic of Rust arrives
+            raise
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
             where=path,

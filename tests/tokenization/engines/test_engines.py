@@ -334,3 +334,11 @@ def test_a_vocabulary_of_bytes_without_merges(tokenizer_files, tmp_path):
     engine = make_engine(tmp_path / "bytes.json", "numpy", cache=tmp_path)
     assert engine.name == "numpy"
     assert_same(engine, make_engine(tmp_path / "bytes.json", "tokenizers"), ["it's 12 bytes", "é世🎉"])
+
+
+def test_a_merge_at_which_the_library_panics(tmp_path):
+    """Its panics are no Exceptions."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    with pytest.raises(FormatError, match="not a tokenizer"):
+        make_engine(tmp_path / "tokenizer.json")
