@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
 
 
@@ -18,3 +21,8 @@ def is_inside(name: object) -> bool:
     except UnicodeEncodeError:
         return False
     return not {b"", b".", b".."} & set(parts) and max(map(len, parts)) <= _MOST_PART_BYTES and len(name) < _MOST_LENGTH
+
+
+def has_control_characters(name: str) -> bool:
+    """Whether a name would steer a terminal that it is shown on, or take more than one line there."""
+    return _CONTROL.search(name) is not None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.paths import has_control_characters
 from nanoset_core.remote.folder import RemoteFolder
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100
 """One within the other."""
@@ -140,7 +140,7 @@ def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:
             expected="a name that can be kept beside its documents",
             remedy="rename the file",
         ) from error
-    if _CONTROL.search(entry.name):
+    if has_control_characters(entry.name):
         raise InputError(
             "a file's name holds control characters",
             where=folder,

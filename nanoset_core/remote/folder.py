@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
 from nanoset_core.errors import InputError
-from nanoset_core.paths import is_inside
+from nanoset_core.paths import has_control_characters, is_inside
 from nanoset_core.remote.spec import S3Place
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ class RemoteFolder:
             name = found.name[cut:]
             if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
                 continue  # the empty objects by which consoles mark folders, and hidden files
-            if not is_inside(name):
+            if not is_inside(name) or has_control_characters(name):
                 raise InputError(
                     "an object's key is no path of a file",
                     where=str(self),
-                    found=repr(name),
-                    expected="parts between single slashes, none of them '.' or '..'",
+                    found=ascii(name),
+                    expected="parts between single slashes, none of them '.' or '..', without control characters",
                     remedy="copy it to another key, and remove this one",
                 )
             yield name, found.size, found.mtime_ns, etag_mark(found.etag)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanoset_core.errors import MissingError
+from nanoset_core.paths import is_inside
 from nanoset_core.remote.spec import S3Place
 from nanoset_core.storage import sha256_file, write_atomic
 
@@ -90,7 +91,8 @@ class Mirror:
         """As refresh, of every file of this name below a folder; copies of those that the bucket lacks are removed."""
         from nanoset_core.remote.bucket import in_parallel
 
-        there = {self.folder / found.name for found in self.bucket.list(self.name(folder))}
+        keys = (found.name for found in self.bucket.list(self.name(folder)))
+        there = {self.folder / key for key in keys if is_inside(key)}  # others would lie elsewhere
         wanted = [path for path in there if path.name == name]
         for path in folder.rglob(name):
             if path not in there:

@@ -1,4 +1,4 @@
-import pyarrow as pa  # noqa: TID253
+import pyarrow as pa
 import pytest
 
 from nanoset_core.raw import arrow_bodies

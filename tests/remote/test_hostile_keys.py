@@ -1,0 +1,45 @@
+"""Keys that would lead out of a folder, or steer a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from nanoset_core.errors import InputError
+from nanoset_core.raw.listing import list_files
+from nanoset_core.remote.bucket import Bucket
+from nanoset_core.remote.folder import RemoteFolder
+from nanoset_core.remote.mirror import Mirror
+
+KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
+    Bucket(place).put(b'{"text": "a"}\n', "raw/web/fine.jsonl")
+    folder = RemoteFolder(place, "raw/web")
+    assert [file.path for file in list_files(folder)] == ["fine.jsonl"]
+    _add(monkeypatch, f"raw/web/{key}")
+    with pytest.raises(InputError, match="no path of a file") as caught:
+        list_files(folder)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):
+    Bucket(place).put(b"{}", "datasets/web/current.json")
+    mirror = Mirror(tmp_path / "mirror", place)
+    _add(monkeypatch, "datasets/../../victim/current.json")
+    mirror.refresh_all(tmp_path / "mirror" / "datasets", "current.json")
+    assert (tmp_path / "mirror/datasets/web/current.json").read_bytes() == b"{}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
+
+
+def _add(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """Let the bucket list one object more; servers differ in which of such keys they can be made to take."""
+    listed = Bucket.list
+
+    def more(bucket: Bucket, folder: str = ""):
+        found = list(listed(bucket, folder))
+        yield from found
+        yield type(found[0])(key, found[0].size, found[0].etag, found[0].mtime_ns)
+
+    monkeypatch.setattr(Bucket, "list", more)
