@@ -168,8 +168,12 @@ class DocumentRows:
 
     def lengths(self) -> Iterator[tuple[int, np.ndarray]]:
         """(first row, tokens of each document int32[rows]) of every row group."""
+        import pyarrow as pa
+
         for group in range(len(self._ends)):
             column = self._group(group, ["tokens"]).column("tokens")
+            if column.null_count or not pa.types.is_integer(column.type):
+                raise _not_table(self.path, f"tokens as {column.type}, {column.null_count:,} of them null")
             yield self._begin(group), column.to_numpy(zero_copy_only=False)
 
     def tokens(self) -> int:

@@ -41,9 +41,9 @@ from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 EXTRA_BYTES = 400 << 20
 """address space that a case may take on top of the process as it is"""
-SECONDS = 10
+SECONDS = 60
 MOST_LINE_BYTES = 16 << 20
-ENOUGH = 300_000
+ENOUGH = 100_000
 """documents and rejects after which a case counts as read without harm"""
 MIB = 1 << 20
 

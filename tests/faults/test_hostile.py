@@ -1,4 +1,4 @@
-"""Bombs, traps and lies in files: each is refused, or read without harm, within 400 MiB and ten seconds."""
+"""Bombs, traps and lies in files: each is refused, or read without harm, within 400 MiB and a minute."""
 
 from __future__ import annotations
 
