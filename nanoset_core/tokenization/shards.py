@@ -22,7 +22,7 @@ from nanoset_core.tokenization.engines import Encoded, Engine, make_engine
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.tokenizer import stamp
 
-VERSION = 1
+VERSION = 2
 TOKENS = "tokens"
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
