@@ -11,7 +11,7 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.npy import array_of
-from nanoset_core.shuffling.gzipping import MemberCompressor
+from nanoset_core.shuffling.gzipping import METHOD, MemberCompressor
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 
 MemberKind = Literal["json.gz", "npy"]
@@ -96,7 +96,7 @@ def json_gz_records(names: np.ndarray, contexts: np.ndarray) -> bytes:
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """What decides the bytes of a ``json.gz`` member on this machine: ``isal 1.9.1, isa-l 2.31.1, probe 0f1e2d3c``.
+    """What decides the bytes of a ``json.gz`` member here: ``isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c``.
 
     Compressed bytes differ between versions of the library and between processor families; the probe is the CRC-32
     of a fixed text compressed here, so that equal identities mean equal shards.
@@ -105,7 +105,7 @@ def compressor_identity() -> str:
 
     text = ",".join(str(i * i % 50_257) for i in range(4096)).encode()
     probe = zlib.crc32(MemberCompressor().compress(text))
-    return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, probe {probe:08x}"
+    return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method {METHOD}, probe {probe:08x}"
 
 
 def decode_member(name: str, body: bytes, where: object) -> np.ndarray:

@@ -71,7 +71,7 @@ def test_json_gz_records_hold_compact_json_without_a_time():
 def test_compressor_identity_names_versions_and_output():
     import isal
 
-    assert compressor_identity().startswith(f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, probe ")
+    assert compressor_identity().startswith(f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method 2, probe ")
 
 
 def test_kinds():
