@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.config import WebdatasetSpec
-from nanoset_core.errors import ConfigError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.manifest import FileFact, Manifest, Recipe, read_manifest
@@ -179,9 +180,10 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     folder = project.outputs.place(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
-    if (damaged := read_manifest(folder)) is not None:
-        for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
-            remember(folder, fact, recipe.digest)  # what is whole of it stays
+    with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
+        if (damaged := read_manifest(folder)) is not None:
+            for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
+                remember(folder, fact, recipe.digest)  # what is whole of it stays
     sent = _sent(project, recipe, shards)
     facts = (
         []

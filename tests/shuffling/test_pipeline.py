@@ -206,3 +206,14 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     assert sorted(rows_of(made(opened, "a"))) == sorted(
         tuple(tokens[at : at + LENGTH]) for at in range(0, len(tokens) - LENGTH + 1, LENGTH)
     )
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"nanoset": 1}', "altered"])
+def test_a_webdataset_whose_manifest_is_damaged_is_made_again(project, text):
+    opened = project(all={"corpora": ["web"]})
+    manifest = made(opened, "all")
+    file = manifest.folder / "manifest.json"
+    expected = {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()}
+    file.write_text(file.read_text().replace('"tokens": ', '"tokens": 1') if text == "altered" else text)
+    assert made(opened, "all").digest == manifest.digest
+    assert {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()} == expected
