@@ -106,8 +106,11 @@ class NanosetSpec:
         return self.blend_per_split.get(split) if self.blend_per_split else self.blend
 
     def corpora_of(self, split: str) -> tuple[str, ...]:
-        """The corpora that decide what a split is: its own, or all of them where it has no data."""
-        return corpora_of(self.blend_of(split)) or self.corpora
+        """The corpora that decide what a split is: its own; all of them where it has no data, or where the name of the
+        folder that all splits' index files lie in has to tell versions apart.
+        """
+        own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
+        return own or self.corpora
 
     @property
     def corpora(self) -> tuple[str, ...]:

@@ -144,7 +144,8 @@ class _FileSet:
         _write(self.folder / self.sidecar, [memoryview(json.dumps(sidecar, indent=1, sort_keys=True).encode("utf-8"))])
         if "description" in self.files:
             _write(self.folder / self.files["description"], [memoryview(text)])
-        fsync_folder(self.folder)
+        for folder in {(self.folder / name).parent for name in notes}:
+            fsync_folder(folder)
         return {name: str(note["sha256"]) for name, note in notes.items()}
 
     def _withdraw(self) -> None:

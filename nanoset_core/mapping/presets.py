@@ -132,6 +132,11 @@ class Preset:
         return {"targets": sum(targets), "buffers": sum(buffers), "asked": size}[rule]
 
     @property
+    def names_tell_versions(self) -> bool:
+        """Whether the names of index files hold a hash over the dataset's path, and so differ when it changes."""
+        return "{hash}" in self.member_file
+
+    @property
     def oversampling_remedy(self) -> str:
         """What to do where a blend takes more samples of a dataset than were built."""
         if self.blend_margin == "surplus":

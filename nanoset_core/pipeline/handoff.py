@@ -22,7 +22,14 @@ from nanoset_core.nanoset_spec import NanosetSpec, corpora_of
 from nanoset_core.operations.in_use import holding
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.indexed import current_dataset
-from nanoset_core.pipeline.planning import PlannedSplit, cache_folder, plan_nanoset, trainer_prefix, trainer_root
+from nanoset_core.pipeline.planning import (
+    PlannedSplit,
+    cache_folder,
+    index_folder,
+    plan_nanoset,
+    trainer_prefix,
+    trainer_root,
+)
 from nanoset_core.pipeline.project import Project
 
 VERSION = 2
@@ -116,7 +123,7 @@ def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
         config=_whole(planned),
         samples={split: found.samples for split, found in planned.items()},
         folder=f"{root}/{STAGE}/{name}/{HANDOFF}/{recipe.digest}",
-        cache=f"{root}/{STAGE}/{name}/{CACHE}",
+        cache=f"{root}/{STAGE}/{name}/{CACHE}/{index_folder(project, name)}".rstrip("/"),
         datasets=datasets,
         vocab_size=project.tokenizer.max_id + 1,
         schedule=spec.schedule,

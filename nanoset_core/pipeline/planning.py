@@ -6,20 +6,23 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.opening import CACHE, STAGE
-from nanoset_core.manifest import Manifest
+from nanoset_core.manifest import Manifest, digest_of
 from nanoset_core.mapping.coverage import MemberCoverage, coverage
 from nanoset_core.mapping.exhaustion import Exhausted, settle
-from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.plan import BlendPlan, MemberPlan, SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
-from nanoset_core.nanoset_spec import BlendSpec, NanosetSpec, is_blended
+from nanoset_core.nanoset_spec import BlendSpec, NanosetSpec, corpora_of, is_blended
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project
+
+_Part = TypeVar("_Part", MemberPlan, BlendPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,21 @@ def trainer_root(project: Project, name: str) -> str:
 
 
 def cache_folder(project: Project, name: str) -> Path:
-    """One folder for all splits and versions, since a trainer takes one; every file name in it carries a hash."""
+    """One folder for all splits and versions; every file name in it, or that of a folder, carries a hash."""
     return project.outputs.folder / STAGE / name / CACHE
+
+
+def index_folder(project: Project, name: str) -> str:
+    """Folder below `cache_folder`, with a slash at its end, where a trainer finds the index files of all splits.
+
+    "" where the trainer's own names tell versions apart. NeMo's do not: the next version of a corpus would replace the
+    files that a run over the present one reads.
+    """
+    spec = project.nanoset(name)
+    if get_preset(spec.preset).names_tell_versions:
+        return ""
+    versions = {corpus: current_dataset(project, corpus).digest for corpus in spec.corpora}
+    return digest_of([versions, spec.shares]) + "/"
 
 
 def trainer_prefix(project: Project, name: str, dataset: Manifest) -> str:
@@ -75,6 +91,8 @@ def nanoset_options(project: Project, name: str) -> dict[str, Any]:
         "trainer_path": trainer_root(project, name),
         "tokenizer_identifiers": dict(spec.tokenizer_identifiers),
     }
+    if not get_preset(spec.preset).names_tell_versions:
+        options["index_files"] = "a folder for each version"
     if limits is not None:
         # Where splits share one set of weights, the samples of each decide what the others get.
         limits = dict(limits) if isinstance(limits, Mapping) else limits
@@ -97,14 +115,26 @@ def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
         ConfigError, InputError: the split cannot be filled as asked.
     """
     spec = project.nanoset(name)
-    corpora = spec.corpora_of(split)
     with _naming(name):
         whole, limits, exhausted = _settled(project, name, spec, split)
         config = _one_split(whole, name, spec, split)
-        plan = plan_split(config, split)
+        plan = _filed(plan_split(config, split), index_folder(project, name))
     members = coverage(plan, config, limits) if plan is not None else []
     found = tuple(one for one in exhausted if one.split == split)
-    return PlannedSplit(split, config, plan, tuple(members), found, corpora)
+    return PlannedSplit(split, config, plan, tuple(members), found, corpora_of(spec.blend_of(split)))
+
+
+def _filed(plan: SplitPlan | None, folder: str) -> SplitPlan | None:
+    """The plan with all its index files in a folder."""
+    if plan is None or not folder:
+        return plan
+    members = tuple(_moved(member, folder) for member in plan.members)
+    return replace(plan, members=members, blend=None if plan.blend is None else _moved(plan.blend, folder))
+
+
+def _moved(part: _Part, folder: str) -> _Part:
+    files = {key: folder + name for key, name in part.files.items()}
+    return replace(part, files=files, sidecar=folder + part.sidecar)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sample_project import EOD, build_all, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.config import SPLITS
 from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.inspection.verify import verify_nanoset
 from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
 from nanoset_core.pipeline.project import Project
 
@@ -203,6 +205,47 @@ def test_other_trainers_caches_under_their_own_names(make_project, preset):
         assert len(train) >= 100
         tokens = train.batch(range(len(train)))
         assert np.array_equal(tokens[7], train.tokens(7))
-        names = {path.name for path in planning.cache_folder(project, name).iterdir()}
+        names = {path.name for path in planning.cache_folder(project, name).rglob("*")}
         mark = {"megatron-0.10": "GPTDataset", "nemo": "_indexmap_"}.get(preset, "Nanoset")
         assert any(mark in file for file in names)
+
+
+def nemo_project(make_project, blend):
+    changes = {
+        "    blend: {web: 0.7, code: 0.3}\n": blend,
+        '    split: "80,15,5"\n': "" if "per_split" in blend else '    split: "80,15,5"\n',
+        "samples: {train: 400}\n    trainer_path: /lustre/data": "samples: {train: 100, valid: 10}\n    preset: nemo",
+    }
+    return make_project(replacements=changes)
+
+
+@pytest.mark.parametrize(
+    "change", ["web", "books", "shares"], ids=["a corpus of train", "a corpus of valid", "other shares"]
+)
+@pytest.mark.parametrize(
+    "blend",
+    [
+        "    blend: {web: 0.4, code: 0.3, books: 0.3}\n",
+        "    blend_per_split: {train: {web: 0.8, code: 0.2}, valid: books, test: null}\n",
+    ],
+    ids=["shared", "per split"],
+)
+def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change):
+    file = nemo_project(make_project, blend)
+    project = build_all(file)
+    data = project.outputs.current("nanosets", "pretrain/handoff").path("data.yaml")
+    (folder,) = (line.split()[1] for line in data.read_text().splitlines() if "index_mapping_dir" in line)
+    before = tree(planning.cache_folder(project, "pretrain"))
+    names = {name.rpartition("/")[2] for name in before if name.endswith("_idx.npy")}
+    assert names == {path.name for path in Path(folder).iterdir() if path.name.endswith("_idx.npy")}
+    if change == "shares":
+        file.write_text(file.read_text().replace('split: "80,15,5"', 'split: "60,30,10"'))
+    else:
+        (project.config.raw_folder / change / "more.jsonl").write_bytes(jsonl(sentences("more", 30)))
+    again = build_all(file)
+    after = tree(planning.cache_folder(again, "pretrain"))
+    assert {path: after.get(path) for path in before} == before
+    if change != "shares" or "per_split" not in blend:
+        assert planning.index_folder(again, "pretrain").rstrip("/") != Path(folder).name
+    assert len(load_nanoset(again.config.root_folder, "pretrain", "valid")) >= 10
+    assert all(verify_nanoset(again, "pretrain", split, deep=True).passed for split in SPLITS)
