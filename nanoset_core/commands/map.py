@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from nanoset_core.command_line import CONFIG_OPTION, ManyValued
+from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import PRESETS
 from nanoset_core.mapping.splits import SPLITS
 
@@ -63,15 +65,29 @@ def command(
     """
     data = ("data_path", "train_data_path", "valid_data_path", "test_data_path", "data_args_path")
     splits = split_name or SPLITS
+    given = click.get_current_context().get_parameter_source
     if any(options[key] for key in (*data, "per_split_data_args_path")):
+        _check_unused(list(nanosets), "--data-path and the like name the data", "leave the names of nanosets out")
         _map_alone(options, splits, plan_only=plan_only, as_json=as_json)
     else:
+        unused = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
+        _check_unused(
+            unused, "a project's nanosets have their settings in nanoset.yaml", "add --data-path, or leave it out"
+        )
         _map_project(config, nanosets, splits, plan_only=plan_only, as_json=as_json)
+
+
+def _check_unused(given: list[str], why: str, remedy: str) -> None:
+    if given:
+        raise ConfigError(
+            "this would have no effect", found=", ".join(given), expected=f"nothing, since {why}", remedy=remedy
+        )
 
 
 def _map_project(
     config: Path, names: tuple[str, ...], splits: tuple[str, ...], *, plan_only: bool, as_json: bool
 ) -> None:
+    from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping
     from nanoset_core.pipeline.planning import plan_nanoset
     from nanoset_core.pipeline.project import Project
@@ -79,7 +95,8 @@ def _map_project(
 
     project = Project.open(config)
     chosen = names or tuple(project.config.nanosets)
-    planned = {(name, split): plan_nanoset(project, name, split) for name in chosen for split in splits}  # type: ignore[arg-type]
+    reader = LengthReader()
+    planned = {(name, split): plan_nanoset(project, name, split, reader) for name in chosen for split in splits}  # type: ignore[arg-type]
     rows = {key: list(zip(found.corpora, found.members, strict=False)) for key, found in planned.items()}
     _show(rows, {key: found.exhausted for key, found in planned.items()}, as_json)
     if plan_only:
@@ -106,8 +123,8 @@ def _map_alone(options: dict[str, Any], splits: tuple[str, ...], *, plan_only: b
     most = options["max_epochs"]
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]  # type: ignore[arg-type]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
-    settled = settle(config, limits, options["on_exhaustion"])
     reader, rows = LengthReader(), {}
+    settled = settle(config, limits, options["on_exhaustion"], reader)
     for split in splits:
         plan = plan_split(settled.config, split, reader)  # type: ignore[arg-type]
         members = coverage(plan, settled.config, limits) if plan is not None else []

@@ -83,6 +83,9 @@ def _identifiers(text: str) -> dict[str, Any]:
 
 def _trainer_paths(data: dict[str, Any], spellings: tuple[str, ...]) -> dict[str, str]:
     pairs = [spelling.partition("=") for spelling in spellings]
+    for spelling, (here, _, there) in zip(spellings, pairs, strict=True):
+        if not here or not there:
+            raise ConfigError("not two paths", where="--trainer-path", found=repr(spelling), expected="HERE=THERE")
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
     found: dict[str, str] = {}
     for blend in blends:

@@ -47,7 +47,9 @@ class Settled:
     """What the configuration given would have read too often."""
 
 
-def settle(config: NanosetConfig, limits: Mapping[str, float], policy: Policy) -> Settled:
+def settle(
+    config: NanosetConfig, limits: Mapping[str, float], policy: Policy, reader: LengthReader | None = None
+) -> Settled:
     """Let a configuration keep its limits.
 
     Args:
@@ -55,12 +57,13 @@ def settle(config: NanosetConfig, limits: Mapping[str, float], policy: Policy) -
         limits: {prefix: most epochs}; a dataset that is not named has none.
         policy: `raise` an InputError; `repeat` anyway; `stop`: as many samples as the limits allow; `redistribute`: a
             dataset gives what it may, and the others of the blend the rest, in proportion.
+        reader: shared with others that plan with the same datasets.
 
     Raises:
         InputError: a limit is broken and the policy is `raise`, or the limits leave too few samples.
         ConfigError: `redistribute` where there are no weights. What `plan_split` raises.
     """
-    reader = LengthReader()
+    reader = reader or LengthReader()
     found = tuple(one for split in SPLITS for one in _exhausted(config, split, limits, reader))
     if not found or policy == "repeat":
         return Settled(config, found)

@@ -62,18 +62,22 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
 
 
 def largest_epoch_size(
-    config: NanosetConfig, weights: Mapping[str, float] | None = None, split: SplitName = "train"
+    config: NanosetConfig,
+    weights: Mapping[str, float] | None = None,
+    split: SplitName = "train",
+    reader: LengthReader | None = None,
 ) -> int:
     """The largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
 
     weights: {prefix: weight} instead of the configuration's blend; the configuration's numbers of samples don't matter.
+    reader: as for `plan_split`.
     """
     rules = config.rules
     prefixes, given = (list(weights), list(weights.values())) if weights else config.blend(split) or ([], None)
     if given is None:
         raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
     shares = rules.normalized(given)
-    planner = _Planner(config, split, LengthReader())
+    planner = _Planner(config, split, reader or LengthReader())
     limits = [planner.epoch_samples(prefix) for prefix in prefixes]
 
     def fits(size: int) -> bool:
@@ -229,8 +233,10 @@ class _Planner:
 
     def _blend(self, members: tuple[MemberPlan, ...], weights: list[float] | None) -> BlendPlan:
         rules = self.rules
+        if weights is None:
+            self._check_lengths(members)
         size, shares = self._mix(members, weights)
-        if weights is None or (rules.wraps != "never" and size > 0):
+        if weights is not None and rules.wraps != "never" and size > 0:
             self._check_lengths(members)
         if size == 0 and rules.zero_samples != "any":
             raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")

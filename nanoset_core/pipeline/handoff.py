@@ -17,6 +17,7 @@ from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.manifest import Manifest, Recipe, first_fault
+from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.nanoset_spec import NanosetSpec, corpora_of
 from nanoset_core.operations.in_use import holding
@@ -110,7 +111,8 @@ def check_caches(project: Project, name: str) -> None:
 
 def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
     spec = project.nanoset(name)
-    planned = {split: plan_nanoset(project, name, split) for split in SPLITS}
+    reader = LengthReader()
+    planned = {split: plan_nanoset(project, name, split, reader) for split in SPLITS}
     root = trainer_root(project, name)
     datasets = {}
     for corpus in dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split))):

@@ -14,7 +14,7 @@ from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.manifest import Manifest, digest_of
 from nanoset_core.mapping.coverage import MemberCoverage, coverage
 from nanoset_core.mapping.exhaustion import Exhausted, settle
-from nanoset_core.mapping.plan import BlendPlan, MemberPlan, SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.plan import BlendPlan, LengthReader, MemberPlan, SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.nanoset_spec import BlendSpec, NanosetSpec, corpora_of, is_blended
@@ -107,8 +107,8 @@ def blend_options(blend: BlendSpec | None) -> Any:
     return list(blend) if isinstance(blend, tuple) else blend
 
 
-def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
-    """Plan one split over the current datasets of its corpora.
+def plan_nanoset(project: Project, name: str, split: SplitName, reader: LengthReader | None = None) -> PlannedSplit:
+    """Plan one split over the current datasets of its corpora. reader: shared by splits that are planned together.
 
     Raises:
         MissingError: a member's dataset was not made yet.
@@ -116,9 +116,10 @@ def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
     """
     spec = project.nanoset(name)
     with _naming(name):
-        whole, limits, exhausted = _settled(project, name, spec, split)
-        config = _one_split(whole, name, spec, split)
-        plan = _filed(plan_split(config, split), index_folder(project, name))
+        reader = reader or LengthReader()
+        whole, limits, exhausted = _settled(project, name, spec, split, reader)
+        config = _one_split(whole, name, spec, split, reader)
+        plan = _filed(plan_split(config, split, reader), index_folder(project, name))
     members = coverage(plan, config, limits) if plan is not None else []
     found = tuple(one for one in exhausted if one.split == split)
     return PlannedSplit(split, config, plan, tuple(members), found, corpora_of(spec.blend_of(split)))
@@ -160,13 +161,13 @@ def loading_config(project: Project, name: str, split: SplitName) -> NanosetConf
 
     A weighted blend without a number of samples gets as many as the scarcest corpus fills in one epoch.
     """
-    spec = project.nanoset(name)
-    config, _, _ = _settled(project, name, spec, split)
-    return _one_split(config, name, spec, split)
+    spec, reader = project.nanoset(name), LengthReader()
+    config, _, _ = _settled(project, name, spec, split, reader)
+    return _one_split(config, name, spec, split, reader)
 
 
 def _settled(
-    project: Project, name: str, spec: NanosetSpec, split: SplitName
+    project: Project, name: str, spec: NanosetSpec, split: SplitName, reader: LengthReader
 ) -> tuple[NanosetConfig, dict[str, float], tuple[Exhausted, ...]]:
     """(settings of every split that matters to this one, limits of the datasets, what breaks them)."""
     shared = spec.blend is not None
@@ -178,7 +179,7 @@ def _settled(
         # What another split lacks is no reason to refuse this one.
         others = {f"{other}_split_samples": None for other in SPLITS if other != split}
         config = replace(config, **others)
-    settled = settle(config, limits, spec.on_exhaustion)
+    settled = settle(config, limits, spec.on_exhaustion, reader)
     return settled.config, limits, settled.exhausted
 
 
@@ -219,18 +220,20 @@ def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Any:
     return [prefixes[corpus] for corpus in blend]
 
 
-def _one_split(config: NanosetConfig, name: str, spec: NanosetSpec, split: SplitName) -> NanosetConfig:
+def _one_split(
+    config: NanosetConfig, name: str, spec: NanosetSpec, split: SplitName, reader: LengthReader
+) -> NanosetConfig:
     samples = config.samples(split)
     weighted = isinstance(spec.blend_of(split), Mapping)
     if weighted and samples is None and config.rules.takes_samples(split):
-        samples = _epoch_of_scarcest(config, name, split)
+        samples = _epoch_of_scarcest(config, name, split, reader)
     return replace(config, **{f"{other}_split_samples": samples if other == split else None for other in SPLITS})
 
 
-def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName) -> int | None:
+def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName, reader: LengthReader) -> int | None:
     if config.blend_per_split is None and parse_split(config.split)[SPLITS.index(split)] <= 0:
         return None
-    size = largest_epoch_size(config, split=split)
+    size = largest_epoch_size(config, split=split, reader=reader)
     if size == 0:
         prefixes, _ = config.blend(split) or ([], None)
         samples = {prefix: _epoch_samples(config, prefix, split) for prefix in prefixes}

@@ -14,8 +14,9 @@ from sample_project import build_all, tree
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.config import SPLITS
-from nanoset_core.errors import InputError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
+from nanoset_core.mapping import plan
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import cache_folder, loading_config, plan_nanoset
 from nanoset_core.pipeline.project import Project
@@ -202,6 +203,36 @@ def test_map_takes_weights_on_the_command_line(make_project, tmp_path):
     told = [path.read_text() for path in (tmp_path / "c").glob("*GPTDataset-train-description.txt")]
     assert sorted(json.loads(text)["dataset_path"] for text in told) == sorted([str(code), "/lustre/web"])
     assert {json.loads(text)["tokenizer"]["class"] for text in told} == {"Stub"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seq-length", 8], "--seq-length"),
+        (["--max-epochs", 2, "--train-iters", 10, "pretrain"], "--max-epochs, --train-iters"),
+        (["pretrain", "--data-path", "web", "--seq-length", 8], "pretrain"),
+        (["--data-path", "web", "--seq-length", 8, "--trainer-path", "/lustre"], "HERE=THERE"),
+        (["--data-path", "web", "--seq-length", 8, "--trainer-path", "=/lustre"], "HERE=THERE"),
+    ],
+)
+def test_map_refuses_what_would_have_no_effect(arguments, said):
+    outcome = CliRunner().invoke(nanoset, ["map", *map(str, arguments)])
+    assert isinstance(outcome.exception, ConfigError)
+    assert said in str(outcome.exception)
+
+
+@pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
+def test_a_plan_reads_each_dataset_once(make_project, monkeypatch, limits):
+    project = build_all(
+        make_project(replacements={"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"})
+    )
+    read: list[object] = []
+    original = plan.read_idx
+    monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
+    for split in SPLITS:
+        read.clear()
+        plan_nanoset(project, "pretrain", split)
+        assert len(read) == len(set(read)) == 2
 
 
 def test_megatron_core_starts_from_the_handoff(make_project):

@@ -319,3 +319,11 @@ def test_a_blend_of_no_samples(data):
     assert plan.samples == 0
     assert [member.epochs for member in plan.members] == [1, 1, 1]
     assert len(build_blend_indices(plan).dataset_index) == 0
+
+
+def test_a_blend_without_weights_of_datasets_without_samples_is_refused(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path / name, [3])
+    config = NanosetConfig([str(tmp_path / "a"), str(tmp_path / "b")], sequence_length=64, train_split_samples=10)
+    with pytest.raises(ConfigError, match="no samples in the split"):
+        plan_split(config, "train")
