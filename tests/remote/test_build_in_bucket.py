@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -55,6 +56,19 @@ def test_another_machine_finds_everything_and_makes_nothing(remote_project, plac
     assert not report.failed
     assert all(step.done for step in report.steps if step.asset != ("raw_jsonl",))
     assert objects(place) == before
+
+
+def test_the_folders_of_nemos_index_files_are_in_the_bucket(make_project, remote_project, place):
+    local, config = make_project("local"), remote_project()
+    for file in (local, config):
+        nemo = "samples: {train: 100, valid: 10, test: 5}\n    preset: nemo"
+        file.write_text(file.read_text().replace("samples: {train: 400}", nemo))
+        build_all(file)
+    assert objects(place) == data_of(local.parent / "data")
+    assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(place))
+    forget_copies(config)
+    assert len(load_nanoset(place.url, "pretrain", "train", StorageSpec(endpoint_url=place.endpoint_url))) >= 100
+    assert all(report.passed for report in verify_project(Project.open(config), ["pretrain"]))
 
 
 def test_samples_are_those_of_a_local_root(make_project, remote_project, place):
