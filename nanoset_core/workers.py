@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -66,6 +67,7 @@ def run_tasks(
     try:
         yield from _drive(pool, work, tasks, workers * _IN_FLIGHT)
     except BrokenProcessPool as error:
+        ours.close()  # a worker that was about to start when another died is waited for, and ended by nobody else
         raise NanosetError(
             "a worker process was killed",
             where=getattr(work, "__name__", None),
@@ -92,12 +94,22 @@ def _drive(
     while True:
         with _hidden_main():
             for number, task in islice(waiting, in_flight - len(pending)):
-                pending[pool.submit(work, task)] = number
+                pending[_submit(pool, work, task)] = number
         if not pending:
             return
         done, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in sorted(done, key=pending.__getitem__):
             yield pending.pop(future), future.result()
+
+
+def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
+    """Hand out a task, which may start a worker; BrokenProcessPool also where another died at that very moment."""
+    try:
+        return pool.submit(work, task)
+    except OSError as error:
+        if error.errno not in (None, errno.EPIPE):
+            raise
+        raise BrokenProcessPool("a worker died while another was started") from error
 
 
 @contextmanager

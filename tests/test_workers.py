@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,31 @@ def test_killed_worker_is_our_error():
     with pytest.raises(NanosetError, match="a worker process was killed") as caught:
         list(run_tasks(signal.raise_signal, [signal.SIGKILL] * 4, 2))
     assert "fewer workers" in caught.value.remedy
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_worker_that_is_killed_while_another_is_started(monkeypatch, when):
+    """The pool of the standard library then fails otherwise than it says, or waits for the new worker forever."""
+    real = ProcessPoolExecutor._spawn_process
+
+    def wait_for_the_end_of_the_first(pool):
+        for process in list(pool._processes.values()):
+            process.join()
+            time.sleep(0.3)  # until the pool has seen to it
+
+    def spawn(pool):
+        if when == "before":
+            wait_for_the_end_of_the_first(pool)
+            return real(pool)
+        processes, pool._processes = pool._processes, {}  # it is on the list only once it has been started
+        real(pool)
+        started, pool._processes = pool._processes, processes
+        wait_for_the_end_of_the_first(pool)
+        processes.update(started)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", spawn)
+    with pytest.raises(NanosetError, match="a worker process was killed"):
+        list(run_tasks(signal.raise_signal, [signal.SIGKILL, 0, 0, 0], 2))
 
 
 def test_workers_end_when_nobody_listens():
