@@ -7,11 +7,13 @@ something else, the set is made anew.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +130,15 @@ class _FileSet:
             return None  # not there, or not ours
 
     def write(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
-        """Write all files anew, each whole, the description last; return {file name: sha256}."""
+        """Write all files, each whole, the description last; return {file name: sha256}.
+
+        Where another process has written them meanwhile, they stay.
+        """
+        with _alone_in(self.folder):
+            known = self.complete(deep=True)
+            return self._replace(arrays) if known is None else known
+
+    def _replace(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
         self._withdraw()
         notes = {}
         text = self.description.encode("utf-8")
@@ -159,6 +169,19 @@ class _FileSet:
             names = list(self.files.values())
         for name in (*names, self.sidecar):
             (self.folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is writing index files there; where the file system has no locks, do not wait."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> _FileSet:

@@ -218,3 +218,21 @@ def test_sidecar_says_what_the_set_is_from(config, tmp_path):
     index = hashlib.sha256((tmp_path / "a.idx").read_bytes()).hexdigest()
     assert noted["made_from"]["idx_sha256"] == member.idx_sha256 == index
     assert {name: note["sha256"] for name, note in noted["files"].items()}.items() <= digests.items()
+
+
+def test_what_another_process_wrote_meanwhile_stays(config, tmp_path, monkeypatch):
+    """Its own files, complete by then, are withdrawn for no moment: it may be about to say how large they are."""
+    folder, plan = tmp_path / "cache", plan_split(config, "train")
+    real = cache.build_member_indices
+
+    def overtaken(member, *arguments, **options):
+        built = real(member, *arguments, **options)
+        monkeypatch.setattr(cache, "build_member_indices", real)
+        write_member(member, config, folder)
+        overtaken.before = snapshot(folder)
+        return built
+
+    monkeypatch.setattr(cache, "build_member_indices", overtaken)
+    digests = write_member(plan.members[0], config, folder)
+    assert snapshot(folder) == overtaken.before
+    assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in digests} == digests
