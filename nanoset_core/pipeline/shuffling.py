@@ -269,6 +269,8 @@ def finish(project: Project, name: str) -> Manifest:
     done = project.outputs.find(recipe)
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
+    else:
+        forget(done.folder)  # what a build that was killed right after completing it left
     project.outputs.make_current(done)
     return done
 

@@ -20,6 +20,7 @@ from nanoset_core.storage import UNFINISHED, fsync_folder
 
 FACTS = ".shards"
 """folder of the notes, within that of the tars"""
+_ATTEMPTS = 8
 
 
 def remember(folder: Path, facts: ShardFacts, made_from: str) -> None:
@@ -27,11 +28,16 @@ def remember(folder: Path, facts: ShardFacts, made_from: str) -> None:
 
     Nothing waits for the disk here: where a power cut takes the note, or the tar's new name, the shard is made again.
     """
-    (folder / FACTS).mkdir(parents=True, exist_ok=True)
     note = canonical_json({**asdict(facts), "made_from": made_from})
-    path = folder / FACTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
-    path.write_bytes(note)
-    path.rename(folder / FACTS / f"{facts.stem}.json")
+    for _ in range(_ATTEMPTS):
+        try:
+            (folder / FACTS).mkdir(parents=True, exist_ok=True)
+            path = folder / FACTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
+            path.write_bytes(note)
+            path.rename(folder / FACTS / f"{facts.stem}.json")
+            return
+        except (FileNotFoundError, FileExistsError):
+            continue  # another build completed the webdataset, and removed the folder, at this very moment
 
 
 def written(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, ShardFacts]:
@@ -93,8 +99,9 @@ def forget(folder: Path) -> None:
     mirror = mirror_of(folder)
     if mirror is not None:
         mirror.remove(folder / FACTS / name for name in mirror.sizes(folder / FACTS))
-    shutil.rmtree(folder / FACTS, ignore_errors=True)
-    fsync_folder(folder)
+    if (folder / FACTS).is_dir():
+        shutil.rmtree(folder / FACTS, ignore_errors=True)
+        fsync_folder(folder)
 
 
 def identity(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling import iterate_shards
+from nanoset_core.shuffling.facts import forget, remember
 
 LENGTH = 33
 COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}
@@ -217,3 +219,29 @@ def test_a_webdataset_whose_manifest_is_damaged_is_made_again(project, text):
     file.write_text(file.read_text().replace('"tokens": ', '"tokens": 1') if text == "altered" else text)
     assert made(opened, "all").digest == manifest.digest
     assert {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()} == expected
+
+
+def test_notes_of_a_build_that_was_killed_after_completing_it_go(project):
+    opened = project(plain={"corpora": ["web"]})
+    done = made(opened, "plain")
+    before = sorted(path.name for path in done.folder.iterdir())
+    (done.folder / ".shards").mkdir()
+    (done.folder / ".shards" / "shard-00000000.json").write_text("{}")
+    made(opened, "plain")
+    assert sorted(path.name for path in done.folder.iterdir()) == before
+
+
+def test_notes_are_kept_though_another_build_removes_their_folder(project, tmp_path, monkeypatch):
+    facts = shuffling._facts(made(project(plain={"corpora": ["web"]}), "plain"))[0]
+    real, removed = Path.rename, []
+
+    def rename(path, target):
+        if not removed:
+            removed.append(path)
+            forget(tmp_path)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    remember(tmp_path, facts, "digest")
+    assert removed
+    assert [path.name for path in (tmp_path / ".shards").iterdir()] == [f"{facts.stem}.json"]
