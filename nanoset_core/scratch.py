@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,8 @@ LOCK = ".lock"
 FILE_SECONDS = 3600
 LINK_SECONDS = 60
 FOREIGN_SECONDS = 7 * 24 * 3600
+_NOT_OURS_TO_SWEEP = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""it is another user's, or the disk takes nothing: whoever wants to write there hears of it soon enough"""
 
 
 @contextlib.contextmanager
@@ -81,13 +84,21 @@ def sweep_abandoned(folder: Path) -> None:
     another, or where there are no locks, when nothing was written to it for an hour.
     """
     for entry in sorted(folder.glob(f"{UNFINISHED}*")):
-        if entry.name.endswith(LOCK):
-            _sweep_locked(entry)
-        elif entry.is_dir() and not entry.is_symlink():
-            if not _lock_of(entry).exists():
-                shutil.rmtree(entry, ignore_errors=True)
-        else:
-            _sweep_file(entry)
+        try:
+            _sweep(entry)
+        except OSError as error:
+            if error.errno not in _NOT_OURS_TO_SWEEP:
+                raise
+
+
+def _sweep(entry: Path) -> None:
+    if entry.name.endswith(LOCK):
+        _sweep_locked(entry)
+    elif entry.is_dir() and not entry.is_symlink():
+        if not _lock_of(entry).exists():
+            shutil.rmtree(entry, ignore_errors=True)
+    else:
+        _sweep_file(entry)
 
 
 def _lock_of(scratch: Path) -> Path:
@@ -96,11 +107,10 @@ def _lock_of(scratch: Path) -> Path:
 
 def _lock_new_name(final: Path) -> tuple[Path, BinaryIO]:
     while True:
-        scratch = final.with_name(f"{UNFINISHED}{final.name}-{secrets.token_hex(4)}")
+        # The name tells the owner's machine: what is written into a file may be lost to a kill, or a full disk.
+        scratch = final.with_name(f"{UNFINISHED}{final.name}-{_host_mark()}-{secrets.token_hex(4)}")
         path = _lock_of(scratch)
         lock = path.open("xb")
-        lock.write(_host())
-        lock.flush()
         _try_lock(lock, wait=True)
         # A sweep may have come between opening and locking: then this is the lock of a file that is gone.
         with contextlib.suppress(FileNotFoundError):
@@ -112,11 +122,10 @@ def _lock_new_name(final: Path) -> tuple[Path, BinaryIO]:
 def _sweep_locked(path: Path) -> None:
     try:
         lock = path.open("r+b")
-    except (FileNotFoundError, PermissionError):
-        return  # finished a moment ago, or another user's
+    except FileNotFoundError:
+        return  # finished a moment ago
     with lock:
-        local = lock.read() == _host()
-        free = _try_lock(lock) if local else None
+        free = _try_lock(lock) if _is_of_this_machine(path) else None
         if free or (free is None and _idle_seconds(path) > FOREIGN_SECONDS):
             shutil.rmtree(path.with_name(path.name.removesuffix(LOCK)), ignore_errors=True)
             path.unlink(missing_ok=True)
@@ -129,10 +138,10 @@ def _sweep_file(path: Path) -> None:
         return
     try:
         file = path.open("r+b")
-    except (FileNotFoundError, PermissionError):
-        return  # finished a moment ago, or another user's
+    except FileNotFoundError:
+        return  # finished a moment ago
     with file:
-        free = _try_lock(file) if f"-{_host_mark()}-" in path.name else None
+        free = _try_lock(file) if _is_of_this_machine(path) else None
         if free or (free is None and _idle_seconds(path) > FILE_SECONDS):
             path.unlink(missing_ok=True)
 
@@ -154,12 +163,12 @@ def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:
     return True
 
 
-def _host() -> bytes:
-    return platform.node().encode()
+def _is_of_this_machine(path: Path) -> bool:
+    return f"-{_host_mark()}-" in path.name
 
 
 def _host_mark() -> str:
-    return hashlib.sha256(_host()).hexdigest()[:8]
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _idle_seconds(path: Path) -> float:

@@ -78,16 +78,17 @@ def test_folder_without_a_lock_goes(tmp_path):
 
 
 def test_lock_without_a_folder_goes(tmp_path):
-    (tmp_path / f"{UNFINISHED}digest-12345678{LOCK}").write_bytes(scratch_module._host())
+    """As when its owner was killed before it made the folder."""
+    (tmp_path / f"{UNFINISHED}digest-{scratch_module._host_mark()}-12345678{LOCK}").touch()
     sweep_abandoned(tmp_path)
     assert hidden(tmp_path) == []
 
 
 @pytest.mark.parametrize(("days", "left"), [(6, 2), (8, 0)])
 def test_scratch_of_another_machine_goes_after_a_week(tmp_path, days, left):
-    lock = tmp_path / f"{UNFINISHED}digest-12345678{LOCK}"
-    lock.write_bytes(b"another-machine")
-    (tmp_path / f"{UNFINISHED}digest-12345678").mkdir()
+    lock = tmp_path / f"{UNFINISHED}digest-0therhst-12345678{LOCK}"
+    lock.touch()
+    lock.with_name(lock.name.removesuffix(LOCK)).mkdir()
     then = time.time() - days * 86400
     os.utime(lock, (then, then))
     sweep_abandoned(tmp_path)
@@ -164,3 +165,22 @@ def test_links_of_processes_that_are_gone_are_swept_at_once(tmp_path):
         (tmp_path / name).symlink_to("nowhere")
     sweep_abandoned(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [own.name]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
+    """A disk that became read-only, or a folder of another user: the sweep is no reason to fail."""
+    left = open_unfinished(tmp_path / "current.json")
+    left.close()
+    (tmp_path / f"{UNFINISHED}digest-{scratch_module._host_mark()}-12345678{LOCK}").touch()
+
+    def refuse(path, *arguments, **options):
+        raise OSError(number, os.strerror(number), str(path))
+
+    for name in ("open", "unlink"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, refuse)
+            sweep_abandoned(tmp_path)
+        assert len(hidden(tmp_path)) == 2
+    sweep_abandoned(tmp_path)
+    assert not hidden(tmp_path)
