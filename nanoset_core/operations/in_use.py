@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from nanoset_core.errors import StorageError
+from nanoset_core.refusals import explained
 
 if TYPE_CHECKING:
     from nanoset_core.pipeline.project import Project
@@ -33,10 +34,15 @@ def in_use(root: Path, names: Iterable[str]) -> Iterator[None]:
     """Hold outputs against `nanoset gc`, by the first part of their names, until the block ends.
 
     It waits while a collection looks for what can go. Where the file system has no locks it holds nothing.
+
+    Raises:
+        StorageError: the file system took no more, here or in the block.
+        NanosetError: memory ran out in the block.
     """
     folder = root / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
+        held.enter_context(explained(root))
+        folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / GATE, fcntl.LOCK_SH):
             for name in sorted(set(names)):
                 held.enter_context(_locked(folder / name, fcntl.LOCK_SH))

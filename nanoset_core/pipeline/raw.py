@@ -12,6 +12,7 @@ from nanoset_core.operations.in_use import in_use
 from nanoset_core.pipeline.project import Project
 from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import Inventory, discover_corpora, take_inventory, text_bytes
+from nanoset_core.refusals import explained
 
 VERSION = 1
 STAGE = "inventory"
@@ -51,7 +52,8 @@ def survey(project: Project, corpus: str) -> Inventory:
         done += count
         project.listener(Progress("raw_jsonl", corpus, done, total))
 
-    return take_inventory(folder, corpus, remembered=memory_file(project, corpus), progress=hashed)
+    with explained(project.outputs.folder):
+        return take_inventory(folder, corpus, remembered=memory_file(project, corpus), progress=hashed)
 
 
 def memory_file(project: Project, corpus: str) -> Path:
