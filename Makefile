@@ -2,13 +2,15 @@
 # make dev    the Dagster UI on the demo                         make lint   ruff
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for the README; needs Chromium
-# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table
+# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then builds that
+#              are killed (KILLS times), starved, raced and misled, locally and in a bucket, as another
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= demo
 PORT ?= 3000
 TRIALS ?= 3000
+KILLS ?= 200
 BIN := $(VENV)/bin
 
 .PHONY: demo demo-s3 dev tour test faults lint install clean
@@ -38,6 +40,7 @@ test: install
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)
 
 lint: install
 	$(BIN)/ruff check .

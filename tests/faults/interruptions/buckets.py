@@ -1,0 +1,179 @@
+"""Where outputs are kept, and how they are looked at: a bucket, reached through the proxy."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from faults.interruptions.places import conclude
+from faults.interruptions.processes import start
+from faults.interruptions.proxy import Plan
+from faults.interruptions.servers import Store
+from faults.interruptions.subject import Subject, differences, visible, write_subject
+from faults.interruptions.trials import Trial
+from s3_server import new_bucket
+
+from nanoset_core.remote.bucket import Bucket
+from nanoset_core.remote.spec import S3Place
+
+_PREFIX = "some/prefix"
+
+
+@dataclass(slots=True)
+class BucketPlace:
+    """Outputs in buckets, one for each project."""
+
+    base: Path
+    """an empty folder, for all projects"""
+    store: Store
+    template: Path
+    """outputs of an undisturbed build into a local folder"""
+    expected: dict[str, str] = field(default_factory=dict)
+    """name → md5 of each of them"""
+    name: str = "S3"
+    _buckets: dict[Path, S3Place] = field(default_factory=dict)
+    _needs: dict[str, list[str]] = field(default_factory=dict)
+    _seconds: dict[int, float] = field(default_factory=dict)
+    _numbers: itertools.count = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        files = {name: path for name, path in visible(self.template).items() if not path.is_symlink()}
+        self.expected = {name: _md5(path) for name, path in files.items()}
+        self._needs = {name: _needs(path, self.template) for name, path in files.items()}
+
+    def new(self, *, workers: int = 1) -> Subject:
+        return self._write(new_bucket(self.store.endpoint, _PREFIX), workers)
+
+    def elsewhere(self, subject: Subject) -> Subject:
+        """The same project on another machine: its outputs are the same, its copies of them are not."""
+        return self._write(self._buckets[subject.folder], 1)
+
+    def _write(self, bucket: S3Place, workers: int) -> Subject:
+        storage = f"storage: {{endpoint_url: {self.store.spoiled!r}}}"
+        folder = self.base / f"project-{next(self._numbers)}"
+        subject = write_subject(folder, workers=workers, root=bucket.url, storage=storage)
+        self._buckets[folder] = bucket
+        return subject
+
+    def look(self, subject: Subject) -> list[str]:
+        shown = {name: digest for name, digest in self._objects(subject).items() if not _is_hidden(name)}
+        wrong = [f"{name} is of no finished run" for name, digest in shown.items() if self.expected.get(name) != digest]
+        needs = {need: name for name in shown for need in self._needs.get(name, ())}
+        return wrong + [f"{name} needs {need}, which is not there" for need, name in needs.items() if need not in shown]
+
+    def judge(self, subject: Subject) -> list[str]:
+        return differences(self._objects(subject), self.expected) + self.look(subject)
+
+    def _objects(self, subject: Subject) -> dict[str, str]:
+        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds."""
+        return {found.name: found.etag.strip('"') for found in Bucket(self._buckets[subject.folder]).list()}
+
+    def seconds(self, workers: int) -> float:
+        if workers not in self._seconds:
+            subject = self.new(workers=workers)
+            begun = time.monotonic()
+            outcome = start(subject).wait()
+            self._seconds[workers] = time.monotonic() - begun
+            if outcome.end != "done" or (wrong := self.judge(subject)):
+                raise RuntimeError(f"a build that nothing disturbed: {outcome}, {wrong[:5]}")
+        return self._seconds[workers]
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _md5(path: Path) -> str:
+    """What a bucket gives as the ETag of an object that came in one part."""
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def _needs(path: Path, root: Path) -> list[str]:
+    """Names that a manifest, or a pointer to one, promises."""
+    if path.name == "manifest.json":
+        return [(path.parent / file).relative_to(root).as_posix() for file in json.loads(path.read_bytes())["files"]]
+    if path.name == "current.json":
+        return [(path.parent / json.loads(path.read_bytes())["digest"] / "manifest.json").relative_to(root).as_posix()]
+    return []
+
+
+def spoiled_requests(place: BucketPlace, rng: random.Random, *, rate: float) -> Trial:
+    """Build through a proxy that spoils a share of all requests; then, where that failed, without."""
+    subject = place.new(workers=rng.choice((1, 1, 2)))
+    place.store.follow(Plan(rate=rate))
+    outcome = start(subject).wait()
+    counts = place.store.follow(Plan())
+    trial = Trial(faults=sum(counts.spoiled.values()))
+    trial.details = counts.spoiled + Counter({"all requests": counts.requests})
+    trial.ended(outcome, "done", "refused")
+    trial.wrong += place.judge(subject) if outcome.end == "done" else place.look(subject)
+    return conclude(place, subject, trial)
+
+
+def store_down(place: BucketPlace, rng: random.Random) -> Trial:
+    """Every request fails from a random one on, until the build gives up; then none does."""
+    subject = place.new()
+    place.seconds(1)
+    build = start(subject)
+    time.sleep(rng.uniform(0, place.seconds(1)))
+    place.store.follow(Plan(rate=1.0, faults=(rng.choice(("500", "503", "reset")),)))
+    outcome = build.wait()
+    trial = Trial(faults=sum(place.store.follow(Plan()).spoiled.values()))
+    trial.ended(outcome, "done", "refused")
+    trial.wrong += place.look(subject)
+    return conclude(place, subject, trial)
+
+
+def count_requests(place: BucketPlace) -> int:
+    """How many requests an undisturbed build sends."""
+    subject = place.new()
+    place.store.follow(Plan())
+    start(subject).wait()
+    return place.store.follow(Plan()).requests
+
+
+def kill_at_request(place: BucketPlace, rng: random.Random, request: int) -> Trial:
+    """Kill a build by its request of a number: before the store has it, or once it is done; another may take over."""
+    subject = place.new()
+    hold = subject.folder / ".hold"
+    build = start(subject, prepare=lambda: _wait_for(hold))
+    place.store.follow(Plan(kill=build.pid, kill_at=request, kill_after=rng.random() < 0.5))
+    hold.touch()
+    trial = Trial()
+    outcome = build.wait()
+    place.store.follow(Plan())
+    trial.ended(outcome, "killed", "done")
+    trial.faults = int(outcome.end == "killed")
+    trial.wrong += place.look(subject)
+    if rng.random() < 0.5:
+        shutil.rmtree(subject.folder / ".nanoset", ignore_errors=True)  # as another machine, without copies, finds it
+    return conclude(place, subject, trial)
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.002)
+
+
+def two_machines(place: BucketPlace, rng: random.Random) -> Trial:
+    """Two builds of the same thing into one bucket, from two machines; half of them under faults."""
+    first = place.new()
+    second = place.elsewhere(first)
+    place.store.follow(Plan(rate=rng.choice((0.0, 0.1))))
+    builds = [start(first, rebuild=rng.random() < 0.3)]
+    time.sleep(rng.choice((0.0, rng.uniform(0, place.seconds(1)))))
+    builds.append(start(second, rebuild=rng.random() < 0.3))
+    trial = Trial()
+    for build in builds:
+        trial.ended(build.wait(), "done", "refused")
+    place.store.follow(Plan())
+    trial.wrong += place.look(first)
+    trial = conclude(place, second, trial, keep=True)
+    return conclude(place, first, trial)

@@ -1,0 +1,86 @@
+"""A server that speaks S3, and the proxy before it, in processes of their own that end with this one.
+
+    python -m faults.interruptions.servers
+
+prints the server's address, and ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
+
+import s3_server
+from faults.interruptions.proxy import Counts, Plan
+
+
+@dataclass(slots=True)
+class Store:
+    """A store that speaks S3."""
+
+    endpoint: str
+    """the server's own address"""
+    spoiled: str
+    """that of the proxy before it"""
+    _proxy: subprocess.Popen[str]
+
+    def follow(self, plan: Plan) -> Counts:
+        """Tell the proxy what to do from now on; → what happened until now."""
+        stdin, stdout = self._proxy.stdin, self._proxy.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the proxy has no pipes")
+        stdin.write(json.dumps(asdict(plan)) + "\n")
+        stdin.flush()
+        counts = json.loads(stdout.readline())
+        return Counts(counts["requests"], Counter(counts["spoiled"]))
+
+
+@contextmanager
+def running_store(seed: int) -> Iterator[Store]:
+    """Both, until the block ends. This process gets credentials for them."""
+    os.environ.update(s3_server.CREDENTIALS)
+    with _running("faults.interruptions.servers") as server:
+        endpoint = _first_line(server)
+        address = urlsplit(endpoint)
+        with _running("faults.interruptions.proxy", str(address.hostname), str(address.port), str(seed)) as proxy:
+            yield Store(endpoint, f"http://127.0.0.1:{_first_line(proxy)}", proxy)
+
+
+@contextmanager
+def _running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _first_line(process: subprocess.Popen[str]) -> str:
+    line = process.stdout.readline().strip() if process.stdout else ""
+    if not line:
+        raise RuntimeError(f"a server did not start: {process.args}")
+    return line
+
+
+def main() -> None:
+    with s3_server.s3_server() as address:
+        print(address, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

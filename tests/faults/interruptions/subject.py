@@ -1,0 +1,172 @@
+"""The project that is disturbed: every stage, every kind of raw file; and what its outputs look like from outside."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from faults.settings import tokenizer_json
+from sample_project import CONFIG, jsonl, sentences, tree, write_raw
+
+from nanoset_core.config import SPLITS
+from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+
+_MORE = """\
+  zipped:
+    corpora: {books: 1.5, tables: 0.5}
+    sequence_length: 17
+    samples_per_shard: 200
+    seed: 9
+    member: json.gz
+    groups: 2
+packed: [web, tables]
+"""
+LONG = "long"
+LONG_FILES = ("long-0.jsonl", "long-1.jsonl.gz", "long-2.jsonl.zst", "long-3.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A project in a folder of its own."""
+
+    config: Path
+    """its nanoset.yaml"""
+
+    @property
+    def folder(self) -> Path:
+        return self.config.parent
+
+    @property
+    def root(self) -> Path:
+        """The local root of outputs."""
+        return self.folder / "data"
+
+
+def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage: str = "", long: int = 0) -> Subject:
+    """Write a project: raw text, tokenizer, settings.
+
+    long: megabytes, or so, of a further corpus whose files take a while to be read; 0 = none.
+    """
+    folder.mkdir(parents=True)
+    write_raw(folder / "raw")
+    _write_tables(folder / "raw" / "tables")
+    if long:
+        _write_long(folder / "raw" / LONG, long)
+    (folder / "tokenizer.json").write_bytes(tokenizer_json())
+    text = CONFIG.replace("workers: 1", f"workers: {workers}").replace(
+        "root: data", f"root: {root}\n{storage}".rstrip()
+    )
+    (folder / "nanoset.yaml").write_text(text + _MORE)
+    return Subject(folder / "nanoset.yaml")
+
+
+def _write_tables(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    rows = sentences("tables", 80)
+    for part in range(2):
+        table = pa.Table.from_pylist(rows[part * 40 : part * 40 + 40])
+        pq.write_table(table, folder / f"rows-{part}.parquet", row_group_size=15)
+
+
+def _write_long(folder: Path, megabytes: int) -> None:
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import zstandard
+
+    folder.mkdir()
+    rng = random.Random(megabytes)
+    rows = [{"id": f"{number}", "text": _random_text(rng)} for number in range(520 * megabytes)]
+    plain, zipped, framed, table = (rows[part::4] for part in range(4))
+    (folder / LONG_FILES[0]).write_bytes(jsonl(plain))
+    (folder / LONG_FILES[1]).write_bytes(gzip.compress(jsonl(zipped), compresslevel=1, mtime=0))
+    (folder / LONG_FILES[2]).write_bytes(zstandard.compress(jsonl(framed), 1))
+    pq.write_table(pa.Table.from_pylist(table), folder / LONG_FILES[3], row_group_size=100, compression="none")
+
+
+def _random_text(rng: random.Random) -> str:
+    """About two thousand characters that no compression makes much smaller."""
+    return " ".join(f"{rng.getrandbits(48):x}" for _ in range(150))
+
+
+def build_stages(config: Path, *, rebuild: bool = False) -> None:
+    """Every stage of a project by the core's own functions, in the order that an engine would choose."""
+    project = Project.open(config, rebuild=rebuild)
+    project.outputs.sweep()
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+    for corpus in project.config.packed:
+        packed.pack(project, corpus)
+    for name, spec in project.config.nanosets.items():
+        for split in SPLITS:
+            mapping.write_mappings(project, name, split)
+            if spec.is_blended:
+                mapping.write_blended(project, name, split)
+        handoff.write_handoff(project, name)
+    for name, webdataset in project.config.webdatasets.items():
+        shuffling.make_plan(project, name)
+        for group in range(webdataset.groups):
+            shuffling.write_group(project, name, group)
+        shuffling.finish(project, name)
+
+
+def outputs(root: Path) -> dict[str, str]:
+    """Everything below a root, hidden or not, but for the lock files of running builds: name → sha256."""
+    return {name: digest for name, digest in tree(root).items() if not name.startswith(".in-use/")}
+
+
+def visible(root: Path) -> dict[str, Path]:
+    """What a reader who lists or globs finds below a root: no hidden files, and links themselves are no files."""
+    found = (Path(root, name) for name in glob.glob("**", root_dir=root, recursive=True))
+    paths = (path for path in found if path.is_symlink() or path.is_file())
+    return {path.relative_to(root).as_posix(): path for path in paths if not _is_below_link(path, root)}
+
+
+def _is_below_link(path: Path, root: Path) -> bool:
+    return any(parent.is_symlink() for parent in path.parents if parent != root and root in parent.parents)
+
+
+def partial(root: Path, *complete: Mapping[str, str]) -> list[str]:
+    """What is wrong with the files that a reader can see, at any moment, each of which must be one of a finished run.
+
+    complete: outputs of undisturbed runs; several where the raw text was not always the same.
+    """
+    if not root.is_dir():
+        return []
+    wrong = []
+    for name, path in visible(root).items():
+        digest = f"-> {path.readlink()}" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+        if all(run.get(name) != digest for run in complete):
+            wrong.append(f"{name} is of no finished run")
+        if path.is_symlink() and not (path / "manifest.json").is_file():
+            wrong.append(f"{name} points to what is not complete")
+        if path.name == "manifest.json":
+            wrong += _missing(path)
+    return wrong
+
+
+def _missing(manifest: Path) -> list[str]:
+    listed = [manifest.parent / name for name in json.loads(manifest.read_bytes())["files"]]
+    return [f"{path} is listed and not there" for path in listed if not path.is_file()]
+
+
+def differences(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
+    """Names that are there in one of two runs, or not the same in both."""
+    names = sorted(found.keys() | expected.keys())
+    return [
+        f"{name} is {'lost' if name not in found else 'left over' if name not in expected else 'other bytes'}"
+        for name in names
+        if found.get(name) != expected.get(name)
+    ]
