@@ -90,8 +90,9 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
 
 def discard(file: BinaryIO) -> None:
     """Close and remove an unfinished file; nothing happens when it is gone already."""
-    file.close()
     Path(file.name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # on a full disk, what was not written yet cannot be, and need not be
+        file.close()
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -68,6 +68,7 @@ def test_worker_that_is_killed_while_another_is_started(monkeypatch, when):
 
     def wait_for_the_end_of_the_first(pool):
         for process in list(pool._processes.values()):
+            process.kill()  # its task may have gone to the second
             process.join()
             time.sleep(0.3)  # until the pool has seen to it
 

@@ -109,6 +109,9 @@ def collect(
                 if item.kind == "cache file":
                     item.path.unlink()
                     removed.add(item.path)
+                    with contextlib.suppress(OSError):  # others are still in it, or other folders
+                        if item.path.parent.name != opening.CACHE:
+                            item.path.parent.rmdir()
                 elif (moved := _set_aside(item.path)) is not None:
                     aside.append((item, moved))
             except OSError as error:

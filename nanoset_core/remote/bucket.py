@@ -42,6 +42,10 @@ class ObjectFacts:
     """as its writer noted it; None where it was not asked for, or is not ours"""
 
 
+_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
+"""what every answer about an object says"""
+
+
 def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
     """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
     listed = list(items)
@@ -56,6 +60,13 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREA
             raise
 
 
+def _whole(answer: Any, *needed: str) -> Any:
+    """An answer, unless it was cut off within its head: botocore takes that for one that says nothing."""
+    if not answer.keys() >= set(needed):
+        raise DamagedTransferError("an answer was cut off within its head")
+    return answer
+
+
 class Bucket:
     """The objects below a place. Nothing is remembered: every answer is the bucket's own, of this moment."""
 
@@ -67,10 +78,10 @@ class Bucket:
         """An object's address, for messages."""
         return f"s3://{self.place.bucket}/{self.place.key(name)}"
 
-    def _send(self, operation: str, name: str, **arguments: Any) -> Any:
+    def _send(self, operation: str, name: str, *needed: str, **arguments: Any) -> Any:
         call = getattr(client(self.place), operation)
         where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        return persist(lambda: call(**where, **arguments), self.url(name))
+        return persist(lambda: _whole(call(**where, **arguments), *needed), self.url(name))
 
     def _send_body(self, operation: str, name: str, body: Callable[[], Any], **arguments: Any) -> Any:
         """As `_send`, with a body that is opened anew for each attempt."""
@@ -79,7 +90,7 @@ class Bucket:
 
         def request() -> Any:
             with body() as opened:
-                return call(**where, Body=opened, **arguments)
+                return _whole(call(**where, Body=opened, **arguments), "ETag")
 
         return persist(request, self.url(name))
 
@@ -88,8 +99,13 @@ class Bucket:
         return self._facts(name, self._head(name))
 
     def _head(self, name: str) -> Any:
+        place = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+
+        def request() -> Any:
+            return _whole(client(self.place).head_object(**place, ChecksumMode="ENABLED"), *_ABOUT_OBJECT)
+
         try:
-            return self._send("head_object", name, ChecksumMode="ENABLED")
+            return persist(request, self.url(name))
         except Exception as error:
             if is_missing(error):
                 return None
@@ -119,7 +135,8 @@ class Bucket:
     def _page(self, prefix: str, token: dict[str, str]) -> Any:
         call = client(self.place).list_objects_v2
         return persist(
-            lambda: call(Bucket=self.place.bucket, Prefix=prefix, **token), f"s3://{self.place.bucket}/{prefix}"
+            lambda: _whole(call(Bucket=self.place.bucket, Prefix=prefix, **token), "Name"),
+            f"s3://{self.place.bucket}/{prefix}",
         )
 
     def level(self, folder: str = "") -> tuple[list[str], list[str]]:
@@ -147,6 +164,7 @@ class Bucket:
 
         def request() -> tuple[bytes, int]:
             answer = client(self.place).get_object(Bucket=self.place.bucket, Key=self.place.key(name))
+            _whole(answer, *_ABOUT_OBJECT)
             data = answer["Body"].read()
             noted = answer.get("Metadata", {}).get(SHA256)
             if len(data) != answer["ContentLength"] or (noted and hashlib.sha256(data).hexdigest() != noted):
@@ -296,7 +314,7 @@ class Bucket:
 
     def _put_parts(self, path: Path, name: str, digests: LocalDigests) -> Any:
         started = self._send(
-            "create_multipart_upload", name, ChecksumAlgorithm="SHA256", Metadata={SHA256: digests.sha256}
+            "create_multipart_upload", name, "UploadId", ChecksumAlgorithm="SHA256", Metadata={SHA256: digests.sha256}
         )
         upload = {"UploadId": started["UploadId"]}
 

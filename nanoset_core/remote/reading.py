@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.remote.bucket import ObjectFacts
-from nanoset_core.remote.requests import ATTEMPTS, client_settings
+from nanoset_core.remote.requests import ATTEMPTS, DamagedTransferError, client_settings, persist
 from nanoset_core.remote.spec import S3Place
 
 BLOCK_BYTES = 8 << 20
@@ -67,8 +67,15 @@ def open_object(place: S3Place, name: str) -> BinaryIO:
         StorageError: the bucket cannot be reached, or refuses.
     """
     url = f"s3://{place.bucket}/{place.key(name)}"
+
+    def request() -> Any:
+        try:
+            return _file_system(place).open(url, "rb", block_size=BLOCK_BYTES)
+        except KeyError as error:
+            raise DamagedTransferError("an answer was cut off within its head") from error
+
     with _explained(url):
-        file = _file_system(place).open(url, "rb", block_size=BLOCK_BYTES)
+        file = persist(request, url)
     return BufferedObject(ObjectFile(file, url), BUFFER_BYTES)
 
 
@@ -103,7 +110,7 @@ def _explained(url: str) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, StorageError):
         raise
     except FileExpired as error:
         raise SourceChangedError(
