@@ -13,6 +13,7 @@ from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.remote.blocks import BlockFile, open_blocks
+from nanoset_core.remote.spec import is_remote
 
 
 class MMapIndexedDataset:
@@ -21,7 +22,8 @@ class MMapIndexedDataset:
     dataset[i] is the tokens of sequence i, a read-only view of dtype `dtype`; dataset[i:j] a list of them. Pickles as
     its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
 
-    prefix: path without `.bin` and `.idx`.
+    prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the index is
+        brought, and of the tokens the blocks that are read.
     validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
     Raises MissingError where a file is missing, FormatError (with the byte offset) where it is damaged.
     """
@@ -30,8 +32,13 @@ class MMapIndexedDataset:
 
     def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         self.prefix = os.fspath(prefix)
-        self._index = read_idx(idx_path(prefix), validate=validate)
-        path = bin_path(prefix)
+        here = self.prefix
+        if is_remote(here):
+            from nanoset_core.remote.roots import local_prefix
+
+            here = local_prefix(here)
+        self._index = read_idx(idx_path(here), validate=validate)
+        path = bin_path(here)
         self._blocks = open_blocks(path)
         buffer = map_file(path) if self._blocks is None else self._blocks.buffer
         if len(buffer) < self._index.end_bytes:

@@ -110,6 +110,20 @@ class Mirror:
             return True
         return self.bucket.download(self.name(path), path, sha256=sha256)
 
+    def renew(self, path: Path) -> None:
+        """Bring a file unless the copy has the size and the time of the object as it is now; remove that of none.
+
+        For objects that are not ours, which may be replaced by others of the same name.
+        """
+        found = self.bucket.head(self.name(path))
+        if found is None:
+            path.unlink(missing_ok=True)
+            return
+        status = path.stat() if path.is_file() else None
+        if status is None or (status.st_size, status.st_mtime_ns) != (found.size, found.mtime_ns):
+            self.bucket.download(found.name, path)
+            os.utime(path, ns=(found.mtime_ns, found.mtime_ns))
+
     def send(self, paths: Iterable[Path]) -> None:
         """Bring files to the bucket, several at once; each is there whole or not at all."""
         from nanoset_core.remote.bucket import in_parallel

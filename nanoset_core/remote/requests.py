@@ -37,6 +37,7 @@ _PASSING = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+_ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _jitter = random.Random()
 _clients: dict[tuple[int, S3Place], Any] = {}
 
@@ -90,7 +91,7 @@ def client_settings(place: S3Place) -> dict[str, Any]:
         "connect_timeout": 10,
         "read_timeout": 60,
         "max_pool_connections": CONNECTIONS,
-        "s3": {"addressing_style": "path"} if place.endpoint_url else {},
+        "s3": {"addressing_style": "path"} if place.endpoint_url or _ENDPOINTS & os.environ.keys() else {},
     }
 
 

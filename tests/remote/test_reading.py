@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
+import time
 
 import numpy as np
 import pytest
 
-from nanoset_core.errors import MissingError, SourceChangedError
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.errors import InputError, MissingError, SourceChangedError
 from nanoset_core.remote.blocks import BlockFile
 from nanoset_core.remote.bucket import Bucket
 from nanoset_core.remote.folder import RemoteFolder
@@ -88,8 +91,31 @@ def test_folders_are_listed_fresh(place, data):
 
 
 def test_keys_that_no_folder_could_hold_are_refused(place):
-    from nanoset_core.errors import InputError
-
     Bucket(S3Place(place.bucket, "", place.endpoint_url)).put(b"x", f"{place.prefix}/web/../../out.jsonl")
     with pytest.raises(InputError, match=r"no path of a file"):
         list(RemoteFolder(place).files())
+
+
+def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    written = []
+    for number in (300, 200):
+        prefix = tmp_path / f"of-{number}"
+        builder = MMapIndexedDatasetBuilder(prefix, dtype=np.uint16)
+        for length in range(number):
+            builder.add_document(np.arange(length, dtype=np.uint16), [length])
+        builder.finalize()
+        for end in ("bin", "idx"):
+            Bucket(place).upload(tmp_path / f"of-{number}.{end}", f"text_document.{end}")
+        dataset = MMapIndexedDataset(f"{place.url}/text_document")
+        local = MMapIndexedDataset(prefix)
+        assert len(dataset) == len(local) == number
+        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True))
+        assert np.array_equal(dataset.tokens, local.tokens)
+        assert len(pickle.loads(pickle.dumps(dataset))) == number
+        written.append(dataset)
+        time.sleep(1.1)  # times in buckets are whole seconds
+    with pytest.raises(MissingError):
+        MMapIndexedDataset(f"{place.url}/nothing")
+    assert not list((tmp_path / "cache").rglob("*.bin"))
