@@ -36,7 +36,7 @@ tour: demo
 	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)

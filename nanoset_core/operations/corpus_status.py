@@ -13,6 +13,7 @@ from nanoset_core.operations.stat_survey import Budget, StatSurvey, survey_stats
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.remote.mirror import location
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 
 
@@ -122,7 +123,7 @@ def _reject_files(project: Project, corpus: str, facts: dict) -> Iterator[str]:
             except NanosetError:
                 continue  # the shard is damaged, which is told as such
             if shard is not None and shard.facts["reasons"]:
-                yield str(shard.path(REJECTS))
+                yield location(shard.folder / REJECTS)
 
 
 def _spelled(reasons: dict[str, int]) -> str:

