@@ -110,16 +110,19 @@ def test_raw_text_is_read_where_it_is(make_project, place, fingerprint):
 
 def test_everything_in_a_bucket(make_project, remote_project, place):
     local = make_project("local")
-    build_all(local)
+    local.write_text(local.read_text() + "packed: [web, code]\n")
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert not build(Project.open(local), instance).failed
     raw = upload_raw(local.parent / "raw", place)
     config = remote_project()
-    config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url}"))
+    config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url}") + "packed: [web, code]\n")
     shutil.rmtree(config.parent / "raw")
     with dg.DagsterInstance.ephemeral() as instance:
         report = build(Project.open(config), instance)
         assert not report.failed
         assert not build(Project.open(config), instance).made
     assert objects(place) == data_of(local.parent / "data")
+    assert any(name.endswith(".pbin") for name in objects(place))
     for found in verify_project(Project.open(config), deep=True):
         assert not found.findings
 
