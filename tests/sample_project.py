@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nanoset_core.config import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 
 EOD = "<|endoftext|>"
@@ -83,10 +83,18 @@ def write_raw(raw: Path) -> None:
 def build_all(config: Path) -> Project:
     """Build a whole project by the core alone."""
     project = Project.open(config)
+    run_stages(project)
+    return project
+
+
+def run_stages(project: Project) -> None:
+    """Every stage by the core's own functions, in the order that an engine would choose."""
     for corpus in raw.corpora(project):
         raw.make_inventory(project, corpus)
         tokenization.tokenize(project, corpus)
         indexed.index(project, corpus)
+    for corpus in project.config.packed:
+        packed.pack(project, corpus)
     for name, spec in project.config.nanosets.items():
         for split in SPLITS:
             mapping.write_mappings(project, name, split)
@@ -98,7 +106,6 @@ def build_all(config: Path) -> Project:
         for group in range(webdataset.groups):
             shuffling.write_group(project, name, group)
         shuffling.finish(project, name)
-    return project
 
 
 def tree(folder: Path) -> dict[str, str]:

@@ -60,6 +60,16 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREA
             raise
 
 
+def _unless_missing(call: Callable[[], R]) -> R | None:
+    """What a call gives; None where there is no such object."""
+    try:
+        return call()
+    except Exception as error:
+        if is_missing(error):
+            return None
+        raise
+
+
 def _whole(answer: Any, *needed: str) -> Any:
     """An answer, unless it was cut off within its head: botocore takes that for one that says nothing."""
     if not answer.keys() >= set(needed):
@@ -99,17 +109,7 @@ class Bucket:
         return self._facts(name, self._head(name))
 
     def _head(self, name: str) -> Any:
-        place = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-
-        def request() -> Any:
-            return _whole(client(self.place).head_object(**place, ChecksumMode="ENABLED"), *_ABOUT_OBJECT)
-
-        try:
-            return persist(request, self.url(name))
-        except Exception as error:
-            if is_missing(error):
-                return None
-            raise
+        return _unless_missing(lambda: self._send("head_object", name, *_ABOUT_OBJECT, ChecksumMode="ENABLED"))
 
     def _facts(self, name: str, found: Any) -> ObjectFacts | None:
         if found is None:
@@ -171,12 +171,7 @@ class Bucket:
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
             return data, int(answer["LastModified"].timestamp()) * 10**9
 
-        try:
-            return persist(request, self.url(name))
-        except Exception as error:
-            if is_missing(error):
-                return None
-            raise
+        return _unless_missing(lambda: persist(request, self.url(name)))
 
     def read_range(self, name: str, begin: int, end: int, etag: str) -> bytes:
         """Bytes [begin, end) of an object that is as it was when it had this ETag.

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults.settings import tokenizer_json
-from sample_project import CONFIG, jsonl, sentences, tree, write_raw
+from sample_project import CONFIG, jsonl, run_stages, sentences, tree, write_raw
 
-from nanoset_core.config import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 
 _MORE = """\
@@ -103,23 +101,7 @@ def build_stages(config: Path, *, rebuild: bool = False) -> None:
     """Every stage of a project by the core's own functions, in the order that an engine would choose."""
     project = Project.open(config, rebuild=rebuild)
     project.outputs.sweep()
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
-    for corpus in project.config.packed:
-        packed.pack(project, corpus)
-    for name, spec in project.config.nanosets.items():
-        for split in SPLITS:
-            mapping.write_mappings(project, name, split)
-            if spec.is_blended:
-                mapping.write_blended(project, name, split)
-        handoff.write_handoff(project, name)
-    for name, webdataset in project.config.webdatasets.items():
-        shuffling.make_plan(project, name)
-        for group in range(webdataset.groups):
-            shuffling.write_group(project, name, group)
-        shuffling.finish(project, name)
+    run_stages(project)
 
 
 def outputs(root: Path) -> dict[str, str]:
