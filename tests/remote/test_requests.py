@@ -99,6 +99,7 @@ def test_a_profile_that_is_not_there_is_named():
 def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch, tmp_path):
     from botocore import UNSIGNED
 
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)  # it would go before the profile's
     (tmp_path / "config").write_text("[profile team]\nregion = eu-central-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     team = requests.client(S3Place("b", "p", profile="team"))
