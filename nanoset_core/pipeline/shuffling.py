@@ -236,18 +236,22 @@ def _facts(done: Manifest) -> list[ShardFacts]:
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, ShardFacts]:
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
-    folder = project.outputs.place(recipe)
+    folder, mirror = project.outputs.place(recipe), project.outputs.mirror
     done = project.outputs.find(recipe)
-    mirror = project.outputs.mirror
-    if mirror is not None:
-        return (
-            stored(mirror, folder, shards, recipe.digest)
-            if done is None
-            else {fact.shard: fact for fact in _facts(done) if fact.shard in shards}
-        )
     if done is None:
-        return written(folder, shards, recipe.digest)
-    return {fact.shard: fact for fact in _facts(done) if fact.shard in shards and has_size(folder, fact)}
+        noted = (
+            written(folder, shards, recipe.digest) if mirror is None else stored(mirror, folder, shards, recipe.digest)
+        )
+        if len(noted) == len(shards):
+            return noted
+        done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
+        if done is None:
+            return noted
+    return {
+        fact.shard: fact
+        for fact in _facts(done)
+        if fact.shard in shards and (mirror is not None or has_size(folder, fact))
+    }
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
