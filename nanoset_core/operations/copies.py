@@ -9,6 +9,7 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError
 from nanoset_core.manifest import CURRENT, MANIFEST
 from nanoset_core.operations.in_use import FOLDER, busy_names, collecting
+from nanoset_core.paths import is_inside
 from nanoset_core.pipeline.project import Project
 from nanoset_core.remote.mirror import Mirror
 
@@ -69,6 +70,8 @@ def _copies(mirror: Mirror, busy: frozenset[str]) -> Iterator[Copy]:
         parts = found.name.split("/")
         if len(parts) < 2 or parts[0] == FOLDER or parts[1] in busy or parts[-1] in _SMALL:
             continue
+        if not is_inside(found.name):
+            continue  # it would name a file outside of the mirror
         path = mirror.folder / found.name
         if path.is_file() and path.stat().st_size == found.size:
             yield Copy(path, found.size)

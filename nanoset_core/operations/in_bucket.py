@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from nanoset_core.manifest import MANIFEST
 from nanoset_core.operations.garbage import Garbage
 from nanoset_core.operations.outputs import read_current
+from nanoset_core.paths import is_inside
 from nanoset_core.remote.bucket import ObjectFacts, in_parallel
 from nanoset_core.remote.mirror import Mirror
 from nanoset_core.remote.requests import CONNECTIONS
@@ -24,7 +25,8 @@ _READ = ".json"
 def skeleton_of(mirror: Mirror) -> Iterator[Path]:
     """A folder with every name of the bucket, its size and time, but the content of what is JSON alone.
 
-    The other files are holes: they take no room. Gone when the block ends.
+    The other files are holes: they take no room. Gone when the block ends. Keys that no folder of files could hold are
+    no outputs, and left out; of a key and what lies below it the latter counts.
     """
     with tempfile.TemporaryDirectory(prefix="nanoset-") as place:
         root, bucket = Path(place), mirror.bucket
@@ -37,8 +39,19 @@ def skeleton_of(mirror: Mirror) -> Iterator[Path]:
                 os.truncate(path, found.size)
             os.utime(path, ns=(found.mtime_ns, found.mtime_ns))
 
-        in_parallel(lay, (found for found in bucket.list() if not found.name.endswith("/")), CONNECTIONS)
+        listed = [found for found in bucket.list() if is_inside(found.name)]
+        folders = _folders(found.name for found in listed)
+        in_parallel(lay, (found for found in listed if found.name not in folders), CONNECTIONS)
         yield root
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    """Every folder that one of the names lies in, however deep."""
+    folders: set[str] = set()
+    for name in names:
+        while (name := name.rpartition("/")[0]) and name not in folders:
+            folders.add(name)
+    return folders
 
 
 def remove_from_bucket(mirror: Mirror, garbage: Sequence[Garbage]) -> set[Path]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nanoset_core.errors import InputError
+from nanoset_core.operations.copies import remove_copies
+from nanoset_core.operations.in_bucket import skeleton_of
+from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.listing import list_files
-from nanoset_core.remote.bucket import Bucket
+from nanoset_core.remote.bucket import Bucket, ObjectFacts
 from nanoset_core.remote.folder import RemoteFolder
 from nanoset_core.remote.mirror import Mirror
 
@@ -33,13 +36,33 @@ def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
 
 
-def _add(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch, tmp_path):
+    victim = tmp_path / "victim" / "a-file"
+    victim.parent.mkdir()
+    victim.write_bytes(b"precious")
+    _add(monkeypatch, f"{'../' * 40}{victim.relative_to('/')}", size=8)
+    with skeleton_of(Mirror(tmp_path / "mirror", place)) as root:
+        assert not list(root.iterdir())
+    project = Project.open(remote_project())
+    project.outputs.folder.mkdir(parents=True)
+    assert not remove_copies(project)
+    assert victim.read_bytes() == b"precious"
+
+
+def test_a_key_that_is_also_a_folder_hides_nothing_from_a_collection(place, tmp_path):
+    for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
+        Bucket(place).put(b"{}", key)
+    with skeleton_of(Mirror(tmp_path / "mirror", place)) as root:
+        assert (root / "datasets/web/current.json").read_bytes() == b"{}"
+
+
+def _add(monkeypatch: pytest.MonkeyPatch, key: str, size: int | None = None) -> None:
     """Let the bucket list one object more; servers differ in which of such keys they can be made to take."""
     listed = Bucket.list
 
     def more(bucket: Bucket, folder: str = ""):
         found = list(listed(bucket, folder))
         yield from found
-        yield type(found[0])(key, found[0].size, found[0].etag, found[0].mtime_ns)
+        yield ObjectFacts(key, found[0].size if size is None else size, '"an-etag"', 10**18)
 
     monkeypatch.setattr(Bucket, "list", more)
