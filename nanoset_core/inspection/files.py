@@ -37,7 +37,8 @@ def previous_version(manifest: Manifest) -> Manifest | None:
             others.append((path.stat().st_mtime_ns, path.parent))
     for _, folder in sorted(others, reverse=True):
         with suppress(FormatError):
-            return read_manifest(folder)
+            if (found := read_manifest(folder)) is not None:
+                return found
     return None
 
 

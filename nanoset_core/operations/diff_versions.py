@@ -16,7 +16,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.corpus import Inventory, cut_ranges
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.remote.mirror import bring_manifests
+from nanoset_core.remote.mirror import bring_manifests, is_stored
 
 _PREFIX = re.compile(r"[0-9a-f]{4,20}")
 
@@ -65,7 +65,8 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
 
 
 def _versions(folder: Path) -> list[Path]:
-    return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
+    found = (path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink())
+    return [path.parent for path in found if is_stored(path)]
 
 
 def _previous_and_current(folder: Path, corpus: str) -> tuple[Manifest, Manifest]:

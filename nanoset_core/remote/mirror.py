@@ -88,16 +88,15 @@ class Mirror:
         return True
 
     def refresh_all(self, folder: Path, name: str) -> None:
-        """As refresh, of every file of this name below a folder; copies of those that the bucket lacks are removed."""
+        """As refresh, of every file of this name below a folder.
+
+        Those that the bucket lacks stay: a build may have made them a moment ago, and be about to send them.
+        """
         from nanoset_core.remote.bucket import in_parallel
 
         keys = (found.name for found in self.bucket.list(self.name(folder)))
-        there = {self.folder / key for key in keys if is_inside(key)}  # others would lie elsewhere
-        wanted = [path for path in there if path.name == name]
-        for path in folder.rglob(name):
-            if path not in there:
-                path.unlink(missing_ok=True)
-        in_parallel(self.refresh, wanted)
+        there = (self.folder / key for key in keys if is_inside(key))  # others would lie elsewhere
+        in_parallel(self.refresh, [path for path in there if path.name == name])
 
     def sizes(self, folder: Path) -> dict[str, int]:
         """Relative name → bytes of every object below a folder, as the bucket has them now."""
@@ -210,10 +209,18 @@ def bring(path: Path) -> None:
 
 
 def bring_manifests(folder: Path, name: str) -> None:
-    """Let the files of this name below a folder be those that its bucket has now; a local folder stays as it is."""
+    """Bring the files of this name below a folder as its bucket has them now; a local folder stays as it is.
+
+    Beside them may lie others, of outputs that are not in the bucket: `is_stored` tells.
+    """
     mirror = mirror_of(folder)
     if mirror is not None:
         mirror.refresh_all(folder, name)
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a file is there, in its bucket where it lives in one."""
+    return stored_size(path) is not None
 
 
 def stored_size(path: Path) -> int | None:
