@@ -91,7 +91,7 @@ class Bucket:
     def _send(self, operation: str, name: str, *needed: str, **arguments: Any) -> Any:
         call = getattr(client(self.place), operation)
         where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        return persist(lambda: _whole(call(**where, **arguments), *needed), self.url(name))
+        return persist(lambda: _whole(call(**where, **arguments), *needed), self.url(name), reads=False)
 
     def _send_body(self, operation: str, name: str, body: Callable[[], Any], **arguments: Any) -> Any:
         """As `_send`, with a body that is opened anew for each attempt."""
@@ -102,7 +102,7 @@ class Bucket:
             with body() as opened:
                 return _whole(call(**where, Body=opened, **arguments), "ETag")
 
-        return persist(request, self.url(name))
+        return persist(request, self.url(name), reads=False)
 
     def head(self, name: str) -> ObjectFacts | None:
         """What the bucket says of an object; None where there is none."""
@@ -137,6 +137,7 @@ class Bucket:
         return persist(
             lambda: _whole(call(Bucket=self.place.bucket, Prefix=prefix, **token), "Name"),
             f"s3://{self.place.bucket}/{prefix}",
+            reads=False,
         )
 
     def level(self, folder: str = "") -> tuple[list[str], list[str]]:
@@ -319,7 +320,12 @@ class Bucket:
             checksum = encoded(digests.part_sha256[number])
             about = {"PartNumber": number + 1, "ChecksumSHA256": checksum, **upload}
             part = digests.part(number)
-            sent = self._send_body("upload_part", name, lambda: ReadFileChunk.from_filename(path, *part), **about)
+            try:
+                sent = self._send_body("upload_part", name, lambda: ReadFileChunk.from_filename(path, *part), **about)
+            except Exception as error:
+                if status_of(error)[1] != "NoSuchUpload":
+                    raise
+                raise DamagedTransferError("the upload was aborted by somebody else") from error
             return {"PartNumber": number + 1, "ETag": sent["ETag"], "ChecksumSHA256": checksum}
 
         try:
@@ -363,4 +369,9 @@ class Bucket:
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
-        self._send("delete_object", name)
+        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+        try:
+            persist(lambda: client(self.place).delete_object(**where), self.url(name))
+        except Exception as error:
+            if not is_missing(error):  # so some stores answer, also where the first answer was lost on its way
+                raise

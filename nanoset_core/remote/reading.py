@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.remote.bucket import ObjectFacts
-from nanoset_core.remote.requests import ATTEMPTS, DamagedTransferError, client_settings, persist
+from nanoset_core.remote.requests import ATTEMPTS, DamagedTransferError, client_settings, persist, without_password
 from nanoset_core.remote.spec import S3Place
 
 BLOCK_BYTES = 8 << 20
@@ -131,6 +131,6 @@ def _explained(url: str) -> Iterator[None]:
         raise StorageError(
             f"the object cannot be read, after {ATTEMPTS} attempts",
             where=url,
-            found=f"{type(error).__name__}: {error}",
+            found=without_password(f"{type(error).__name__}: {error}"),
             remedy="see whether the store is up, then run again: what is finished is kept",
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ _PASSING = frozenset(
     }
 )
 _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
+_USER = re.compile(r"//[^/\s\"']*@")
 _jitter = random.Random()
 _clients: dict[tuple[int, S3Place], Any] = {}
 
@@ -136,12 +138,17 @@ def is_passing(error: Exception) -> bool:
     return status >= 500 or status == 429 or code in _PASSING or isinstance(error, _transport_errors())
 
 
-def persist(request: Callable[[], T], where: str) -> T:
+def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     """Send a request until it goes well or fails for good: up to 10 times, after waits that double, with full jitter.
 
+    Args:
+        request: sends it.
+        where: for messages.
+        reads: it reads an object, which may be missing.
+
     Raises:
-        StorageError: it kept failing, or failed in a way that does not pass. Missing objects, and failed conditions
-            (412), are raised as they are, since they are answers.
+        StorageError: it kept failing, or failed in a way that does not pass. Missing objects that are read, and failed
+            conditions (412), are raised as they are, since they are answers; so are parts of no upload.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -149,12 +156,17 @@ def persist(request: Callable[[], T], where: str) -> T:
         try:
             return request()
         except (BotoCoreError, ClientError, *_transport_errors()) as error:
-            if is_missing(error) or status_of(error)[0] == 412 or status_of(error)[1] == "NoSuchUpload":
+            if (reads and is_missing(error)) or status_of(error)[0] == 412 or status_of(error)[1] == "NoSuchUpload":
                 raise
             if attempt == ATTEMPTS or not is_passing(error):
                 raise _failure(error, where, attempt) from error
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
     raise AssertionError("unreachable")
+
+
+def without_password(text: str) -> str:
+    """A message without what stands before the host in the addresses that it names."""
+    return _USER.sub("//", text)
 
 
 def _failure(error: Exception, where: str, attempts: int) -> StorageError:
@@ -163,11 +175,13 @@ def _failure(error: Exception, where: str, attempts: int) -> StorageError:
         remedy = "give this process credentials that may read and write there, by the usual AWS chain"
     elif code == "NoSuchBucket":
         remedy = "make the bucket, or correct its name"
+    elif status == 404:
+        remedy = "correct storage.endpoint_url: what answers there does not speak S3, or not for this bucket"
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
     return StorageError(
         f"the bucket does not do what it should, after {attempts} attempt(s)" if attempts > 1 else "the bucket refuses",
         where=where,
-        found=f"{code or type(error).__name__}: {error}",
+        found=without_password(f"{code or type(error).__name__}: {error}"),
         remedy=remedy,
     )

@@ -76,7 +76,19 @@ def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
             expected="s3://bucket/prefix, without empty parts, '.' and '..'",
             remedy="correct the location",
         )
+    _check_endpoint(storage.endpoint_url or "")
     return S3Place(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+
+
+def _check_endpoint(url: str) -> None:
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise ConfigError(
+            "an endpoint with a user's name or password",
+            where="storage.endpoint_url",
+            found=f"{url.partition('//')[0]}//…@{url.rpartition('@')[2]}",
+            expected="scheme, host and port alone",
+            remedy="remove it: credentials come by the usual AWS chain, and would stand in logs here",
+        )
 
 
 def mirror_folder(place: S3Place, base: Path) -> Path:
