@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.remote.blocks import BlockFile, open_blocks
+from nanoset_core.remote.mirror import opened_again
 from nanoset_core.remote.spec import is_remote
 
 
@@ -146,7 +148,7 @@ class MMapIndexedDataset:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_again, (self.prefix,)
+        return opened_again(Path(self.prefix), _open_again, (self.prefix,))
 
 
 def _open_again(prefix: str) -> MMapIndexedDataset:

@@ -17,6 +17,7 @@ from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset,
 from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.indices import BlendIndices
 from nanoset_core.mapping.planned import SplitPlan
+from nanoset_core.remote.mirror import opened_again
 
 
 class BlendedNanoset:
@@ -124,7 +125,7 @@ class BlendedNanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return BlendedNanoset.open, (self.plan, self.config, self.cache_dir)
+            return opened_again(Path(self.cache_dir), BlendedNanoset.open, (self.plan, self.config, self.cache_dir))
         return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
 
 

@@ -17,6 +17,7 @@ from nanoset_core.loading.samples import SampleForm
 from nanoset_core.mapping.cache import open_member
 from nanoset_core.mapping.indices import MemberIndices
 from nanoset_core.mapping.planned import MemberPlan
+from nanoset_core.remote.mirror import opened_again
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
 _MANY_PIECES = 12  # from here on their bounds are faster from arrays
@@ -204,7 +205,7 @@ class Nanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return open_nanoset, (self.member, self.config, self.cache_dir)
+            return opened_again(Path(self.cache_dir), open_nanoset, (self.member, self.config, self.cache_dir))
         arrays = (self.document_index, self.sample_index, self.shuffle_index)
         return _rebuild, (self.dataset, self.member, self.config, arrays)
 

@@ -8,10 +8,10 @@ while nothing is built.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanoset_core.errors import MissingError
 from nanoset_core.paths import is_inside
@@ -35,6 +35,9 @@ class Mirror:
 
     def __post_init__(self) -> None:
         self.register()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Mirror, (self.folder, self.place)  # by way of __init__, which registers it
 
     def register(self) -> None:
         """Let this process know that files below the folder may have to be brought."""
@@ -191,6 +194,20 @@ def mirror_of(path: Path) -> Mirror | None:
         if path.is_relative_to(folder):
             return mirror
     return None
+
+
+def opened_again(path: Path, make: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What `__reduce__` gives for what is opened from files below a path: the process that opens it knows the mirror.
+
+    Processes that were not forked, such as a DataLoader's that are spawned, know of none by themselves.
+    """
+    mirror = mirror_of(path)
+    return (make, arguments) if mirror is None else (_make_in, (mirror, make, arguments))
+
+
+def _make_in(mirror: Mirror, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    mirror.register()
+    return make(*arguments)
 
 
 def current_bytes(path: Path) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -88,6 +91,17 @@ def test_samples_are_those_of_a_local_root(make_project, remote_project, place):
         np.testing.assert_array_equal(ours.batch(everything), theirs.batch(everything))
         np.testing.assert_array_equal(ours[0]["tokens"], theirs[0]["tokens"])
     assert not list((config.parent / "elsewhere").rglob("*.bin")), "tokens were read where they are"
+
+
+def test_processes_that_are_spawned_read_the_same_samples(remote_project, place, tmp_path):
+    build_all(remote_project())
+    storage = StorageSpec(endpoint_url=place.endpoint_url, mirror=str(tmp_path / "elsewhere"))
+    blended, plain = (load_nanoset(place.url, name, "train", storage) for name in ("pretrain", "plain"))
+    for opened in (blended, plain, plain.dataset):
+        (tmp_path / "pickled").write_bytes(pickle.dumps(opened))
+        code = "import pickle, sys; print(len(pickle.dumps(pickle.load(open(sys.argv[1], 'rb'))[1])))"
+        said = subprocess.run([sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True)
+        assert said.stdout == f"{len(pickle.dumps(opened[1]))}\n", said.stderr
 
 
 @pytest.mark.parametrize("fingerprint", ["content", "etag"])
