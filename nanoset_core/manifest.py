@@ -358,8 +358,13 @@ class OutputRoot:
             under_way: list[Future[Manifest]] = []
 
             def send(manifest: Manifest) -> None:
-                for ended in (future for future in under_way if future.done()):
-                    ended.result()
+                ended: list[Future[Manifest]] = []
+                unended: list[Future[Manifest]] = []
+                for future in under_way:
+                    (ended if future.done() else unended).append(future)
+                under_way[:] = unended  # or each would be looked at again for every output that is sent
+                for future in ended:
+                    future.result()
                 under_way.append(pool.submit(self._send, manifest.folder))
 
             try:

@@ -111,13 +111,14 @@ def check_present(made: Manifest, expected: Recipe, what: str) -> None:
         )
 
 
-def _send(project: Project, cache: Path, files: Iterable[str], sidecars: Iterable[str]) -> None:
+def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
     """Bring cache files to the bucket where they live, if they do; descriptions, which complete a set, go last."""
     mirror = project.outputs.mirror
     if mirror is not None:
         last = [name for name in files if not name.endswith(".npy")]
-        mirror.send(cache / name for name in [*(name for name in files if name not in last), *sidecars])
-        mirror.send(cache / name for name in last)
+        sha256 = {cache / name: digest for name, digest in files.items()}
+        mirror.send((cache / name for name in [*(name for name in files if name not in last), *sidecars]), sha256)
+        mirror.send((cache / name for name in last), sha256)
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:

@@ -126,8 +126,11 @@ class Mirror:
             self.bucket.download(found.name, path)
             os.utime(path, ns=(found.mtime_ns, found.mtime_ns))
 
-    def send(self, paths: Iterable[Path]) -> None:
-        """Bring files to the bucket, several at once; each is there whole or not at all."""
+    def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
+        """Bring files to the bucket, several at once; each is there whole or not at all.
+
+        sha256: hex, of what files must hold, where it is known; StorageError for one that holds something else.
+        """
         from nanoset_core.remote.bucket import in_parallel
 
         listed = list(paths)
@@ -135,7 +138,8 @@ class Mirror:
         there = {found.name for folder in folders for found in self.bucket.list(self.name(folder))}
 
         def send(path: Path) -> None:
-            self.bucket.upload(path, self.name(path), replaces=self.name(path) in there)
+            known = None if sha256 is None else sha256.get(path)
+            self.bucket.upload(path, self.name(path), replaces=self.name(path) in there, sha256=known)
 
         in_parallel(send, listed)
 

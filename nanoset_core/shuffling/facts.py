@@ -83,7 +83,8 @@ def stored(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) 
 
 def send(mirror: Mirror, folder: Path, written_here: Sequence[ShardFacts]) -> None:
     """Bring tars to the bucket where their folder lives, and then the notes on them."""
-    mirror.send(folder / f"{facts.stem}.tar" for facts in written_here)
+    tars = {folder / f"{facts.stem}.tar": facts.sha256 for facts in written_here}
+    mirror.send(tars, tars)
     notes = (folder / FACTS / f"{facts.stem}.json" for facts in written_here)
     mirror.send(note for note in notes if note.is_file())
 
