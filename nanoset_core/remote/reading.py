@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.remote.bucket import ObjectFacts
-from nanoset_core.remote.requests import ATTEMPTS, DamagedTransferError, client_settings, persist, without_password
+from nanoset_core.remote.requests import (
+    ATTEMPTS,
+    DamagedTransferError,
+    client_settings,
+    is_passing,
+    persist,
+    without_password,
+)
 from nanoset_core.remote.spec import S3Place
 
+T = TypeVar("T")
 BLOCK_BYTES = 8 << 20
 BUFFER_BYTES = 256 << 10
 
@@ -39,8 +47,8 @@ class ObjectFile(io.RawIOBase):
         return int(self._file.seek(offset, whence))
 
     def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
-        with _explained(self._url):
-            return int(self._file.readinto(target))
+        with _explained(self._url):  # a read that failed has moved nothing: it can be done again
+            return persist(lambda: _answer(lambda: int(self._file.readinto(target))), self._url)
 
     def close(self) -> None:
         if not self.closed:
@@ -68,19 +76,31 @@ def open_object(place: S3Place, name: str) -> BinaryIO:
     """
     url = f"s3://{place.bucket}/{place.key(name)}"
 
-    def request() -> Any:
-        try:
-            return _file_system(place).open(url, "rb", block_size=BLOCK_BYTES)
-        except KeyError as error:
-            raise DamagedTransferError("an answer was cut off within its head") from error
-
     with _explained(url):
-        file = persist(request, url)
+        system = _file_system(place)
+        file = persist(lambda: _answer(lambda: system.open(url, "rb", block_size=BLOCK_BYTES)), url)
     return BufferedObject(ObjectFile(file, url), BUFFER_BYTES)
 
 
+def _answer(request: Callable[[], T]) -> T:
+    """What s3fs gives; what fails in passing as `persist` knows it, and not as s3fs calls it."""
+    from aiohttp import ClientError as BrokenOff
+
+    try:
+        return request()
+    except KeyError as error:
+        raise DamagedTransferError("an answer was cut off within its head") from error
+    except BrokenOff as error:
+        raise DamagedTransferError(f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        cause = error.__cause__
+        if isinstance(cause, Exception) and is_passing(cause):
+            raise cause from None
+        raise
+
+
 def _file_system(place: S3Place) -> Any:
-    """s3fs for a place: one a process, which remembers no listings; requests that fail in passing are sent again."""
+    """s3fs for a place: one a process, which remembers no listings, and sends each request once."""
     try:
         from s3fs import S3FileSystem
     except ImportError as error:
@@ -90,16 +110,17 @@ def _file_system(place: S3Place) -> Any:
             found=str(error),
             remedy="pip install 'nanoset-platform[s3]'",
         ) from error
+    # `persist` is the one place that tries again: three that did, one within the other, would for hours
     settings = client_settings(place)
     system = S3FileSystem(
         anon=place.anonymous,
         endpoint_url=place.endpoint_url,
         profile=place.profile,
         client_kwargs={} if place.region is None else {"region_name": place.region},
-        config_kwargs=settings | {"retries": {"mode": "standard", "total_max_attempts": ATTEMPTS}},
+        config_kwargs=settings | {"retries": {"mode": "standard", "total_max_attempts": 1}},
         use_listings_cache=False,
     )
-    system.retries = ATTEMPTS  # of bodies that break off
+    system.retries = 1
     return system
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import pickle
+import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.errors import InputError, MissingError, SourceChangedError
+from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
+from nanoset_core.remote import requests
 from nanoset_core.remote.blocks import BlockFile
 from nanoset_core.remote.bucket import Bucket
 from nanoset_core.remote.folder import RemoteFolder
 from nanoset_core.remote.mirror import Mirror
 from nanoset_core.remote.spec import S3Place
 
+LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
 
 
@@ -46,6 +51,61 @@ def test_an_object_that_is_replaced_while_it_is_read_is_refused(place, data):
         with pytest.raises(SourceChangedError, match=r"plain\.jsonl"):
             file.seek(9 << 20)  # beyond what was read ahead
             file.read()
+
+
+SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
+INTERNAL = b"<Error><Code>InternalError</Code><Message>We did</Message></Error>"
+FAILURES = {
+    "throttled": (503, len(SLOW_DOWN), SLOW_DOWN),
+    "ill": (500, len(INTERNAL), INTERNAL),
+    "cut": (206, 4, b"da"),
+}
+
+
+@pytest.fixture
+def failing_store() -> Iterator[tuple[S3Place, list[tuple[int, int, bytes]], list[int]]]:
+    """A server of one object, `data`; → (its place, answers to give instead of it, the status of all given)."""
+    instead: list[tuple[int, int, bytes]] = []
+    given: list[int] = []
+
+    class Store(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._say(200, 4, b"")
+
+        def do_GET(self) -> None:
+            status, size, body = instead.pop() if instead else (206, 4, b"data")
+            given.append(status)
+            self._say(status, size, body)
+            self.close_connection = True
+
+        def _say(self, status: int, size: int, body: bytes) -> None:
+            self.send_response(status)
+            for name, value in (("Content-Length", str(size)), ("ETag", '"e"'), ("Last-Modified", LONG_AGO)):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield S3Place("b", "p", f"http://127.0.0.1:{server.server_port}", "us-east-1"), instead, given
+        server.shutdown()
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_store, monkeypatch, failure):
+    monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
+    place, instead, given = failing_store
+    instead += [failure] * 9
+    with RemoteFolder(place, "k").open() as file:
+        assert file.read() == b"data"
+    assert len(given) == 10
+    instead += [failure] * 200
+    with RemoteFolder(place, "k").open() as file, pytest.raises(StorageError, match="after 10 attempt"):
+        file.read()
+    assert len(given) == 20
 
 
 def test_what_is_not_there_is_said(place):
