@@ -109,7 +109,12 @@ class Bucket:
         return self._facts(name, self._head(name))
 
     def _head(self, name: str) -> Any:
-        return _unless_missing(lambda: self._send("head_object", name, *_ABOUT_OBJECT, ChecksumMode="ENABLED"))
+        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+
+        def request() -> Any:
+            return _whole(client(self.place).head_object(**where, ChecksumMode="ENABLED"), *_ABOUT_OBJECT)
+
+        return _unless_missing(lambda: persist(request, self.url(name)))
 
     def _facts(self, name: str, found: Any) -> ObjectFacts | None:
         if found is None:

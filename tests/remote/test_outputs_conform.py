@@ -222,11 +222,11 @@ def publish_until(folder: Path, place, requests_left: int) -> None:
     """Publish, and die before request `requests_left` + 1."""
     real, sent = bucket_module.persist, [0]
 
-    def counted(request, where):
+    def counted(request, where, **options):
         sent[0] += 1
         if sent[0] > requests_left:
             os._exit(9)
-        return real(request, where)
+        return real(request, where, **options)
 
     bucket_module.persist = counted
     bucket_module.THREADS = 1
