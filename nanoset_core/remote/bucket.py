@@ -91,7 +91,9 @@ class Bucket:
     def _send(self, operation: str, name: str, *needed: str, **arguments: Any) -> Any:
         call = getattr(client(self.place), operation)
         where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        return persist(lambda: _whole(call(**where, **arguments), *needed), self.url(name), reads=False)
+        return persist(
+            lambda: _whole(call(**where, **arguments), *needed), self.url(name), reads=operation == "head_object"
+        )
 
     def _send_body(self, operation: str, name: str, body: Callable[[], Any], **arguments: Any) -> Any:
         """As `_send`, with a body that is opened anew for each attempt."""
@@ -109,12 +111,7 @@ class Bucket:
         return self._facts(name, self._head(name))
 
     def _head(self, name: str) -> Any:
-        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-
-        def request() -> Any:
-            return _whole(client(self.place).head_object(**where, ChecksumMode="ENABLED"), *_ABOUT_OBJECT)
-
-        return _unless_missing(lambda: persist(request, self.url(name)))
+        return _unless_missing(lambda: self._send("head_object", name, *_ABOUT_OBJECT, ChecksumMode="ENABLED"))
 
     def _facts(self, name: str, found: Any) -> ObjectFacts | None:
         if found is None:
@@ -375,8 +372,5 @@ class Bucket:
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
         where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        try:
-            persist(lambda: client(self.place).delete_object(**where), self.url(name))
-        except Exception as error:
-            if not is_missing(error):  # so some stores answer, also where the first answer was lost on its way
-                raise
+        # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
+        _unless_missing(lambda: persist(lambda: client(self.place).delete_object(**where), self.url(name)))

@@ -122,8 +122,9 @@ class Mirror:
             path.unlink(missing_ok=True)
             return
         status = path.stat() if path.is_file() else None
-        if status is None or (status.st_size, status.st_mtime_ns) != (found.size, found.mtime_ns):
-            self.bucket.download(found.name, path)
+        if status is not None and (status.st_size, status.st_mtime_ns) == (found.size, found.mtime_ns):
+            return
+        if self.bucket.download(found.name, path):
             os.utime(path, ns=(found.mtime_ns, found.mtime_ns))
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:

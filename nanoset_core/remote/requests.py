@@ -148,7 +148,8 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
 
     Raises:
         StorageError: it kept failing, or failed in a way that does not pass. Missing objects that are read, and failed
-            conditions (412), are raised as they are, since they are answers; so are parts of no upload.
+            conditions (412), are raised as they are, since they are answers; so are ranges past the end (416), and
+            parts of no upload.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -156,7 +157,8 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
         try:
             return request()
         except (BotoCoreError, ClientError, *_transport_errors()) as error:
-            if (reads and is_missing(error)) or status_of(error)[0] == 412 or status_of(error)[1] == "NoSuchUpload":
+            status, code = status_of(error)
+            if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
                 raise
             if attempt == ATTEMPTS or not is_passing(error):
                 raise _failure(error, where, attempt) from error

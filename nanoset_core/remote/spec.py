@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -92,5 +93,8 @@ def _check_endpoint(url: str) -> None:
 
 
 def mirror_folder(place: S3Place, base: Path) -> Path:
-    """Where the working copies of a place lie: below `base`, by bucket and prefix."""
-    return base.joinpath(place.bucket, *place.prefix.split("/")) if place.prefix else base / place.bucket
+    """Where the working copies of a place lie: below `base`, by bucket and prefix, apart for each store."""
+    store = place.bucket
+    if place.endpoint_url:
+        store += f"@{hashlib.blake2b(place.endpoint_url.encode(), digest_size=4).hexdigest()}"
+    return base.joinpath(store, *place.prefix.split("/")) if place.prefix else base / store

@@ -16,7 +16,7 @@ from nanoset_core.remote import requests
 from nanoset_core.remote.bucket import Bucket
 from nanoset_core.remote.folder import RemoteFolder
 from nanoset_core.remote.requests import persist
-from nanoset_core.remote.spec import S3Place, StorageSpec, parse_place
+from nanoset_core.remote.spec import S3Place, StorageSpec, mirror_folder, parse_place
 
 
 def answered(status: int, code: str) -> ClientError:
@@ -176,3 +176,8 @@ def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch
     public = requests.client(S3Place("b", "p", "http://127.0.0.1:9", anonymous=True))
     assert public.meta.config.signature_version is UNSIGNED
     assert public.meta.endpoint_url == "http://127.0.0.1:9"
+
+
+def test_stores_have_copies_apart(tmp_path):
+    folders = {mirror_folder(S3Place("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
+    assert len(folders) == 3
