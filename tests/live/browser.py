@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,18 @@ class Browser:
             lambda: self.evaluate(script), seconds, lambda: f"nothing to click is called {text!r} on:\n{self.text()}"
         )
         self.click_at(*place)
+
+    def click_until(self, text: str, done: Callable[[], bool], attempts: int = 6) -> None:
+        """Click until something has come of it: what still moves, on a busy machine, may be missed."""
+        for attempt in range(1, attempts + 1):
+            self.click(text)
+            try:
+                until(done, 8.0, lambda: f"nothing comes of clicking {text!r} on:\n{self.text()}")
+            except TimeoutError:
+                if attempt == attempts:
+                    raise
+            else:
+                return
 
     def click_at(self, x: float, y: float) -> None:
         """Press and release the mouse at a point of the window."""

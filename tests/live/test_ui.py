@@ -34,8 +34,8 @@ def test_a_partition_is_materialised_by_clicking(project, tmp_path):
         browsing(chromium() or "", tmp_path) as browser,
     ):
         browser.open(address + PAGE, "Materialize…", "Materialized (0)", "No metadata entries")
-        browser.click("Materialize…")
-        browser.click("Launch 1 run")
+        browser.click_until("Materialize…", lambda: "Launch 1 run" in browser.text())
+        browser.click_until("Launch 1 run", lambda: "Launch 1 run" not in browser.text())
         browser.wait_for("Materialized (1)", 45)
         browser.open(address + PAGE, "90 documents")
         assert "0 of 90 lines rejected" in browser.text()
