@@ -69,11 +69,11 @@ class Browser:
         """All text that the page shows."""
         return self.evaluate("document.body ? document.body.innerText : ''") or ""
 
-    def wait_for(self, text: str, seconds: float = 30.0) -> None:
+    def wait_for(self, text: str, seconds: float = 90.0) -> None:
         """Wait until the page shows a text."""
         until(lambda: text in self.text(), seconds, lambda: f"the page never showed {text!r}, but:\n{self.text()}")
 
-    def click(self, text: str, selector: str = "button, a, [role=button], [role=tab]", seconds: float = 15.0) -> None:
+    def click(self, text: str, selector: str = "button, a, [role=button], [role=tab]", seconds: float = 45.0) -> None:
         """Click on the innermost visible element whose text is `text`."""
         test = f"text => text === {json.dumps(text)}"
         script = _FIND % (json.dumps(selector), test)
@@ -87,7 +87,7 @@ class Browser:
         for attempt in range(1, attempts + 1):
             self.click(text)
             try:
-                until(done, 8.0, lambda: f"nothing comes of clicking {text!r} on:\n{self.text()}")
+                until(done, 15.0, lambda: f"nothing comes of clicking {text!r} on:\n{self.text()}")
             except TimeoutError:
                 if attempt == attempts:
                     raise

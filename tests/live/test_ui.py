@@ -36,7 +36,7 @@ def test_a_partition_is_materialised_by_clicking(project, tmp_path):
         browser.open(address + PAGE, "Materialize…", "Materialized (0)", "No metadata entries")
         browser.click_until("Materialize…", lambda: "Launch 1 run" in browser.text())
         browser.click_until("Launch 1 run", lambda: "Launch 1 run" not in browser.text())
-        browser.wait_for("Materialized (1)", 45)
+        browser.wait_for("Materialized (1)", 150)
         browser.open(address + PAGE, "90 documents")
         assert "0 of 90 lines rejected" in browser.text()
         assert "1 of 1 shard made" in browser.text()
