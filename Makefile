@@ -36,7 +36,8 @@ tour: demo
 	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live
+	$(BIN)/python -m pytest tests/live
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
