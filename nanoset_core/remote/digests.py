@@ -54,10 +54,11 @@ def digests_of(path: Path, least_part_bytes: int = MULTIPART_BYTES) -> LocalDige
     """Read a file once for all its digests."""
     size = path.stat().st_size
     part_bytes = part_bytes_of(size, least_part_bytes)
+    if not part_bytes:
+        (sha256,) = _by_parts(path, 0, lambda: hashlib.sha256(), lambda block: None)
+        return LocalDigests(size, 0, sha256.hex(), (sha256,))
     whole = hashlib.sha256()
     parts = _by_parts(path, part_bytes, lambda: hashlib.sha256(), whole.update)
-    if not part_bytes:
-        return LocalDigests(size, 0, whole.hexdigest(), (whole.digest(),))
     return LocalDigests(size, part_bytes, whole.hexdigest(), tuple(parts))
 
 
