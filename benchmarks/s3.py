@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core import load_nanoset
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
-from nanoset_core.remote.requests import client
-from nanoset_core.remote.spec import S3Place, StorageSpec
+from nanoset_core.storage.location import S3Place, StorageSpec
+from nanoset_core.storage.s3_requests import client
 
 BUCKET = "demo"
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}

@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from nanoset_assets import requests
+from nanoset_assets import run_requests as requests
+from nanoset_assets.graph_state import Key, Standing, inventory_digests, take_standing
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.standing import Key, Standing, inventory_digests, take_standing
-from nanoset_core.automation_spec import AutomationSpec
+from nanoset_core.config.automation import AutomationSpec
 from nanoset_core.pipeline.project import Project
 
 SENSOR = "missing_or_stale"

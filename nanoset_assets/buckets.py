@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nanoset_core.config import ProjectConfig
-from nanoset_core.remote.spec import is_remote
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.storage.location import is_remote
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:

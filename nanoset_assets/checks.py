@@ -11,20 +11,20 @@ import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from nanoset_assets.metadata import table
 from nanoset_assets.partitions import CORPORA, SPLIT_PARTITIONS
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.config import ProjectConfig
+from nanoset_assets.ui.metadata import table
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import NanosetError
-from nanoset_core.inspection.report import Report
-from nanoset_core.inspection.verify import (
+from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.report import Report
+from nanoset_core.verification.verify import (
     verify_blend,
     verify_indexed,
     verify_mappings,
     verify_shards,
     verify_webdataset,
 )
-from nanoset_core.pipeline.project import Project
 
 CHECK = "verified"
 """The name of every check: one an asset, which blocks what is made of it."""

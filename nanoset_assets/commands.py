@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.command_line import CONFIG_OPTION
-from nanoset_core.config import load_config
+from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.terminal import progress_bars, wide_console
+from nanoset_core.config.project import load_config
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.project import Project
-from nanoset_core.terminal import progress_bars, wide_console
 
 if TYPE_CHECKING:
-    from nanoset_assets.building import BuildReport
+    from nanoset_assets.build import BuildReport
 
 
 @click.command()
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def build(config: Path, select: str | None = None, force: bool = False, verbose: bool = False) -> None:
     """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
     project_config = load_config(config)
-    from nanoset_assets.building import build as run_build
+    from nanoset_assets.build import build as run_build
     from nanoset_assets.instance import open_instance
 
     with progress_bars() as (listener, say):
@@ -51,7 +51,7 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
 
 
 def _show(project: Project, report: BuildReport) -> None:
-    from nanoset_assets import tables
+    from nanoset_assets.ui import tables
 
     console = wide_console()
     for table in tables.summary(project, report):

@@ -20,7 +20,7 @@ from nanoset_assets.checks import checks_for
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import reconcile_schedule
 from nanoset_assets.sensors import raw_text_sensor
-from nanoset_core.config import CONFIG_FILE, ProjectConfig, load_config
+from nanoset_core.config.project import CONFIG_FILE, ProjectConfig, load_config
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
 CORPUS_JOB = "corpus"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from nanoset_core.config import ProjectConfig
+from nanoset_core.config.project import ProjectConfig
 
 HOME_VARIABLE = "DAGSTER_HOME"
 HOME_FOLDER = ".dagster"

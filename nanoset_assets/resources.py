@@ -9,9 +9,9 @@ from contextvars import ContextVar
 
 import dagster as dg
 
-from nanoset_assets.owners import owner_tag
+from nanoset_assets.runs import owner_tag
+from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.pipeline.project import Project
-from nanoset_core.progress import Listener, Progress
 
 REBUILD_TAG = "nanoset/rebuild"
 LOG_SECONDS = 15.0

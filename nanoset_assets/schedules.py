@@ -9,11 +9,11 @@ import dagster as dg
 from dagster._utils.schedules import is_valid_cron_string  # not public; what the decorator below asks as well
 
 from nanoset_assets.automation import AUTOMATION_TAG
+from nanoset_assets.graph_state import Standing, take_standing
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.requests import is_under_way
 from nanoset_assets.resources import ProjectResource
-from nanoset_assets.standing import Standing, take_standing
-from nanoset_core.automation_spec import AutomationSpec, no_cron_line
+from nanoset_assets.run_requests import is_under_way
+from nanoset_core.config.automation import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step

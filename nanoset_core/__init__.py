@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
     from nanoset_core.loading.blended import BlendedNanoset
     from nanoset_core.loading.builder import NanosetBuilder
-    from nanoset_core.loading.config import NanosetConfig
     from nanoset_core.loading.nanoset import Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
     from nanoset_core.mapping.blending import build_blending_indices
+    from nanoset_core.mapping.config import NanosetConfig
     from nanoset_core.mapping.sample_index import build_sample_index
     from nanoset_core.packed import PackedDataset
-    from nanoset_core.remote.spec import StorageSpec
+    from nanoset_core.storage.location import StorageSpec
 
 __all__ = [
     "BlendedNanoset",
@@ -40,10 +40,10 @@ _PLACES = {
     "MMapIndexedDatasetBuilder": "indexed",
     "Nanoset": "loading.nanoset",
     "NanosetBuilder": "loading.builder",
-    "NanosetConfig": "loading.config",
+    "NanosetConfig": "mapping.config",
     "PackedDataset": "packed",
     "PretrainingSampler": "loading.samplers",
-    "StorageSpec": "remote.spec",
+    "StorageSpec": "storage.location",
     "build_blending_indices": "mapping.blending",
     "build_sample_index": "mapping.sample_index",
     "load_nanoset": "loading.opening",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from nanoset_core.remote.requests import client
-from nanoset_core.remote.spec import S3Place
+from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3_requests import client
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "an-example-key",

@@ -12,11 +12,11 @@ from pathlib import Path
 import dagster as dg
 
 from nanoset_assets import sensors
-from nanoset_assets.building import build
+from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 

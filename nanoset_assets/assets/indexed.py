@@ -4,14 +4,14 @@ import time
 
 import dagster as dg
 
-from nanoset_assets.metadata import bytes_text, code, markdown, plural, result, size_bytes
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.previews import first_documents
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.manifest import Manifest
+from nanoset_assets.ui.metadata import bytes_text, code, markdown, plural, result, size_bytes
+from nanoset_assets.ui.previews import first_documents
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.project import Project
-from nanoset_core.remote.mirror import location
+from nanoset_core.storage.mirror import location
 
 
 @dg.asset(

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from nanoset_assets.metadata import result
-from nanoset_assets.nanoset_pages import handoff_metadata, split_metadata
 from nanoset_assets.partitions import SPLIT_PARTITIONS, member_corpora
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.nanoset_spec import NanosetSpec
+from nanoset_assets.ui.metadata import result
+from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
+from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.pipeline import handoff as handoffs
 from nanoset_core.pipeline import mapping
 

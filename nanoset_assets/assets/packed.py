@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from nanoset_assets.metadata import Before, bytes_text, markdown, per_second, plural, result, size_bytes
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.manifest import Manifest
+from nanoset_assets.ui.metadata import Before, bytes_text, markdown, per_second, plural, result, size_bytes
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import packed
-from nanoset_core.remote.mirror import location
+from nanoset_core.storage.mirror import location
 
 
 def packed_asset(corpora: tuple[str, ...]) -> dg.AssetsDefinition:

@@ -6,10 +6,10 @@ from collections import Counter
 
 import dagster as dg
 
-from nanoset_assets.file_tables import raw_files, what_changed
-from nanoset_assets.metadata import ROWS_SHOWN, bytes_text, markdown, plural, result, table
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
+from nanoset_assets.ui.file_tables import raw_files, what_changed
+from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, markdown, plural, result, table
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project

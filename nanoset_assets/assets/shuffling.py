@@ -4,12 +4,12 @@ import time
 
 import dagster as dg
 
-from nanoset_assets.metadata import Before, result
 from nanoset_assets.partitions import member_corpora, shard_groups
 from nanoset_assets.resources import WORKERS_POOL, ProjectResource
-from nanoset_assets.webdataset_pages import plan_metadata, tars_metadata, webdataset_metadata
-from nanoset_core.config import WebdatasetSpec
-from nanoset_core.manifest import Recipe
+from nanoset_assets.ui.metadata import Before, result
+from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
+from nanoset_core.config.project import WebdatasetSpec
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import shuffling
 
 TAGS = {"nanoset/stage": "shuffling"}

@@ -4,8 +4,10 @@ import time
 
 import dagster as dg
 
-from nanoset_assets.file_tables import tokenized_files
-from nanoset_assets.metadata import (
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.resources import WORKERS_POOL, ProjectResource
+from nanoset_assets.ui.file_tables import tokenized_files
+from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
     Before,
     bytes_text,
@@ -16,11 +18,9 @@ from nanoset_assets.metadata import (
     size_bytes,
     table,
 )
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.pictures import length_histogram
-from nanoset_assets.previews import first_rejects
-from nanoset_assets.resources import WORKERS_POOL, ProjectResource
-from nanoset_core.manifest import Manifest
+from nanoset_assets.ui.pictures import length_histogram
+from nanoset_assets.ui.previews import first_rejects
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.tokenization.shards import engine_choice

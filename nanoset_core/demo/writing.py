@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from nanoset_core.config import CONFIG_FILE
+from nanoset_core.config.project import CONFIG_FILE
 from nanoset_core.demo import texts
 from nanoset_core.demo.texts import Document
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage.atomic import write_atomic
 
 EOD = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"

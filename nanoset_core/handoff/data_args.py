@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.loading.config import Blend
+from nanoset_core.mapping.config import Blend
 from nanoset_core.mapping.splits import SPLITS
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
-from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
-from nanoset_core.nanoset_spec import ScheduleSpec
 
 
 @dataclass(frozen=True, slots=True)

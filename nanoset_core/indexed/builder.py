@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.copying import append_file
 from nanoset_core.indexed.layout import DTYPE_CODES, bin_path, dtype_code, idx_path, write_idx_to
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.storage import discard, fsync_folder, open_unfinished, put_in_place
+from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
-from nanoset_core.remote.blocks import BlockFile, open_blocks
-from nanoset_core.remote.mirror import opened_again
-from nanoset_core.remote.spec import is_remote
+from nanoset_core.storage.block_file import BlockFile, open_blocks
+from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.mirror import opened_again
 
 
 class MMapIndexedDataset:
@@ -36,7 +36,7 @@ class MMapIndexedDataset:
         self.prefix = os.fspath(prefix)
         here = self.prefix
         if is_remote(here):
-            from nanoset_core.remote.roots import local_prefix
+            from nanoset_core.indexed.location import local_prefix
 
             here = local_prefix(here)
         self._index = read_idx(idx_path(here), validate=validate)

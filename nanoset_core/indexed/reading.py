@@ -10,8 +10,8 @@ import numpy as np
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
-from nanoset_core.regular_files import map_regular
-from nanoset_core.remote.mirror import bring
+from nanoset_core.storage.mirror import bring
+from nanoset_core.storage.regular_files import map_regular
 
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 

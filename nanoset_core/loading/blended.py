@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import StaleError
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset, outside
 from nanoset_core.mapping.cache import open_blend
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices
 from nanoset_core.mapping.planned import SplitPlan
-from nanoset_core.remote.mirror import opened_again
+from nanoset_core.storage.mirror import opened_again
 
 
 class BlendedNanoset:

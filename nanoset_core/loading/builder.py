@@ -10,7 +10,6 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.blended import BlendedNanoset
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.mapping.cache import (
     blend_is_cached,
@@ -20,6 +19,7 @@ from nanoset_core.mapping.cache import (
     write_blend,
     write_member,
 )
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.samples import SampleForm
 from nanoset_core.mapping.cache import open_member
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import MemberIndices
 from nanoset_core.mapping.planned import MemberPlan
-from nanoset_core.remote.mirror import opened_again
+from nanoset_core.storage.mirror import opened_again
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
 _MANY_PIECES = 12  # from here on their bounds are faster from arrays

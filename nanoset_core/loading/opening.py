@@ -11,16 +11,16 @@ from typing import Any, get_type_hints
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import open_split
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.manifest import MANIFEST, Manifest, OutputRoot
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.paths import is_inside
-from nanoset_core.remote.mirror import bring_manifests
-from nanoset_core.remote.roots import open_root
-from nanoset_core.remote.spec import StorageSpec
-from nanoset_core.strict import convert, parse
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.root import OutputRoot, open_root
+from nanoset_core.serialization.parsing import convert, parse
+from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.mirror import bring_manifests
+from nanoset_core.storage.paths import is_inside
 
 STAGE = "nanosets"
 CACHE = "cache"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.loading.config import NanosetConfig
+from nanoset_core.mapping.config import NanosetConfig
 
 _NO_TOKEN = -1
 

@@ -27,11 +27,11 @@ from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.npy import array_of
-from nanoset_core.storage import atomic_file, fsync_folder
+from nanoset_core.storage.atomic import atomic_file, fsync_folder
+from nanoset_core.storage.npy import array_of
 
 if TYPE_CHECKING:
-    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.mapping.config import NanosetConfig
 
 _VERSION = 1
 _PIECE_BYTES = 1 << 24

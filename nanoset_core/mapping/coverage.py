@@ -14,7 +14,7 @@ from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.sample_index import sample_count
 
 if TYPE_CHECKING:
-    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.mapping.config import NanosetConfig
 
 _EXACT_SAMPLES = 1 << 20
 """of a blend: so many are picked in less than half a second, whatever the weights"""

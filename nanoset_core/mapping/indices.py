@@ -17,7 +17,7 @@ from nanoset_core.mapping.sample_index import build_sample_index, sample_count
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
 
 if TYPE_CHECKING:
-    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.mapping.config import NanosetConfig
 
 
 _CHUNK = 1 << 20

@@ -13,7 +13,7 @@ from nanoset_core.mapping.presets import Preset
 from nanoset_core.mapping.splits import SplitName, parse_split, split_bookends
 
 if TYPE_CHECKING:
-    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.mapping.config import NanosetConfig
 
 SIDECAR = "sidecar"
 """The part that is our own file, beside the trainer's."""

@@ -29,7 +29,7 @@ from nanoset_core.mapping.splits import (
 )
 
 if TYPE_CHECKING:
-    from nanoset_core.loading.config import NanosetConfig
+    from nanoset_core.mapping.config import NanosetConfig
 
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.packed.index_encoding import Entries
-from nanoset_core.packed.odd_pickles import EXPECTED, REMEDY, read_slowly
+from nanoset_core.packed.pickle_reader import EXPECTED, REMEDY, read_slowly
 
 _CHUNK_BYTES = 1 << 20
 _MARGIN = 32  # zeros after a chunk, so that no look ahead leaves it

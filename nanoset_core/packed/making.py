@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
 from nanoset_core.packed.vocabulary import packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
-from nanoset_core.progress import Listener, silent
-from nanoset_core.scratch import detour
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
 from nanoset_core.tokenization.tokenizer import token_id

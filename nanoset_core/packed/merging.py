@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import IO
 
 from nanoset_core.errors import ConfigError, SourceChangedError
+from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
 from nanoset_core.packed.index_encoding import Entries
 from nanoset_core.packed.pbin import PackedFile, common_token_bytes, encode_header, open_packed
 from nanoset_core.packed.writing import PackedFacts, check_not_empty, copy_tokens, write_index, write_tokens
-from nanoset_core.progress import Listener, Meter, silent
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 
 def merge_packed(

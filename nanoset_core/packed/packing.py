@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, SourceChangedError
+from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.packed.index_encoding import Entries
@@ -26,8 +27,7 @@ from nanoset_core.packed.writing import (
     write_index,
     write_tokens,
 )
-from nanoset_core.progress import Listener, Meter, silent
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 _CHUNK_DOCUMENTS = 1 << 16
 

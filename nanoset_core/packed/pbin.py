@@ -36,8 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.packed.odd_pickles import read_slowly
-from nanoset_core.regular_files import map_regular
+from nanoset_core.packed.pickle_reader import read_slowly
+from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
 _HEADER = struct.Struct("<QI")

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.packed.index_encoding import Entries
 from nanoset_core.packed.writing import write_index
-from nanoset_core.progress import Listener, Meter, silent
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 _BLOCK_BYTES = 1 << 23
 

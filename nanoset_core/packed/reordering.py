@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.packed.datasets import PackedDataset
 from nanoset_core.packed.selection import join_selections, select, write_selection
 from nanoset_core.packed.writing import PackedFacts
-from nanoset_core.progress import Listener, silent
 
 _MAX_SEED = 2**32 - 1
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.packed.datasets import PackedDataset
 from nanoset_core.packed.pbin import common_token_bytes, encode_header
 from nanoset_core.packed.writing import (
@@ -23,8 +24,7 @@ from nanoset_core.packed.writing import (
     write_index,
     write_tokens,
 )
-from nanoset_core.progress import Listener, Meter, silent
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 _BLOCK_TOKENS = CHUNK_TOKENS
 

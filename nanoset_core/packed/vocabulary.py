@@ -18,6 +18,6 @@ def packing_vocab_size(tokenizer_file: Path) -> int:
 
 @lru_cache(maxsize=16)
 def _vocab_size(file: Path, _stamp: object) -> int:
-    from nanoset_core.tokenization.engines.reference import load_tokenizer
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
     return load_tokenizer(file).get_vocab_size(with_added_tokens=False)

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.execution.progress import Meter
 from nanoset_core.indexed.copying import append_file
 from nanoset_core.packed.index_encoding import Entries, encode_index
 from nanoset_core.packed.pbin import TOKEN_BYTES, encode_header
-from nanoset_core.progress import Meter
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 CHUNK_TOKENS = 1 << 21
 _CHUNK_DOCUMENTS = 1 << 16

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_core.config.nanoset import NanosetSpec, corpora_of
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.megatron import loads_fast
@@ -16,11 +17,9 @@ from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
-from nanoset_core.manifest import Manifest, Recipe, first_fault
 from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.nanoset_spec import NanosetSpec, corpora_of
-from nanoset_core.operations.in_use import holding
+from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.planning import (
@@ -31,7 +30,7 @@ from nanoset_core.pipeline.planning import (
     trainer_prefix,
     trainer_root,
 )
-from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.project import Project, holding
 
 VERSION = 2
 HANDOFF = "handoff"

@@ -7,11 +7,10 @@ from typing import Any
 
 from nanoset_core.errors import StaleError
 from nanoset_core.indexed.builder import merge_indexed_datasets
-from nanoset_core.manifest import Manifest, Recipe
-from nanoset_core.operations.in_use import holding
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.project import Project
-from nanoset_core.storage import sha256_file
+from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
 

@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_core.config.nanoset import is_blended
 from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.execution.progress import Progress
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
-from nanoset_core.manifest import Manifest, Recipe, first_fault
 from nanoset_core.mapping.cache import open_blend, write_blend, write_member
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SplitName
-from nanoset_core.nanoset_spec import is_blended
-from nanoset_core.operations.in_use import holding
+from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.planning import PlannedSplit, blend_options, cache_folder, nanoset_options, plan_nanoset
-from nanoset_core.pipeline.project import Project
-from nanoset_core.progress import Progress
+from nanoset_core.pipeline.project import Project, holding
 
 VERSION = 1
 _CHUNK = 1 << 22

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.manifest import Manifest, Recipe
-from nanoset_core.operations.in_use import holding
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
 from nanoset_core.packed.pbin import token_size_bytes
 from nanoset_core.packed.vocabulary import packing_vocab_size
 from nanoset_core.pipeline.indexed import current_dataset
-from nanoset_core.pipeline.project import Project
-from nanoset_core.storage import sha256_file
+from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.storage.atomic import sha256_file
 
 VERSION = 1
 STAGE = "packed"

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nanoset_core.config.nanoset import BlendSpec, NanosetSpec, corpora_of, is_blended
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.loading.config import NanosetConfig
 from nanoset_core.loading.opening import CACHE, STAGE
-from nanoset_core.manifest import Manifest, digest_of
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.coverage import MemberCoverage, coverage
-from nanoset_core.mapping.exhaustion import Exhausted, settle
+from nanoset_core.mapping.epoch_limits import Exhausted, settle
 from nanoset_core.mapping.plan import BlendPlan, LengthReader, MemberPlan, SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
-from nanoset_core.nanoset_spec import BlendSpec, NanosetSpec, corpora_of, is_blended
+from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project

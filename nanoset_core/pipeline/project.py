@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
 
-from nanoset_core.config import NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
+from nanoset_core.config.project import NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.manifest import OutputRoot
-from nanoset_core.progress import Listener, silent
+from nanoset_core.execution.processes import Executor
+from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.storage.locks import in_use
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
-from nanoset_core.workers import Executor
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Project:
         spec = self.config.executor
         if spec.kind == "processes" or spec.address is None:
             return None
-        from nanoset_core.cluster import DaskExecutor
+        from nanoset_core.execution.dask import DaskExecutor
 
         return DaskExecutor(spec.address, self.config.root_folder, f"{self.config.file}: executor.address")
 
@@ -90,3 +96,23 @@ class Project:
             found=repr(name),
             expected=f"one of {', '.join(known) or 'none: it is empty'}",
         )
+
+
+def holding(
+    stage: Callable[Concatenate[Project, str, _P], _R],
+) -> Callable[Concatenate[Project, str, _P], _R]:
+    """Make a stage function hold the corpus, nanoset or webdataset of its second argument while it runs."""
+
+    @functools.wraps(stage)
+    def held(project: Project, name: str, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with in_use(project.outputs.folder, names_of(project, name)):
+            return stage(project, name, *args, **kwargs)
+
+    return held
+
+
+def names_of(project: Project, name: str) -> set[str]:
+    """A name, and those of the corpora that the nanoset or webdataset of that name is made from."""
+    config = project.config
+    specs = [specs[name] for specs in (config.nanosets, config.webdatasets) if name in specs]
+    return {name}.union(*(spec.corpora for spec in specs))

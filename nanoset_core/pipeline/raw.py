@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import MissingError
-from nanoset_core.manifest import Manifest, Recipe
-from nanoset_core.operations.in_use import in_use
+from nanoset_core.execution.progress import Progress
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
-from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import Inventory, discover_corpora, take_inventory, text_bytes
-from nanoset_core.refusals import explained
+from nanoset_core.storage.locks import in_use
+from nanoset_core.storage.os_errors import explained
 
 VERSION = 1
 STAGE = "inventory"

@@ -9,26 +9,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config import WebdatasetSpec
+from nanoset_core.config.project import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.manifest import FileFact, Manifest, Recipe, read_manifest
-from nanoset_core.operations.in_use import holding
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, read_manifest
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.indexed import current_dataset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import write_shards
-from nanoset_core.shuffling.facts import forget, has_size, remember, send, stored, written
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
+from nanoset_core.shuffling.receipts import forget, has_size, remember, send, stored, written
 from nanoset_core.shuffling.shards import ShardFacts, shard_stem
 from nanoset_core.shuffling.webdataset import write_manifest
-from nanoset_core.storage import sweep_abandoned
+from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
 

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.manifest import Manifest, Recipe, read_manifest
-from nanoset_core.operations.in_use import holding
-from nanoset_core.pipeline.project import Project
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Progress
+from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
+from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
-from nanoset_core.progress import Progress
 from nanoset_core.raw.corpus import SourceRange, cut_ranges
-from nanoset_core.remote.requests import CONNECTIONS
-from nanoset_core.storage import sweep_abandoned
+from nanoset_core.storage.atomic import sweep_abandoned
+from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.tokenization.framing import Framing, make_framing
 from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
-from nanoset_core.workers import run_tasks
 
 STAGE = "tokenized"
 SHARDS = "shards"
@@ -99,7 +98,7 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
     place = project.outputs.folder / SHARDS / tokenized.name
     digests = tokenized.facts["shards"]
     if project.outputs.mirror is not None:
-        from nanoset_core.remote.bucket import in_parallel
+        from nanoset_core.storage.s3 import in_parallel
 
         return in_parallel(lambda digest: _require_shard(place / digest, tokenized.name), digests, CONNECTIONS)
     return [_require_shard(place / digest, tokenized.name) for digest in digests]
@@ -162,7 +161,7 @@ def _sent_shards(project: Project, tasks: list[ShardTask]) -> dict[int, Manifest
     """Shards that are in the bucket, by the number of their task; none for a local root, where workers look."""
     if project.outputs.mirror is None or project.rebuild:
         return {}
-    from nanoset_core.remote.bucket import in_parallel
+    from nanoset_core.storage.s3 import in_parallel
 
     found = in_parallel(lambda task: project.outputs.find(task.recipe), tasks, CONNECTIONS)
     return {number: shard for number, shard in enumerate(found) if shard is not None}

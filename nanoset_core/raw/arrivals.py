@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.names import check_corpus_name
+from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.corpus import Inventory
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.manifest import digest_of
-from nanoset_core.names import check_corpus_name
+from nanoset_core.outputs.manifest import digest_of
+from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.listing import list_files, walk_files
 from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, checked_piece, group_pieces, is_text

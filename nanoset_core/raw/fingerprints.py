@@ -13,8 +13,8 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece, etag_digest
-from nanoset_core.remote.folder import RemoteFolder
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.remote_folder import RemoteFolder
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""

@@ -17,7 +17,7 @@ from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import LINE_SUFFIXES, TABLE_SUFFIXES, is_text
 from nanoset_core.raw.tables import read_table
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 WRITE_BYTES = 1 << 20
 _GZIP_LEVEL = 1

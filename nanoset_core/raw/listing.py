@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.paths import has_control_characters
-from nanoset_core.remote.folder import RemoteFolder
+from nanoset_core.storage.paths import has_control_characters
+from nanoset_core.storage.remote_folder import RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100

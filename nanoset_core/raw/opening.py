@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.regular_files import open_regular
-from nanoset_core.remote.folder import ObjectStat, RemoteFolder, stat_of_object
+from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.remote_folder import ObjectStat, RemoteFolder, stat_of_object
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from nanoset_core.manifest import digest_of
-from nanoset_core.paths import is_inside
+from nanoset_core.outputs.manifest import digest_of
+from nanoset_core.storage.paths import is_inside
 
 PLAIN = ".jsonl"
 LINE_SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")

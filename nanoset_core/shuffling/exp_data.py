@@ -8,7 +8,7 @@ import orjson
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage.atomic import write_atomic
 
 
 def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:

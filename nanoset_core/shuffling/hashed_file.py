@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from nanoset_core.storage import atomic_file
+from nanoset_core.storage.atomic import atomic_file
 
 
 class HashedFile:

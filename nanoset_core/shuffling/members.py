@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.npy import array_of
 from nanoset_core.shuffling.gzipping import METHOD, MemberCompressor
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
+from nanoset_core.storage.npy import array_of
 
 MemberKind = Literal["json.gz", "npy"]
 

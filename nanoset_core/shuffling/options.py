@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.processes import available_processors
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import Tail
 from nanoset_core.shuffling.inputs import ShuffleInputs
@@ -15,7 +16,6 @@ from nanoset_core.shuffling.plan import Preset
 from nanoset_core.shuffling.preparing import Prepared
 from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
-from nanoset_core.workers import available_processors
 
 DEFAULT_LENGTH = 2049
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.progress import Listener, silent
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.inputs import ShuffleInput, ShuffleInputs

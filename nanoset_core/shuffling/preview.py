@@ -21,7 +21,7 @@ from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
 from nanoset_core.shuffling.preparing import Prepared, input_files
 from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
 from nanoset_core.shuffling.tar_input import survey_tars
-from nanoset_core.tokenization.engines import make_engine
+from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 

@@ -10,11 +10,11 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.paths import is_inside
-from nanoset_core.regular_files import open_regular
 from nanoset_core.shuffling.members import check_member_size, decode_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
+from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.regular_files import open_regular
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[np.ndarray]:

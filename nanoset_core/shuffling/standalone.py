@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
-from nanoset_core.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
-from nanoset_core.progress import Listener, silent
-from nanoset_core.scratch import detour
+from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.shuffling.engines import write_shards
-from nanoset_core.shuffling.facts import FACTS, forget
 from nanoset_core.shuffling.inputs import ShuffleInputs
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.options import ShuffleOptions, check_options, plan_settings, text_options
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.preparing import Prepared, decode_sources, open_pairs, tokenize_sources
+from nanoset_core.shuffling.receipts import FACTS, forget
 from nanoset_core.shuffling.webdataset import write_manifest
-from nanoset_core.storage import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 STAGE = "webdatasets"

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.regular_files import map_regular
+from nanoset_core.storage.regular_files import map_regular
 
 BLOCK_BYTES = 512
 ARCHIVE_BYTES = 10240

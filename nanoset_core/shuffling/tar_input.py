@@ -13,11 +13,11 @@ from typing import BinaryIO
 import numpy as np
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, NanosetError
-from nanoset_core.progress import Listener, Progress, silent
-from nanoset_core.regular_files import open_regular
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.shuffling.members import check_member_size, decode_member, listed_tokens
-from nanoset_core.storage import write_atomic
-from nanoset_core.workers import run_tasks
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.regular_files import open_regular
 
 DATA_KEYS = ("npy", "json.gz", "json", "txt")
 """Extensions that can hold tokens; where a sample has several, the first of these is taken."""

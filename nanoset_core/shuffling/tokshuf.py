@@ -39,7 +39,7 @@ def tokshuf_tokens(tokenizer_file: Path) -> TokshufTokens:
 
     Raises ConfigError for a tokenizer that it does not know: it has two.
     """
-    from nanoset_core.tokenization.engines.reference import load_tokenizer
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
     for marks, vocabulary in _KNOWN:

@@ -12,7 +12,7 @@ import orjson
 from nanoset_core.errors import StaleError
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import ShardFacts, shard_stem, write_shard
-from nanoset_core.storage import write_atomic
+from nanoset_core.storage.atomic import write_atomic
 
 __all__ = [
     "EXP_DATA_NAME",

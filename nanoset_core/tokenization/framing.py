@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.engines import Encoded
+from nanoset_core.tokenization.bpe import Encoded
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 
@@ -89,7 +89,7 @@ def added_tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], tuple[int, ...]
     Raises:
         ConfigError: they depend on the text.
     """
-    from nanoset_core.tokenization.engines.reference import load_tokenizer
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
     frames = set()

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.execution.processes import available_processors, run_tasks
+from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
-from nanoset_core.manifest import Manifest, OutputRoot, Recipe
-from nanoset_core.progress import Listener, Progress, silent
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
-from nanoset_core.scratch import detour
-from nanoset_core.storage import sha256_file, write_atomic
+from nanoset_core.storage.atomic import sha256_file, write_atomic
+from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
-from nanoset_core.workers import available_processors, run_tasks
 
 RANGE_BYTES = 32 << 20
 MANIFEST_ENDING = ".manifest.json"

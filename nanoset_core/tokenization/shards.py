@@ -13,12 +13,13 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.manifest import Manifest, OutputRoot, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.corpus import SourceRange
 from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
-from nanoset_core.storage import sha256_file
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
-from nanoset_core.tokenization.engines import Encoded, Engine, make_engine
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.tokenizer import stamp
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
-from nanoset_core.storage import sha256_file
-from nanoset_core.tokenization.engines.reference import load_tokenizer
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

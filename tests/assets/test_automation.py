@@ -11,12 +11,12 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import requests
+from nanoset_assets import run_requests as requests
 from nanoset_assets.automation import SENSOR
 from nanoset_assets.partitions import CORPORA
-from nanoset_core.inspection import verify_corpus as verifying
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification import corpus as verifying
 
 SPLITS = {"train", "valid", "test"}
 DOWNSTREAM_OF_WEB = [

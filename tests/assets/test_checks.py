@@ -8,12 +8,12 @@ import struct
 import dagster as dg
 import pytest
 
-from nanoset_assets.building import build
+from nanoset_assets.build import build
 from nanoset_assets.checks import CHECK, VerificationError, unverified
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
-from nanoset_core.inspection import verify_corpus as verifying
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification import corpus as verifying
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance import dagster_home
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import describe
-from nanoset_core.config import load_config
-from nanoset_core.progress import Progress
+from nanoset_core.config.project import load_config
+from nanoset_core.execution.progress import Progress
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_project import build_all, jsonl, sentences
 
-from nanoset_assets import file_tables
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.file_tables import tokenized_files, what_changed
-from nanoset_assets.metadata import INLINE_CHARACTERS, bytes_text, code, markdown, table
-from nanoset_assets.nanoset_pages import split_metadata
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
-from nanoset_assets.previews import first_documents, first_rejects, first_samples
-from nanoset_core.config import load_config
+from nanoset_assets.ui import file_tables
+from nanoset_assets.ui.file_tables import tokenized_files, what_changed
+from nanoset_assets.ui.metadata import INLINE_CHARACTERS, bytes_text, code, markdown, table
+from nanoset_assets.ui.nanoset import split_metadata
+from nanoset_assets.ui.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
+from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
+from nanoset_core.config.project import load_config
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
@@ -307,7 +307,7 @@ def test_every_asset_has_its_kinds_and_tags(make_project):
 
 
 def test_a_webdataset_says_how_it_is_read(spoilt):
-    from nanoset_assets.webdataset_pages import webdataset_metadata
+    from nanoset_assets.ui.webdataset import webdataset_metadata
 
     manifest = spoilt.outputs.current("webdatasets", "shuffled")
     metadata = webdataset_metadata(manifest)

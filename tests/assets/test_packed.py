@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 from sample_project import CONFIG
 
-from nanoset_assets import tables
-from nanoset_assets.building import build
+from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
-from nanoset_core.config import load_config
+from nanoset_assets.ui import tables
+from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset

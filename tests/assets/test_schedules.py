@@ -14,7 +14,7 @@ from sample_project import jsonl, sentences
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import SCHEDULE
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
 
 NIGHT = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)

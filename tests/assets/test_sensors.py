@@ -11,10 +11,11 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import requests, sensors
+from nanoset_assets import run_requests as requests
+from nanoset_assets import sensors
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.owners import OWNER_TAG, close_abandoned_runs, owner_tag
-from nanoset_core.config import load_config
+from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, owner_tag
+from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 
 

@@ -8,7 +8,7 @@ from sample_project import build_all
 
 from nanoset_assets.assets.shuffling import webdataset_assets
 from nanoset_assets.resources import ProjectResource
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
 
 CORPORA = "corpora: [web, code, books]"

@@ -13,7 +13,7 @@ from dagster_shared.serdes import deserialize_value, serialize_value
 
 from nanoset_assets.automation import FailedBefore, InputsReady, OutputDiffers
 from nanoset_assets.definitions import build_definitions
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
-from nanoset_core.config import load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from sample_project import jsonl, sentences, tree
 
-from nanoset_assets.building import build
+from nanoset_assets.build import build
 from nanoset_assets.partitions import CORPORA
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.pipeline.project import Project

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from operations.changing import change_web
 from sample_project import build_all, tree
+from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.config import SPLITS
+from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import ConfigError, InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan

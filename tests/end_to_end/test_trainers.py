@@ -12,11 +12,11 @@ import pytest
 from sample_project import EOD, build_all, jsonl, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
-from nanoset_core.config import SPLITS
+from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.inspection.verify import verify_nanoset
 from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.verify import verify_nanoset
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 
@@ -181,7 +181,7 @@ def test_megatron_core_hits_every_cache(make_project):
 
 def test_the_core_builds_what_dagster_builds(make_project, tmp_path):
     dg = pytest.importorskip("dagster", reason="Dagster is not installed")
-    from nanoset_assets.building import build
+    from nanoset_assets.build import build
 
     alone, through = make_project("alone"), make_project("through")
     build_all(alone)

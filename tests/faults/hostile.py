@@ -27,7 +27,8 @@ import numpy as np
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.manifest import OutputRoot, Recipe
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed import PackedDataset
 from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.documents import read_documents

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.arguments import config_from_arguments
 from nanoset_core.handoff.data_args import read_data_args, read_per_split
 from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.loading import NanosetConfig
-from nanoset_core.nanoset_spec import ScheduleSpec
 
 PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
 RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)

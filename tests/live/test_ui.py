@@ -9,7 +9,7 @@ import pytest
 from live.browser import browsing, chromium
 from live.dagster_dev import dagster_dev
 
-from nanoset_assets.building import build
+from nanoset_assets.build import build
 from nanoset_assets.instance import dagster_home
 from nanoset_core.pipeline.project import Project
 

@@ -12,8 +12,9 @@ from nanoset_core.errors import FormatError, StaleError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
-from nanoset_core.manifest import OutputRoot, Recipe
 from nanoset_core.mapping.plan import plan_split
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
 
 
 def configured(folder):

@@ -9,7 +9,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.mapping.coverage import coverage
-from nanoset_core.mapping.exhaustion import most_samples, settle
+from nanoset_core.mapping.epoch_limits import most_samples, settle
 from nanoset_core.mapping.indices import build_blend_indices
 from nanoset_core.mapping.plan import plan_split
 

@@ -13,7 +13,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.packed import index_decoding
 from nanoset_core.packed.index_decoding import decode_index
 from nanoset_core.packed.index_encoding import encode_index, rechunk
-from nanoset_core.packed.odd_pickles import read_slowly
+from nanoset_core.packed.pickle_reader import read_slowly
 
 # Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE (86 94).
 LIMITS = [0, 255, 256, 65535, 65536, 2**31 - 1, 2**31, *(2**bits + step for bits in (39, 47, 55) for step in (-1, 0))]

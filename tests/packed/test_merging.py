@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
+from nanoset_core.execution.progress import Meter, silent
 from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, merging, repair_packed, write_packed, writing
 from nanoset_core.packed.pbin import open_packed
-from nanoset_core.progress import Meter, silent
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 

@@ -17,7 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling import iterate_shards
-from nanoset_core.shuffling.facts import forget, remember
+from nanoset_core.shuffling.receipts import forget, remember
 
 LENGTH = 33
 COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}

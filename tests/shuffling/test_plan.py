@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
-from nanoset_core.manifest import canonical_json
+from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling import ShufflePlan, TokenSource, global_order, plan_shuffle
 from nanoset_core.shuffling import plan as plan_module
 

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.execution.processes import run_tasks
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.manifest import OutputRoot, Recipe
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw import stored as stored_module
 from nanoset_core.raw.corpus import cut_ranges, take_inventory
 from nanoset_core.raw.pieces import SourceRange
@@ -25,7 +27,6 @@ from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardFacts, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
-from nanoset_core.workers import run_tasks
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
 FILES = ["documents.parquet", "manifest.json", "rejects.jsonl", "tokens.bin", "tokens.idx"]

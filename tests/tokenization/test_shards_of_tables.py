@@ -7,7 +7,8 @@ import pytest
 
 from nanoset_core.errors import InputError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.manifest import OutputRoot, Recipe
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange

@@ -10,7 +10,7 @@ import numpy as np
 
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, ShardFacts, write_rows
-from nanoset_core.storage import fsync_folder
+from nanoset_core.storage.atomic import fsync_folder
 
 _AT_ONCE = 2  # while one shard goes to the disk, the next one is made
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from nanoset_core.errors import StorageError
-from nanoset_core.progress import Listener, Progress, silent
-from nanoset_core.scratch import claim_scratch, sweep_abandoned
+from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import buckets
 from nanoset_core.shuffling.engines.budget import row_bytes, rows_held, runs_within
@@ -20,11 +20,11 @@ from nanoset_core.shuffling.engines.choice import choose_engine, default_budget,
 from nanoset_core.shuffling.engines.mapped import write_mapped
 from nanoset_core.shuffling.engines.sources import SourceFile, source_files
 from nanoset_core.shuffling.engines.tiled import write_tiled
-from nanoset_core.shuffling.facts import identity, remember, written
 from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.receipts import identity, remember, written
 from nanoset_core.shuffling.shards import ShardFacts
+from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 from nanoset_core.tokenization.tokenizer import stamp
-from nanoset_core.workers import Executor, run_tasks
 
 _SHARDS_AT_ONCE = 8  # of the mmap engine's tasks
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -20,8 +20,8 @@ from faults.interruptions.subject import Subject, differences, visible, write_su
 from faults.interruptions.trials import Trial
 from s3_server import new_bucket
 
-from nanoset_core.remote.bucket import Bucket
-from nanoset_core.remote.spec import S3Place
+from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3 import Bucket
 
 _PREFIX = "some/prefix"
 

@@ -1,0 +1,202 @@
+"""`nanoset build`: materialise what is missing or stale, in this process, into the project's Dagster history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from nanoset_assets.checks import failed_reports, failure, unverified
+from nanoset_assets.definitions import CORPUS_JOB, PACKED_JOB, build_definitions
+from nanoset_assets.partitions import CORPORA
+from nanoset_assets.resources import REBUILD_TAG, terminal
+from nanoset_assets.runs import close_abandoned_runs, owner_tag
+from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.pipeline import raw, state
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.state import Step
+from nanoset_core.raw.corpus import Inventory
+
+DATA_VERSION_TAG = "dagster/data_version"
+CORPUS_ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
+PACKED_ASSET = ("packed_dataset",)
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did."""
+
+    steps: list[Step]
+    """every step of the project, selected or not"""
+    made: dict[str, float] = field(default_factory=dict)
+    """label of each step that ran → seconds of the run that held it, shared evenly"""
+    failed: dict[str, Exception] = field(default_factory=dict)
+    """label of the run's first step → what went wrong"""
+    skipped: list[str] = field(default_factory=list)
+    """labels of steps that needed one that failed"""
+    seconds: float = 0.0
+    """of the whole build"""
+
+
+def build(
+    project: Project,
+    instance: dg.DagsterInstance,
+    *,
+    select: str | None = None,
+    rebuild: bool = False,
+    verbose: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> BuildReport:
+    """Discover corpora, register their partitions, and materialise every step that is missing or stale.
+
+    A step is left alone when its output belongs to the inputs as they are now and Dagster's history says so too.
+
+    Args:
+        project: the project; its listener hears the progress.
+        instance: where the history goes.
+        select: Dagster's asset selection syntax, such as `+pretrain/blend`; other steps are left as they are.
+        rebuild: make the selected steps again even where they are up to date.
+        verbose: let Dagster's own log through.
+        say: hears one line for each run that starts.
+
+    Raises:
+        ConfigError: the configuration asks for what cannot be.
+        MissingError: there is no raw folder.
+    """
+    started = time.monotonic()
+    close_abandoned_runs(instance)
+    project.outputs.sweep()
+    corpora = raw.corpora(project)
+    state.check_corpora(project, corpora)
+    instance.add_dynamic_partitions(CORPORA.name or "", corpora)
+    inventories, failed = _survey(project, corpora)
+    report = BuildReport(state.steps(project, inventories), failed=failed)
+    report.skipped = _held_up(project, inventories)
+    builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
+    selected = builder.select(select)
+    with terminal(project.listener):
+        for run in _runs([step for step in report.steps if step.asset in selected and builder.is_due(step)]):
+            say(_describe(run))
+            builder.execute(run)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Inventory], dict[str, Exception]]:
+    """Surveys of the corpora that can be read, and what is wrong with the others."""
+    inventories: dict[str, Inventory] = {}
+    failed: dict[str, Exception] = {}
+    for corpus in corpora:
+        try:
+            inventories[corpus] = raw.survey(project, corpus)
+        except (NanosetError, OSError) as error:
+            failed[f"raw_jsonl [{corpus}]"] = error
+    return inventories, failed
+
+
+def _held_up(project: Project, inventories: Mapping[str, Inventory]) -> list[str]:
+    named = {**project.config.nanosets, **project.config.webdatasets}
+    packed = [f"packed_dataset [{corpus}]" for corpus in project.config.packed if corpus not in inventories]
+    return [name for name, spec in named.items() if not inventories.keys() >= set(spec.corpora)] + packed
+
+
+def _runs(due: Iterable[Step]) -> list[list[Step]]:
+    """Steps that can share a run: the chain of one corpus, or the assets of one split."""
+    runs: list[list[Step]] = []
+    for step in due:
+        if runs and runs[-1][0].partition is not None and _family(runs[-1][0]) == _family(step):
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return runs
+
+
+def _family(step: Step) -> tuple[str, str | None]:
+    return _job(step), step.partition
+
+
+def _job(step: Step) -> str:
+    if step.asset == PACKED_ASSET:
+        return PACKED_JOB
+    return CORPUS_JOB if step.asset[0] in CORPUS_ASSETS else step.asset[0].replace("-", "_")
+
+
+def _describe(run: list[Step]) -> str:
+    names = ", ".join("/".join(step.asset) for step in run)
+    return names + (f" [{run[0].partition}]" if run[0].partition is not None else "")
+
+
+class _Builder:
+    def __init__(
+        self,
+        definitions: dg.Definitions,
+        instance: dg.DagsterInstance,
+        rebuild: bool,
+        verbose: bool,
+        report: BuildReport,
+    ) -> None:
+        self._definitions, self._instance, self._report = definitions, instance, report
+        self._tags = owner_tag() | ({REBUILD_TAG: "true"} if rebuild else {})
+        self._rebuild = rebuild
+        self._log_level = "INFO" if verbose else "CRITICAL"
+        self._failed: set[tuple[tuple[str, ...], str | None]] = set()
+        self._unverified = unverified(instance, definitions)
+
+    def select(self, selection: str | None) -> set[tuple[str, ...]]:
+        everything = self._definitions.resolve_asset_graph().get_all_asset_keys()
+        if selection is None:
+            return {tuple(key.path) for key in everything}
+        try:
+            keys = dg.AssetSelection.from_string(selection).resolve(self._definitions.resolve_asset_graph())
+        except Exception as error:  # the parser's errors have no common kind
+            raise ConfigError(
+                "this selects no assets",
+                where="--select",
+                found=f"{selection!r} ({error})",
+                expected="an asset key such as indexed_dataset, or Dagster's selection syntax, such as +pretrain/blend",
+            ) from error
+        if not keys:
+            names = ", ".join(sorted(key.to_user_string() for key in everything))
+            raise ConfigError("this selects no assets", where="--select", found=repr(selection), expected=names)
+        return {tuple(key.path) for key in keys}
+
+    def is_due(self, step: Step) -> bool:
+        if self._rebuild or not step.done or step.key in self._unverified:
+            return True
+        return self._recorded_version(step) != step.digest
+
+    def _recorded_version(self, step: Step) -> str | None:
+        records = self._instance.fetch_materializations(
+            dg.AssetRecordsFilter(
+                asset_key=dg.AssetKey(step.asset),
+                asset_partitions=None if step.partition is None else [step.partition],
+            ),
+            limit=1,
+        ).records
+        event = records[0].asset_materialization if records else None
+        return (event.tags or {}).get(DATA_VERSION_TAG) if event is not None else None
+
+    def execute(self, run: list[Step]) -> None:
+        if any(need in self._failed for step in run for need in step.needs):
+            self._failed.update(step.key for step in run)
+            self._report.skipped.extend(step.label for step in run)
+            return
+        started = time.monotonic()
+        job = self._definitions.resolve_job_def(_job(run[0]))
+        try:
+            with failed_reports() as reports:
+                job.execute_in_process(
+                    instance=self._instance,
+                    partition_key=run[0].partition,
+                    asset_selection=[dg.AssetKey(step.asset) for step in run],
+                    tags=self._tags,
+                    run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
+                )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
+            self._failed.update(step.key for step in run)
+            self._report.failed[run[0].label] = failure(reports) or error
+            return
+        seconds = (time.monotonic() - started) / len(run)
+        self._report.made.update({step.label: seconds for step in run})

@@ -1,0 +1,1 @@
+"""What the UI shows of an output: metadata, tables, previews and pictures."""

@@ -1,0 +1,131 @@
+"""Manifests → what the UI shows of a materialisation.
+
+What a person reads comes first, as text with separators; numbers that Dagster plots over time stay numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.mirror import location, stored_names
+
+ROWS_SHOWN = 100
+INLINE_CHARACTERS = 1000
+"""Dagster shows Markdown of this length, and longer, only when asked to."""
+
+
+def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
+    """A materialisation whose data version is the output's digest; `metadata` comes first and wins."""
+    common = {
+        "size_bytes": size_bytes(manifest),
+        "seconds": round(seconds, 3),
+        "path": dg.MetadataValue.path(location(manifest.folder)),
+        "digest": manifest.digest,
+    }
+    rest = {name: value for name, value in common.items() if name not in metadata}
+    return dg.MaterializeResult(metadata={**metadata, **rest}, data_version=dg.DataVersion(manifest.digest))
+
+
+def size_bytes(manifest: Manifest) -> int:
+    """Bytes of all files of an output."""
+    return sum(fact.size for fact in manifest.files.values())
+
+
+def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
+    """A table of plain values; every row has the same keys.
+
+    rows: as many as are to be shown. total: how many there are; where it is more, a last row says how many are left
+    out, and all columns are text.
+    """
+    shown = [dict(row) for row in rows]
+    left_out = (total or 0) - len(shown)
+    if shown and left_out > 0:
+        shown = [{key: _text(value) for key, value in row.items()} for row in shown]
+        first, *others = shown[0]
+        shown.append({first: f"… and {left_out:,} more", **dict.fromkeys(others, "")})
+    records = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in shown]
+    kinds = {str: "string", int: "int", float: "float", bool: "bool"}
+    columns = [dg.TableColumn(name, kinds.get(type(value), "string")) for name, value in _first(records).items()]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+
+
+def _first(records: Sequence[dg.TableRecord]) -> Mapping[str, Any]:
+    return records[0].data if records else {}
+
+
+def _cell(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
+    """Paragraphs, as many of them as are shown at once; a single one is kept whatever its length."""
+    text = blocks[0] if blocks else ""
+    for block in blocks[1:]:
+        if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
+            break
+        text += f"\n\n{block}"
+    return dg.MetadataValue.md(text)
+
+
+def code(text: str) -> str:
+    """Text as a span of Markdown in which nothing of it is markup; runs of white space become one space."""
+    line = " ".join(text.split()) or " "
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {line} {fence}" if "`" in (line[0], line[-1]) else f"{fence}{line}{fence}"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with separators and its noun."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def bytes_text(count: int) -> str:
+    """A size for reading: 12.5 MB."""
+    value, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:,.0f} {unit}" if unit == "bytes" else f"{value:,.1f} {unit}"
+
+
+def per_second(count: int, seconds: float) -> float:
+    """A rate, rounded for reading."""
+    return round(count / max(seconds, 1e-3), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a folder held before work began, from which follows what the work made."""
+
+    names: frozenset[str]
+    """of everything in the folder"""
+    rebuild: bool
+    """whether everything is made again"""
+
+    @staticmethod
+    def of(project: Project, folder: Path) -> Before:
+        """Look into a folder, such as one of all versions of an output; it need not be there."""
+        return Before(stored_names(folder), project.rebuild)
+
+    @staticmethod
+    def versions(project: Project, stage: str, name: str) -> Before:
+        """The versions that there are of an output."""
+        return Before.of(project, project.outputs.folder / stage / name)
+
+    def is_new(self, name: str) -> bool:
+        """Whether something of that name was made since."""
+        return self.rebuild or name not in self.names

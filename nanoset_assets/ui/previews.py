@@ -1,0 +1,137 @@
+"""A first look at what is in an output: a few documents, rejected lines and samples, each with where it came from.
+
+Each reads a handful of documents, whatever the size of the output. A preview that cannot be made says why in its
+place: what it would have shown is made all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from nanoset_assets.ui.metadata import code, markdown, plural
+from nanoset_core.errors import NanosetError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.excerpts import Excerpts, shorten
+from nanoset_core.lineage.explain import PieceOrigin, piece_origins
+from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.project import Project
+from nanoset_core.tokenization.shards import REJECTS
+
+SHOWN = 3
+_PIECES_SHOWN = 3
+_TOKENS_DECODED = 96
+
+
+def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
+    """The first documents of a merged dataset, decoded, with file and line."""
+    return _shown(lambda: _documents(_place(project), dataset))
+
+
+def first_rejects(shards: Sequence[Manifest]) -> dg.MarkdownMetadataValue:
+    """The first lines that became no document, with place and reason."""
+    return _shown(lambda: _rejects(shards))
+
+
+def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
+    """The first samples of a built split: the documents that each is made of, and its first tokens as text."""
+    return _shown(lambda: _samples(project, name, split))
+
+
+def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
+    try:
+        return markdown(*islice(look(), SHOWN))
+    except (NanosetError, OSError, ValueError) as error:
+        return markdown(code(f"cannot be shown: {error}"))
+
+
+def _place(project: Project) -> Place:
+    """Without the raw folder: looking up a line of a compressed file means reading all that lies before it."""
+    return Place(project.outputs, None, project.config.tokenizer_file)
+
+
+def _documents(place: Place, manifest: Manifest) -> Iterator[str]:
+    dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]), validate=False)
+    excerpts = Excerpts(place, manifest)
+    for origin in Lineage(place.outputs, manifest).origins(range(min(SHOWN, manifest.facts["documents"]))):
+        tokens = _document(dataset, origin.document)
+        identity = f", id {code(origin.id)}" if origin.id is not None else ""
+        text = excerpts.decoded(tokens)
+        yield f"**{_spelled(origin)}**{identity}: {plural(origin.tokens, 'token')}\n\n{_text(text, tokens)}"
+
+
+def _document(dataset: MMapIndexedDataset, document: int) -> np.ndarray:
+    """The first tokens of a document; of its first sequence, where it has several."""
+    begin, end = dataset.document_indices[document : document + 2].tolist()
+    if begin == end:
+        return np.zeros(0, dataset.dtype)
+    return dataset.get(begin, 0, min(_TOKENS_DECODED + 1, int(dataset.sequence_lengths[begin])))
+
+
+def _text(text: str | None, tokens: np.ndarray) -> str:
+    """The decoded text, or the token ids where the tokenizer that made them is not the one of today."""
+    shown = text if text is not None else " ".join(map(str, tokens[:24].tolist()))
+    return _quoted(shown if shown.strip() else "(empty)")
+
+
+def _quoted(text: str) -> str:
+    return f"> {code(text)}"
+
+
+def _spelled(origin: DocumentOrigin) -> str:
+    return code(f"{origin.corpus}/{origin.file}:{origin.line}")
+
+
+def _rejects(shards: Sequence[Manifest]) -> Iterator[str]:
+    for shard in shards:
+        if not shard.facts["reasons"]:
+            continue
+        with shard.path(REJECTS).open("rb") as lines:
+            for line in lines:
+                reject: dict[str, Any] = json.loads(line)
+                place = code(f"{shard.name}/{reject['file']}:{reject['line']}")
+                yield f"**{place}**: {reject['reason']}, {code(shorten(reject['detail'], False))}\n\n{_excerpt(reject)}"
+
+
+def _excerpt(reject: dict[str, Any]) -> str:
+    return _quoted(shorten(reject["excerpt"], False) or "(nothing)")
+
+
+def _samples(project: Project, name: str, split: str) -> Iterator[str]:
+    place = _place(project)
+    loaded = load_nanoset(project.outputs.folder, name, split)
+    for sample in range(min(SHOWN, len(loaded))):
+        nanoset, pieces = _sources(loaded, sample)
+        pieces = pieces[pieces[:, 2] > pieces[:, 1]]
+        origins = piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN])
+        yield _sample(sample, place.dataset_at(nanoset.member.prefix).name, origins, len(pieces))
+
+
+def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, np.ndarray]:
+    if isinstance(loaded, Nanoset):
+        return loaded, loaded.sources(sample)
+    number, pieces = loaded.sources(sample)
+    return loaded.datasets[number], pieces
+
+
+def _sample(sample: int, corpus: str, origins: Sequence[PieceOrigin], count: int) -> str:
+    places = ", ".join(f"{_spelled(piece.origin)} tokens {_span(piece)}" for piece in origins)
+    more = f" and {plural(count - len(origins), 'document')} more" if count > len(origins) else ""
+    first = origins[0].text if origins else None
+    text = "" if first is None else f"\n\n{_quoted(first)}"
+    return f"**sample {sample}** of {code(corpus)}: {places}{more}{text}"
+
+
+def _span(piece: PieceOrigin) -> str:
+    begin, end = piece.document_tokens
+    return f"{begin:,}–{end:,}"

@@ -1,0 +1,5 @@
+"""The `nanoset` command: options, tables, and one file for each subcommand."""
+
+from nanoset_core.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m nanoset_core.cli` is the `nanoset` command."""
+
+from nanoset_core.cli.entry import main
+
+main()

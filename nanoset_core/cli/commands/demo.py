@@ -1,0 +1,25 @@
+"""`nanoset demo`: an example project, written and built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("demo")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"))
+@click.option("--megabytes", default=24.0, show_default=True, help="About how much text to take.")
+@click.pass_context
+def command(context: click.Context, folder: Path, megabytes: float) -> None:
+    """Write an example project of real text into FOLDER (default: demo) and build it."""
+    from nanoset_core.cli import nanoset
+    from nanoset_core.config.project import CONFIG_FILE
+    from nanoset_core.demo.writing import write_demo
+
+    if not write_demo(folder, megabytes=megabytes, say=lambda line: click.echo(f"{line} …", err=True)):
+        click.echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
+    build = nanoset.get_command(context, "build")
+    if build is None:
+        raise click.ClickException("`nanoset build` is not installed: install nanoset-platform whole")
+    context.invoke(build, config=folder / CONFIG_FILE)

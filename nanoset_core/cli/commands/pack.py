@@ -1,0 +1,171 @@
+"""`nanoset pack`: Modalities' .pbin files, written, joined, shuffled, cut down, mended and described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from nanoset_core.packed import PackedFacts
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_OUTPUT = click.option("--output", "-o", type=_FILE, required=True, help="The file to write; one of that name goes.")
+
+
+class _Pack(click.Group):
+    """Takes arguments that do not begin with a subcommand's name for those of `write`."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in context.help_option_names:
+            args = ["write", *args]
+        return super().parse_args(context, args)
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of this file
+
+
+@click.group("pack", cls=_Pack)
+def command() -> None:
+    """Write and work on the .pbin files that Modalities trains on.
+
+    `nanoset pack INPUT... --output FILE` is short for `nanoset pack write`.
+    """
+
+
+@command.command()
+@click.argument("inputs", nargs=-1, required=True)
+@_OUTPUT
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, or its folder; text needs one.")
+@click.option(
+    "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
+)
+@click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
+@click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
+@click.option("--json-key", "key", default="text", show_default=True, help="Of the text in each line's JSON object.")
+@click.option("--workers", type=click.IntRange(1), help="Processes for text; default: one for each processor.")
+@click.option("--engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto")
+@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
+@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
+@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), help="Where unfinished work on text goes.")
+def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
+    """Pack INPUTS: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
+
+    Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
+    Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
+    """
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed.making import PackOptions, make_packed
+
+    with progress_bars() as (listener, _):
+        made = make_packed(inputs, output, PackOptions(**options), listener)  # type: ignore[arg-type]
+    _say(output, made.facts, f", {made.rejected:,} lines rejected ({made.rejects})" if made.rejects else "")
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@_OUTPUT
+def merge(files: tuple[Path, ...], output: Path) -> None:
+    """Join FILES of any layout, in the order given, with a sound index."""
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed import merge_packed
+
+    with progress_bars() as (listener, _):
+        facts = merge_packed(files, output, listener=listener)
+    _say(output, facts)
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@_OUTPUT
+@click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
+@click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
+@click.option("--chunks", type=click.IntRange(1), help="Into how many parts each file is cut; needs --chunk.")
+def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None, chunks: int | None) -> None:
+    """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
+
+    Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
+    """
+    if (chunk is None) != (chunks is None):
+        raise click.UsageError("--chunk and --chunks go together")
+    if chunk is None and len(files) > 1:
+        raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
+
+    with progress_bars() as (listener, _):
+        if chunk is None or chunks is None:
+            facts = shuffle_packed(files[0], output, seed=seed, listener=listener)
+        else:
+            facts = shuffle_packed_chunk(files, output, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+    _say(output, facts)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@_OUTPUT
+@click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Keep documents of at most so many tokens.")
+@click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
+@click.option("--keep", type=_FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
+@click.option("--drop", type=_FILE, help="Leave out the documents whose numbers this text file lists.")
+def filter(file: Path, output: Path, **conditions: object) -> None:
+    """Keep the documents of FILE that meet all conditions, in their order."""
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
+
+    mask = DocumentFilter(**conditions).mask(PackedDataset(file))  # type: ignore[arg-type]
+    with progress_bars() as (listener, _):
+        facts = filter_packed(file, output, mask, listener=listener)
+    _say(output, facts, f" of {len(mask):,} documents")
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.option("--output", "-o", type=_FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
+def repair(file: Path, output: Path | None) -> None:
+    """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed import PackedDataset, repair_packed
+
+    found = PackedDataset(file)
+    count = found.index_facts.merge_faults
+    faults = f"{count:,} fault{'s' * (count != 1)} of a merge"
+    was = f"; it was of layout {found.layout}, with {faults}"
+    with progress_bars() as (listener, _):
+        facts = repair_packed(file, output, listener=listener)
+    _say(output or file, facts, was)
+
+
+@command.command("raw-index")
+@click.argument("text", type=_FILE)
+@click.option("--output", "-o", type=_FILE, help="The index; default: TEXT's name, ending in .idx.")
+@click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
+def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
+    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.packed import create_raw_index
+
+    with progress_bars() as (listener, _):
+        facts = create_raw_index(text, output, on_fault="drop" if drop_faulty else "raise", listener=listener)
+    dropped = f", {facts.dropped:,} dropped, the first in line {facts.first_dropped[0]:,}" if facts.dropped else ""
+    click.echo(f"{facts.path}: {facts.documents:,} of {facts.lines:,} lines{dropped}")
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+def describe(files: tuple[Path, ...]) -> None:
+    """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
+    from nanoset_core.packed.description import describe_packed
+
+    for file in files:
+        for line in describe_packed(file):
+            click.echo(line)
+
+
+def _say(path: Path, facts: PackedFacts, more: str = "") -> None:
+    left_out = f", {facts.left_out:,} documents without tokens left out" if facts.left_out else ""
+    click.echo(
+        f"{path}: {facts.documents:,} documents, {facts.tokens:,} tokens of {facts.token_bytes} byte(s){left_out}{more}"
+    )

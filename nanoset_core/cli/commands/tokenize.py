@@ -1,0 +1,73 @@
+"""`nanoset tokenize`: text into indexed datasets, with the peers' flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nanoset_core.cli.options import ManyValued
+
+
+@click.command("tokenize", cls=ManyValued)
+@click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
+@click.option("--output-prefix", type=click.Path(path_type=Path), required=True, help="Names of the outputs begin so.")
+@click.option(
+    "--tokenizer",
+    "--tokenizer-model",
+    "--pretrained-model-name-or-path",
+    "tokenizer",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A tokenizer.json, or the folder that holds one.",
+)
+@click.option("--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True)
+@click.option("--preset", type=click.Choice(["megatron", "nanotron", "nemo"]), default="megatron", show_default=True)
+@click.option("--append-eod", "--append-eos", "append_eod", is_flag=True, help="End documents with the EOD token.")
+@click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
+@click.option("--bos", help="A token to begin every document with.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; default: one for each processor.")
+@click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
+@click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
+@click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
+@click.option(
+    "--engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto", show_default=True
+)
+@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
+@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
+@click.option(
+    "--scratch", type=click.Path(path_type=Path, file_okay=False), help="Where to make the folder for unfinished work."
+)
+def command(
+    inputs: tuple[str, ...],
+    output_prefix: Path,
+    tokenizer: Path,
+    append_eod: bool,
+    eod: str | None,
+    per_file: bool,
+    scratch: Path | None,
+    **options: object,
+) -> None:
+    """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
+    from nanoset_core.cli.terminal import progress_bars
+    from nanoset_core.tokenization.inputs import by_file, resolve_inputs
+    from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+    from nanoset_core.tokenization.shards import engine_choice
+
+    file = tokenizer_path(tokenizer)
+    settings = PreprocessOptions(tokenizer=file, eod=end_token(file, eod) if append_eod else None, **options)  # type: ignore[arg-type]
+    found = resolve_inputs(inputs)
+    jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
+    click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
+    with progress_bars() as (listener, _):
+        results = [
+            result
+            for files, prefix in jobs
+            for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener)
+        ]
+    for result in results:
+        facts = result.facts
+        click.echo(
+            f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
+            f"{facts.rejected + facts.faults:,} rejected" + (f" ({result.rejects})" if result.rejects else "")
+        )

@@ -1,0 +1,72 @@
+"""What `nanoset shuffle` prints."""
+
+from __future__ import annotations
+
+from nanoset_core.cli.terminal import wide_console
+from nanoset_core.shuffling.contexts import SourceContexts
+from nanoset_core.shuffling.inputs import ShuffleInputs
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.preview import Preview, rows
+from nanoset_core.shuffling.standalone import Shuffled
+
+SOURCES_SHOWN = 50
+_ALWAYS = ("source", "tokens", "contexts", "share")
+
+
+def print_preview(found: Preview, inputs: ShuffleInputs) -> None:
+    """Print a preview as tables."""
+    from rich.table import Table
+
+    console = wide_console()
+    totals = Table("", "", show_header=False)
+    for what, much in rows(found):
+        totals.add_row(what, much)
+    if inputs.left_out:
+        totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
+    console.print(totals)
+    console.print(_sources(found.plan))
+
+
+def _sources(plan: ShufflePlan) -> object:
+    from rich.table import Table
+
+    table = Table(title="Sources")
+    table.add_column("source")
+    found = [source_row(source, plan) for source in plan.table.sources]
+    # columns that say nothing are left out
+    shown = [key for key in found[0] if key in _ALWAYS or any(row[key] not in (0, "1") for row in found)]
+    for column in shown[1:]:
+        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+    for row in found[:SOURCES_SHOWN]:
+        table.add_row(*(f"{row[key]:,}" if isinstance(row[key], int) else str(row[key]) for key in shown))
+    if len(plan.table.sources) > SOURCES_SHOWN:
+        table.add_row(f"and {len(plan.table.sources) - SOURCES_SHOWN:,} more")
+    return table
+
+
+def source_row(source: SourceContexts, plan: ShufflePlan) -> dict[str, object]:
+    """What a plan does with a source: counts before any contexts are left out for ``even`` shards."""
+    return {
+        "source": source.name,
+        "tokens": source.tokens,
+        "contexts": source.contexts,
+        "share": f"{source.contexts / max(plan.table.contexts, 1):.2%}",
+        "frequency": f"{source.frequency:.6g}",
+        "dropped": source.tokens_dropped,
+        "carried": source.tokens_carried,
+        "padded": source.pad_tokens,
+        "not_chosen": max(source.rows - source.contexts, 0),
+    }
+
+
+def result_line(result: Shuffled) -> str:
+    """One line on what was made."""
+    plan = result.manifest.facts["plan"]
+    rejected = result.manifest.facts["rejected"]
+    line = (
+        f"{result.folder}: {plan['shards']:,} shards, {plan['contexts']:,} contexts, {plan['tokens']:,} tokens, "
+        f"{plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} padded"
+    )
+    line += f", {plan['contexts_left_out']:,} contexts left out" if plan["even"] else ""
+    line += f", {rejected:,} lines rejected (rejects.jsonl)" if rejected else ""
+    return line if result.made else f"{line} (there already)"

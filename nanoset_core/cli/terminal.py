@@ -1,0 +1,80 @@
+"""What is shown on a terminal: tables, and progress as a bar for each long job, gone once the job is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nanoset_core.execution.progress import Listener, Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FILE_COLUMNS = 120
+"""width of tables that go to a file or a pipe"""
+
+
+def wide_console() -> Console:
+    """Where tables are printed: as wide as the terminal, and wide where there is none."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_COLUMNS)
+    return console
+
+
+@contextmanager
+def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
+    """→ a listener that draws bars, and a function that says a line where there is no terminal to draw on."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
+
+        def listen(progress: Progress) -> None:
+            key = (progress.stage, progress.name)
+            if key not in tasks:
+                tasks[key] = (bars.add_task(f"{progress.stage} {progress.name}", total=1, rate=""), time.monotonic())
+            task, started = tasks[key]
+            bars.update(
+                task,
+                total=max(progress.total, 1),
+                completed=progress.done,
+                rate=rate(progress, time.monotonic() - started),
+                visible=progress.done < progress.total,
+            )
+
+        def say(line: str) -> None:
+            if not console.is_terminal:
+                console.print(line, highlight=False, markup=False)
+
+        yield listen, say
+
+
+def rate(progress: Progress, seconds: float) -> str:
+    """How fast, in the units that are counted."""
+    seconds = max(seconds, 1e-3)
+    if progress.tokens:
+        return (
+            f"{progress.documents / seconds:,.0f} documents/s, {progress.tokens / 1e6 / seconds:,.2f} M tokens/s, "
+            f"{progress.done / 1e6 / seconds:,.1f} MB/s"
+        )
+    return (
+        f"{progress.done / 1e6 / seconds:,.0f} MB/s"
+        if progress.unit == "bytes"
+        else f"{progress.done:,} {progress.unit}"
+    )

@@ -1,0 +1,183 @@
+"""The nanosets of nanoset.yaml: what one training set is to be, and how a run in phases becomes one set for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from nanoset_core.mapping.presets import get_preset
+from nanoset_core.mapping.splits import SPLITS, parse_split
+from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
+from nanoset_core.serialization.frozen import FrozenDict, freeze
+
+BlendSpec = str | tuple[str, ...] | Mapping[str, float]
+"""A corpus, a list of corpora (each in full), or corpora with weights."""
+DEFAULT_SPLIT = "969,30,1"
+
+
+def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
+    """The corpora of a blend, in the order given."""
+    if blend is None:
+        return ()
+    return (blend,) if isinstance(blend, str) else tuple(blend)
+
+
+def is_blended(blend: BlendSpec | None) -> bool:
+    """Whether there is a mixture to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
+    return isinstance(blend, Mapping) or len(corpora_of(blend)) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpec:
+    """One phase of a training run: from where the one before ended to `until`."""
+
+    blend: BlendSpec
+    """what is read in this phase"""
+    until: int | None = None
+    """iteration at which it ends (Megatron-LM's --phase-transition-iterations); None for the last"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """The trainer's run, from which it computes how many samples it asks for."""
+
+    iterations: int
+    """training steps (--train-iters)"""
+    global_batch_size: int
+    """samples of a step (--global-batch-size)"""
+    eval_interval: int = 1000
+    """steps between evaluations (--eval-interval)"""
+    eval_iters: int = 100
+    """steps of an evaluation (--eval-iters)"""
+
+    def samples(self, iterations: int | None = None) -> dict[str, int]:
+        """Split → samples that the trainer asks for (Megatron-LM `get_train_valid_test_num_samples`).
+
+        iterations: of a phase; default all.
+        """
+        evaluations = self.iterations // self.eval_interval + 1
+        steps = {
+            "train": self.iterations if iterations is None else iterations,
+            "valid": evaluations * self.eval_iters,
+            "test": self.eval_iters,
+        }
+        return {split: count * self.global_batch_size for split, count in steps.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class NanosetSpec:
+    """One training set: a blend of corpora, cut into samples, in a fixed order."""
+
+    sequence_length: int
+    """tokens in a sample (one more is read, for the labels)"""
+    blend: BlendSpec | None = None
+    """a corpus, a list of corpora (each in full), or corpora with weights; cut by `split`"""
+    blend_per_split: Mapping[str, BlendSpec | None] = field(default_factory=FrozenDict)
+    """split → its own blend, instead of `blend` and `split`"""
+    phases: tuple[PhaseSpec, ...] = ()
+    """blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own"""
+    split: str | None = None
+    """shares of train, valid, test"""
+    seed: int = 1234
+    """of every shuffle"""
+    samples: Mapping[str, int] = field(default_factory=FrozenDict)
+    """split → samples; absent = one epoch (of the scarcest corpus, when there are weights)"""
+    schedule: ScheduleSpec | None = None
+    """the trainer's run, instead of `samples`"""
+    max_epochs: float | Mapping[str, float] | None = None
+    """how often a corpus may be read at most, for all corpora or for some; absent = any number of times"""
+    on_exhaustion: Literal["raise", "repeat", "stop", "redistribute"] = "raise"
+    """what happens where a corpus would be read more often than max_epochs"""
+    preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
+    """whose index mappings are matched bit for bit"""
+    trainer_path: str | None = None
+    """how the trainer spells the output root; goes into its cache names. Absent = the root's absolute path"""
+    tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
+    """the trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
+    …-description.txt that it wrote (read by `resolved`)"""
+    span: tuple[int, int] | None = field(default=None, init=False)
+    """iterations of the phase that it is (begin, end excl); set by `resolved`"""
+
+    def blend_of(self, split: str) -> BlendSpec | None:
+        """What one split is made of; None where it has no data of its own."""
+        return self.blend_per_split.get(split) if self.blend_per_split else self.blend
+
+    def corpora_of(self, split: str) -> tuple[str, ...]:
+        """The corpora that decide what a split is: its own; all of them where it has no data, or where the name of the
+        folder that all splits' index files lie in has to tell versions apart.
+        """
+        own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
+        return own or self.corpora
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """Every corpus of any split, each once, in the order given; while phases are not resolved, of any phase."""
+        blends = [self.blend] if self.blend is not None else [phase.blend for phase in self.phases]
+        blends += self.blend_per_split.values()
+        return tuple(dict.fromkeys(corpus for blend in blends for corpus in corpora_of(blend)))
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether any split is a mixture."""
+        return any(is_blended(self.blend_of(split)) for split in SPLITS)
+
+    @property
+    def shares(self) -> str | None:
+        """Shares of train, valid and test; None where each has data of its own."""
+        return None if self.blend_per_split else self.split or DEFAULT_SPLIT
+
+    def epoch_limit(self, corpus: str) -> float | None:
+        """How often a corpus may be read at most."""
+        limits = self.max_epochs
+        return limits.get(corpus) if isinstance(limits, Mapping) else limits
+
+
+def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
+    """Nanosets that say all by themselves: numbers of samples from a schedule, identifiers from their file, and one
+    nanoset `<name>-phase-<n>` for each phase.
+
+    file: the nanoset.yaml, where relative paths start. ConfigError where a file holds no identifiers.
+    """
+    named = ((name, _with_identifiers(spec, file, f"{file}: nanosets.{name}")) for name, spec in nanosets.items())
+    return FrozenDict(found for name, spec in named for found in _resolved(name, spec))
+
+
+def phase_names(nanosets: Mapping[str, NanosetSpec]) -> list[str]:
+    """The names that `resolved` gives."""
+    return [name for given, spec in nanosets.items() for name, _ in _resolved(given, spec)]
+
+
+def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
+    if isinstance(spec.tokenizer_identifiers, Mapping):
+        return spec
+    path = file.parent / Path(spec.tokenizer_identifiers).expanduser()
+    identifiers = read_identifiers(path, f"{where}.tokenizer_identifiers")
+    return replace(spec, tokenizer_identifiers=freeze(identifiers))
+
+
+def _resolved(name: str, spec: NanosetSpec) -> Iterator[tuple[str, NanosetSpec]]:
+    if not spec.phases:
+        yield name, _with_samples(spec, None)
+        return
+    ends = [phase.until for phase in spec.phases[:-1]]
+    last = spec.schedule.iterations if spec.schedule else 0
+    for number, (phase, span) in enumerate(zip(spec.phases, pairwise([0, *ends, last]), strict=True), start=1):
+        one = _with_samples(replace(spec, blend=phase.blend), span[1] - span[0])
+        object.__setattr__(one, "span", span)
+        yield f"{name}-phase-{number}", one
+
+
+def _with_samples(spec: NanosetSpec, iterations: int | None) -> NanosetSpec:
+    if spec.schedule is None:
+        return spec
+    rules = get_preset(spec.preset)
+    shares = dict(zip(SPLITS, parse_split(spec.shares), strict=True)) if spec.shares else {}
+    asked = {
+        split: count
+        for split, count in spec.schedule.samples(iterations).items()
+        if rules.takes_samples(split) and spec.blend_of(split) is not None and shares.get(split, 1) > 0
+    }
+    return replace(spec, samples=FrozenDict(asked))

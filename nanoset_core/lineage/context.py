@@ -1,0 +1,61 @@
+"""Where to look: a project, or only its output root."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.outputs.manifest import Manifest, read_manifest
+from nanoset_core.outputs.root import OutputRoot, open_root
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.corpus import Inventory
+from nanoset_core.storage.mirror import bring
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an inspection has at hand."""
+
+    outputs: OutputRoot
+    raw_folder: Path | None
+    """folder of raw text, where it is known"""
+    tokenizer_file: Path | None
+    """the tokenizer.json, where it is known"""
+
+    @staticmethod
+    def of(project_or_root: Project | str | os.PathLike[str]) -> Place:
+        """From a project, or from an output root alone: then no text is read or decoded."""
+        if isinstance(project_or_root, Project):
+            config = project_or_root.config
+            return Place(project_or_root.outputs, config.raw_folder, config.tokenizer_file)
+        return Place(open_root(project_or_root), None, None)
+
+    def dataset_at(self, prefix: str) -> Manifest:
+        """The manifest of the merged dataset at a prefix.
+
+        MissingError where there is none.
+        """
+        folder = Path(prefix).parent
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise MissingError(
+                "the dataset has no manifest", where=folder, remedy="run `nanoset build`: it makes the dataset again"
+            )
+        return manifest
+
+    def inventory_of(self, dataset: Manifest) -> Inventory | None:
+        """The snapshot of files that a dataset was made from; None where it is not kept any more."""
+        path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
+        bring(path)
+        try:
+            return Inventory.from_json(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(
+                "this is not an inventory", where=path, found=repr(error)[:500], remedy="run `nanoset build`"
+            ) from error

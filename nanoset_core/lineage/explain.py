@@ -1,0 +1,139 @@
+"""Sample → documents: which text a sample's tokens come from, in order."""
+
+from __future__ import annotations
+
+import operator
+import os
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
+from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.pipeline.project import Project
+
+
+@dataclass(frozen=True, slots=True)
+class PieceOrigin:
+    """Consecutive tokens of a sample that come from one document."""
+
+    origin: DocumentOrigin
+    sample_tokens: tuple[int, int]
+    """(begin, end excl) within the sample"""
+    document_tokens: tuple[int, int]
+    """(begin, end excl) within the document"""
+    text: str | None
+    """the first of these tokens, decoded; None without the tokenizer that made them"""
+    source: SourceExcerpt | None
+    """the same place in the raw file; None without the raw folder"""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOrigin:
+    """Where the tokens of one sample come from."""
+
+    name: str
+    """of the nanoset"""
+    split: str
+    """train, valid or test"""
+    sample: int
+    """its number, from 0"""
+    corpus: str
+    """whose tokens it holds"""
+    corpus_sample: int
+    """its number among that corpus's own samples, before they are blended"""
+    tokens: int
+    """tokens of the corpus in it"""
+    pad_tokens: int
+    """tokens that fill it up"""
+    pieces: tuple[PieceOrigin, ...]
+    """in order; documents without tokens have none"""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int) -> SampleOrigin:
+    """Which documents the tokens of sample k come from.
+
+    Only the shards that hold these documents are opened, and of their tables only the row groups with their rows.
+
+    Args:
+        project_or_root: a project, or its output root alone; then nothing is decoded, and no raw file looked at.
+        name: of a nanoset.
+        split: train, valid or test.
+        k: the sample; negative ones count from the end.
+
+    Raises:
+        MissingError, StaleError: see load_nanoset; or the shards are gone.
+        SampleIndexError: there is no such sample.
+        FormatError: a shard's table cannot be read.
+    """
+    place = Place.of(project_or_root)
+    loaded = load_nanoset(place.outputs.folder, name, split)
+    nanoset, sample, pieces = _sources(loaded, k)
+    origins = piece_origins(place, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
+    filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in origins)
+    return SampleOrigin(
+        name=name,
+        split=split,
+        sample=operator.index(k) % len(loaded),
+        corpus=place.dataset_at(nanoset.member.prefix).name,
+        corpus_sample=sample,
+        tokens=filled,
+        pad_tokens=nanoset.config.sample_tokens - filled,
+        pieces=origins,
+    )
+
+
+def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, NDArray[np.int64]]:
+    """(dataset, sample within it, its pieces int64[pieces, 3])."""
+    if isinstance(loaded, Nanoset):
+        return loaded, operator.index(k) % max(len(loaded), 1), loaded.sources(k)
+    number, pieces = loaded.sources(k)
+    nanoset = loaded.datasets[number]
+    sample = int(loaded.dataset_sample_index[operator.index(k)])
+    return nanoset, sample % len(nanoset), pieces
+
+
+def piece_origins(place: Place, dataset: MMapIndexedDataset, spans: NDArray[np.int64]) -> tuple[PieceOrigin, ...]:
+    """Origins of consecutive spans of a dataset's sequences.
+
+    spans: int64[pieces, 3], (sequence, first token, end excl), none of them empty.
+    """
+    manifest = place.dataset_at(dataset.prefix)
+    documents = [bisect_right(dataset.document_indices, sequence) - 1 for sequence in spans[:, 0].tolist()]
+    origins = Lineage(place.outputs, manifest).origins(documents)
+    excerpts = Excerpts(place, manifest)
+    found, position = [], 0
+    for (sequence, begin, end), origin in zip(spans.tolist(), origins, strict=True):
+        # A document's first sequence is where its tokens begin.
+        shift = _tokens_before(dataset, sequence) - _tokens_before(
+            dataset, int(dataset.document_indices[origin.document])
+        )
+        span = (begin + shift, end + shift)
+        whole = dataset.get(sequence) if shift == 0 else None
+        found.append(
+            PieceOrigin(
+                origin=origin,
+                sample_tokens=(position, position + end - begin),
+                document_tokens=span,
+                text=excerpts.decoded(dataset.get(sequence, begin, end - begin)),
+                source=excerpts.source(origin, whole, span),
+            )
+        )
+        position += end - begin
+    return tuple(found)
+
+
+def _tokens_before(dataset: MMapIndexedDataset, sequence: int) -> int:
+    return int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize

@@ -1,0 +1,255 @@
+"""Document → samples: where a document went, or why it is nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.positions import Stretches, blended, shuffled, stretches_of
+from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.storage.mirror import bring
+from nanoset_core.tokenization.shards import REJECTS
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """Tokens of a document in one sample."""
+
+    sample: int
+    """position in the split"""
+    sample_tokens: tuple[int, int]
+    """(begin, end excl) within the sample"""
+    document_tokens: tuple[int, int]
+    """(begin, end excl) within the document"""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPlaces:
+    """Where a document is in a split."""
+
+    origin: DocumentOrigin
+    appearances: tuple[Appearance, ...]
+    """by sample; none where it is never seen"""
+    tokens_seen: int
+    """different tokens of the document that lie in a sample"""
+    reason: str | None
+    """why it, or a part of it, is never seen; None where all of it is"""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def find_document(
+    project_or_root: Project | str | os.PathLike[str],
+    name: str,
+    split: str,
+    *,
+    identity: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    number: int | None = None,
+    corpus: str | None = None,
+) -> list[DocumentPlaces]:
+    """Which samples of a split hold a document, named by its own id, by file and line, or by number.
+
+    By number and by line only the table that holds it is read; by id the ids of every shard that may hold it.
+
+    Args:
+        project_or_root: a project, or its output root alone.
+        name: of a nanoset.
+        split: train, valid or test.
+        identity: the document's id. Several documents may have it.
+        file: relative to the corpus's folder; with `line`.
+        line: 1-based; of a table the row.
+        number: in the merged dataset, from 0.
+        corpus: look in this one only.
+
+    Raises:
+        MissingError: there is no such nanoset or document.
+        ConfigError: a document is not named in just one of these ways.
+    """
+    ways = [identity is not None, file is not None or line is not None, number is not None]
+    if sum(ways) != 1 or (file is None) != (line is None):
+        raise ConfigError(
+            "a document is named in one of three ways",
+            found=f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}",
+            expected="an id, or a file with a line, or a number",
+        )
+    place = Place.of(project_or_root)
+    loaded = load_nanoset(place.outputs.folder, name, split)
+    members = {place.dataset_at(member.member.prefix).name: member for member in _members(loaded)}
+    if corpus is not None and corpus not in members:
+        raise MissingError(
+            "the corpus is not in this nanoset", where=name, found=repr(corpus), expected=", ".join(members)
+        )
+    found = []
+    for found_corpus, member in members.items():
+        if corpus in (None, found_corpus):
+            lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
+            for origin in _origins(place, lineage, identity, file, line, number):
+                found.append(_places(place, name, loaded, member, origin))
+    if not found:
+        raise _nowhere(place, members, identity, file, line, number)
+    return found
+
+
+def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
+    return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
+
+
+def _origins(
+    place: Place, lineage: Lineage, identity: str | None, file: str | None, line: int | None, number: int | None
+) -> Iterator[DocumentOrigin]:
+    if identity is not None:
+        yield from lineage.find_id(identity)
+    elif file is not None and line is not None:
+        yield from lineage.find_line(file, line, _shards_of(place, lineage, file, line))
+    elif number is not None and number < lineage.dataset.facts["documents"]:
+        yield from lineage.origins([number])
+
+
+def _shards_of(place: Place, lineage: Lineage, file: str, line: int) -> list[int] | None:
+    """The shard that holds a line, by the inventory; None where that is not kept any more."""
+    inventory = place.inventory_of(lineage.dataset)
+    if inventory is None:
+        return None
+    ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
+    if len(ranges) != len(lineage.shards):
+        return None
+    shard = None
+    for number, source in enumerate(ranges):
+        if any(piece.path == file and piece.first_line <= line for piece in source.pieces):
+            shard = number  # the last that begins at or before it
+    return [] if shard is None else [shard]
+
+
+def _places(
+    place: Place, name: str, loaded: Nanoset | BlendedNanoset, member: Nanoset, origin: DocumentOrigin
+) -> DocumentPlaces:
+    dataset = member.dataset
+    begin, end = dataset.document_indices[origin.document], dataset.document_indices[origin.document + 1]
+    appearances: list[Appearance] = []
+    reasons: list[str] = []
+    shift = 0
+    for sequence in range(int(begin), int(end)):
+        stretches = stretches_of(member, sequence)
+        drawn = shuffled(member, stretches)
+        seen = drawn if isinstance(loaded, Nanoset) else blended(loaded, loaded.datasets.index(member), drawn)
+        appearances.extend(_appearances(seen, shift))
+        tokens = int(dataset.sequence_lengths[sequence])
+        reason = _reason(place, name, member, sequence, tokens, (stretches, drawn, seen))
+        reasons += [reason] if reason is not None and reason not in reasons else []
+        shift += tokens
+    if begin == end:
+        reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
+    appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
+    spans = [appearance.document_tokens for appearance in appearances]
+    return DocumentPlaces(origin, tuple(appearances), _covered(spans), "; ".join(reasons) or None)
+
+
+def _appearances(stretches: Stretches, shift: int) -> Iterator[Appearance]:
+    rows = zip(
+        stretches.samples.tolist(),
+        stretches.sequence_begins.tolist(),
+        stretches.sequence_ends.tolist(),
+        stretches.sample_begins.tolist(),
+        strict=True,
+    )
+    for sample, begin, end, into in rows:
+        yield Appearance(sample, (into, into + end - begin), (begin + shift, end + shift))
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """How many different tokens some spans hold."""
+    total = reached = 0
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, reached), 0)
+        reached = max(reached, end)
+    return total
+
+
+def _reason(
+    place: Place, name: str, member: Nanoset, sequence: int, tokens: int, found: tuple[Stretches, Stretches, Stretches]
+) -> str | None:
+    """Why tokens of a sequence are in no sample, by the first step at which they get lost; None where all are seen."""
+    spans = [list(zip(part.sequence_begins.tolist(), part.sequence_ends.tolist(), strict=True)) for part in found]
+    in_rows, drawn, seen = map(_covered, spans)
+    split = member.member.split
+    if seen == tokens:
+        return None if tokens else f"never seen in {split}: it has no tokens"
+    part = "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+    begin, end = member.member.rows
+    if not begin <= sequence < end:
+        return f"{part} in {split}, because it belongs to {_other_split(place, name, member, sequence)}"
+    if in_rows < tokens and in_rows == seen:
+        return f"{part} in {split}, because they lie in the tail, which does not fill a sample"
+    if drawn < in_rows and drawn == seen:
+        return f"{part} in {split}, because the samples that hold them are not drawn"
+    return f"{part} in {split}, because the blend takes fewer samples of this corpus than were built" + (
+        ", and some lie in the tail, which does not fill a sample" if in_rows < tokens else ""
+    )
+
+
+def _other_split(place: Place, name: str, member: Nanoset, sequence: int) -> str:
+    for split in SPLITS:
+        if split == member.member.split:
+            continue
+        try:
+            loaded = load_nanoset(place.outputs.folder, name, split)
+        except NanosetError:
+            continue  # not built, or without a share
+        for other in _members(loaded):
+            begin, end = other.member.rows
+            if other.member.prefix == member.member.prefix and begin <= sequence < end:
+                return f"the {split} split"
+    return "no split that was built"
+
+
+def _nowhere(
+    place: Place,
+    members: dict[str, Nanoset],
+    identity: str | None,
+    file: str | None,
+    line: int | None,
+    number: int | None,
+) -> MissingError:
+    wanted = f"id {identity!r}" if identity is not None else f"{file}:{line}" if file else f"document {number}"
+    return MissingError(
+        "no such document in this nanoset",
+        where=", ".join(members),
+        found=wanted,
+        expected="an id, or a line of the raw files, that became a document",
+        remedy=_hint(place, members, file, line),
+    )
+
+
+def _hint(place: Place, members: dict[str, Nanoset], file: str | None, line: int | None) -> str:
+    """Say so where the line was rejected."""
+    for corpus, member in members.items():
+        for reject in _rejects(place, member) if file is not None else ():
+            if reject["file"] == file and reject["line"] == line:
+                return f"the line was rejected ({reject['reason']}: {reject['detail']}); mend it in {corpus}/{file}"
+    return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
+
+
+def _rejects(place: Place, member: Nanoset) -> Iterator[dict[str, Any]]:
+    lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
+    for shard in range(len(lineage.shards)):
+        path = lineage.folder(shard) / REJECTS
+        bring(path)
+        if path.is_file():
+            with path.open("rb") as lines:
+                yield from map(json.loads, lines)

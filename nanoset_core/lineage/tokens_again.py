@@ -1,0 +1,54 @@
+"""A text tokenized once more, by the reference, to be compared with the tokens that a dataset holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.reference import load_tokenizer
+from nanoset_core.tokenization.framing import Framing
+from nanoset_core.tokenization.tokenizer import stamp, tokenizer_facts
+
+
+@dataclass(frozen=True, slots=True)
+class Retokenizer:
+    """Makes a document's tokens from its text under the options that a dataset was made with."""
+
+    tokenizer: Any
+    """of the tokenizers library"""
+    framing: Framing
+
+    def encode(self, text: str) -> tuple[np.ndarray, list[int]]:
+        """(ids, int64[n], special ones included; character at which each begins, the specials' 0 or the end)."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        framed = bool(encoding.ids) or self.framing.empty == "sequence"
+        before, after = (self.framing.before, self.framing.after) if framed else ((), ())
+        begins = [0] * len(before) + [begin for begin, _ in encoding.offsets] + [len(text)] * len(after)
+        return np.array([*before, *encoding.ids, *after], np.int64), begins
+
+    def decode(self, tokens: np.ndarray) -> str:
+        """Text of tokens, special ones spelled out."""
+        return self.tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
+
+
+def retokenizer(tokenizer_file: Path | None, options: Mapping[str, Any]) -> Retokenizer | None:
+    """One for a dataset of these options; None where its tokenizer is not the one at hand.
+
+    Raises:
+        MissingError, FormatError: see load_tokenizer.
+    """
+    if tokenizer_file is None or tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
+        return None
+    framing = options["framing"]
+    parts = tuple(framing["before"]), tuple(framing["after"])
+    return Retokenizer(_loaded(tokenizer_file, stamp(tokenizer_file)), Framing(*parts, framing["empty"]))
+
+
+@lru_cache(maxsize=2)
+def _loaded(file: Path, _stamp: object) -> Any:
+    return load_tokenizer(file)

@@ -1,0 +1,214 @@
+"""What a nanoset is to be: the configuration that plans, caches and readers share."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from numbers import Real
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.presets import Preset, get_preset
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+from nanoset_core.serialization.frozen import FrozenDict, freeze
+
+Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
+"""One dataset; datasets with weights; or datasets without weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class NanosetConfig:
+    """Data, split, size and seed of a nanoset, as the trainer of `preset` understands them.
+
+    Raises ConfigError where a value cannot be.
+    """
+
+    data_path: Blend | None = None
+    """Prefix of one dataset, or {prefix: weight}, or [prefix, …]; None with `blend_per_split`."""
+    _: KW_ONLY
+    sequence_length: int
+    """Tokens of a sample, without the extra one."""
+    random_seed: int = 1234
+    """Seed of every shuffle, 0 to 2**32 - 1."""
+    blend_per_split: Sequence[Blend | None] | None = None
+    """Data of train, valid and test, each like `data_path` or None; instead of `data_path` and `split`."""
+    split: str = "969,30,1"
+    """Shares of train, valid and test in the sequences of every dataset."""
+    train_split_samples: int | None = None
+    """Samples of train to have at least; None is one epoch."""
+    valid_split_samples: int | None = None
+    """Samples of valid to have at least; None is one epoch."""
+    test_split_samples: int | None = None
+    """Samples of test to have at least; None is one epoch."""
+    path_to_cache: str | None = None
+    """Folder of the index files; None is the trainer's own place beside the data."""
+    preset: str = "megatron"
+    """Whose rules, names and samples."""
+    tokenizer_identifiers: Mapping[str, Any] = field(default_factory=dict)
+    """What the trainer's tokenizer gives as its unique identifiers; goes into descriptions and hashes as it is."""
+    add_extra_token: bool = True
+    """Whether a sample has sequence_length + 1 tokens."""
+    drop_last_partial_validation_sequence: bool = True
+    """Whether valid leaves out its last, short sample."""
+    surplus: float = 0.005
+    """Share of samples that the datasets of a weighted blend get on top of what the blend plans to take."""
+    trainer_paths: Mapping[str, str] = field(default_factory=dict)
+    """Prefix → path as the trainer will be given it, which goes into descriptions and hashes; default the prefix."""
+    shuffle_documents: bool = True
+    """False keeps the order of documents, where the trainer can (preset nemo)."""
+    eod_token: int | None = None
+    """Id of the end-of-document token; needed by the three options that look for it."""
+    pad_token: int | None = None
+    """Id that fills short samples and is masked from the loss; None is -1, which no dataset holds."""
+    allow_ambiguous_pad_tokens: bool = False
+    """Whether a pad_token that is also the eod_token counts (preset megatron; core 0.11 to 0.15 always count it)."""
+    reset_position_ids: bool = False
+    """Whether positions begin again after an end of document."""
+    reset_attention_mask: bool = False
+    """Whether attention stops at an end of document."""
+    eod_mask_loss: bool = False
+    """Whether the loss leaves out end-of-document tokens."""
+    create_attention_mask: bool = False
+    """Whether samples carry their attention mask, bool [1, sequence_length, sequence_length]."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._set_data()
+        rules = get_preset(self.preset)
+        rules.check_options(
+            add_extra_token=self.add_extra_token, shuffle_documents=self.shuffle_documents, surplus=self.surplus
+        )
+        if self.blend_per_split is None:
+            parse_split(self.split, exactly_three=rules.exactly_three_shares)
+        needs_eod = self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+        if needs_eod and self.eod_token is None:
+            raise ConfigError(
+                "the end-of-document token is not known",
+                where="eod_token",
+                found=None,
+                expected="its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set",
+            )
+
+    @property
+    def rules(self) -> Preset:
+        """The preset itself."""
+        return get_preset(self.preset)
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens of a sample, the extra one included."""
+        return self.sequence_length + int(self.add_extra_token)
+
+    @property
+    def masked_pad_token(self) -> int | None:
+        """`pad_token` where the trainer uses it; None where it pads with -1, whatever the tokenizer says."""
+        ambiguous = self.pad_token == self.eod_token and not self.allow_ambiguous_pad_tokens
+        if self.rules.pads == "never" or (self.rules.pads == "unless eod" and ambiguous):
+            return None
+        return self.pad_token
+
+    def samples(self, split: SplitName) -> int | None:
+        """Samples asked for, or None."""
+        return (self.train_split_samples, self.valid_split_samples, self.test_split_samples)[SPLITS.index(split)]
+
+    def drops_last_partial(self, split: SplitName) -> bool:
+        """Whether the split leaves out its last, short sample."""
+        return split != "valid" or self.drop_last_partial_validation_sequence
+
+    def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
+        """(prefixes, weights or None) of the split's data; None where it has none of its own."""
+        data = self.data_path if self.blend_per_split is None else self.blend_per_split[SPLITS.index(split)]
+        if data is None:
+            return None
+        if isinstance(data, str | os.PathLike):
+            return [os.fspath(data)], None
+        if isinstance(data, Mapping):
+            return list(data), list(data.values())
+        return list(data), None
+
+    def trainer_path(self, prefix: str) -> str:
+        """The prefix as the trainer spells it."""
+        return self.trainer_paths.get(prefix, prefix)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types, for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
+        """The configuration that `to_json` gave."""
+        return cls(**values)
+
+    def _check_numbers(self) -> None:
+        self._set_integer("sequence_length", 1, 2**31 - 2)
+        self._set_integer("random_seed", 0, 2**32 - 1)
+        for split in SPLITS:
+            if self.samples(split) is not None:
+                self._set_integer(f"{split}_split_samples", 0, 2**62)
+        if not 0 <= self.surplus < math.inf:
+            raise ConfigError("not a share", where="surplus", found=self.surplus, expected="0 or more")
+
+    def _set_integer(self, name: str, low: int, high: int) -> None:
+        """Let a field be a plain integer (numpy's would not go into a description)."""
+        value = getattr(self, name)
+        number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+        if number is None or not low <= number <= high:
+            raise ConfigError("not a possible number", where=name, found=repr(value), expected=f"{low} to {high}")
+        object.__setattr__(self, name, number)
+
+    def _set_data(self) -> None:
+        """Let data be plain strings, numbers and containers that don't change."""
+        if (self.data_path is None) == (self.blend_per_split is None):
+            raise ConfigError(
+                "the data must be given once",
+                where="data_path",
+                found="both" if self.data_path is not None else "neither",
+                expected="data_path or blend_per_split",
+            )
+        if self.data_path is not None:
+            object.__setattr__(self, "data_path", _plain_blend("data_path", self.data_path))
+        if self.blend_per_split is not None:
+            blends = list(self.blend_per_split)
+            if len(blends) != len(SPLITS) or blends == [None] * len(SPLITS):
+                raise ConfigError(
+                    "one blend per split is needed",
+                    where="blend_per_split",
+                    found=blends,
+                    expected="three entries, for train, valid and test, None where a split has no data",
+                )
+            named = zip(SPLITS, blends, strict=True)
+            plain = (blend and _plain_blend(f"blend_per_split, {split}", blend) for split, blend in named)
+            object.__setattr__(self, "blend_per_split", tuple(plain))
+        paths = {os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()}
+        object.__setattr__(self, "trainer_paths", FrozenDict(paths))
+        object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
+
+
+def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
+    """The blend with its prefixes as strings; ConfigError where it is none."""
+    single = isinstance(blend, str | os.PathLike)
+    prefixes = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
+    if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):
+        raise ConfigError(
+            "not a blend",
+            where=where,
+            found=repr(blend),
+            expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
+        )
+    names = [str(os.fspath(prefix)) for prefix in prefixes]
+    if not isinstance(blend, Mapping):
+        return names[0] if single else tuple(names)
+    for name, weight in zip(names, blend.values(), strict=True):
+        number = isinstance(weight, Real) and not isinstance(weight, bool)
+        if not number or not 0 < weight < math.inf:
+            raise ConfigError(
+                "a weight must be above 0",
+                where=f"{where}, {name}",
+                found=repr(weight),
+                expected="a number above 0",
+                remedy="leave out a dataset that is not to be used",
+            )
+    return FrozenDict(zip(names, map(float, blend.values()), strict=True))

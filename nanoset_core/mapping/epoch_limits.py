@@ -1,0 +1,221 @@
+"""What happens where a corpus would be read more often than it may be: nothing, an error, fewer samples, other shares.
+
+No trainer has such a rule: the result is an ordinary configuration, which the trainer is given as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.mapping.plan import LengthReader, plan_split
+from nanoset_core.mapping.planned import MemberPlan
+from nanoset_core.mapping.sample_index import sample_count
+from nanoset_core.mapping.splits import SPLITS, SplitName
+
+if TYPE_CHECKING:
+    from nanoset_core.mapping.config import NanosetConfig
+
+Policy = Literal["raise", "repeat", "stop", "redistribute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A dataset that a split would read more often than it may."""
+
+    prefix: str
+    """Of the dataset."""
+    split: SplitName
+    """Which split."""
+    epochs: float
+    """How often it would be read."""
+    limit: float
+    """How often it may be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A configuration that keeps the limits, or that breaks them as it was told to."""
+
+    config: NanosetConfig
+    """With the samples and weights to use."""
+    exhausted: tuple[Exhausted, ...]
+    """What the configuration given would have read too often."""
+
+
+def settle(
+    config: NanosetConfig, limits: Mapping[str, float], policy: Policy, reader: LengthReader | None = None
+) -> Settled:
+    """Let a configuration keep its limits.
+
+    Args:
+        config: with the number of samples of every split that matters.
+        limits: {prefix: most epochs}; a dataset that is not named has none.
+        policy: `raise` an InputError; `repeat` anyway; `stop`: as many samples as the limits allow; `redistribute`: a
+            dataset gives what it may, and the others of the blend the rest, in proportion.
+        reader: shared with others that plan with the same datasets.
+
+    Raises:
+        InputError: a limit is broken and the policy is `raise`, or the limits leave too few samples.
+        ConfigError: `redistribute` where there are no weights. What `plan_split` raises.
+    """
+    reader = reader or LengthReader()
+    found = tuple(one for split in SPLITS for one in _exhausted(config, split, limits, reader))
+    if not found or policy == "repeat":
+        return Settled(config, found)
+    if policy == "raise":
+        raise _refusal(found)
+    change = _stop if policy == "stop" else _redistribute
+    return Settled(change(config, limits, reader), found)
+
+
+def epochs_drawn(member: MemberPlan, config: NanosetConfig) -> float:
+    """How often one epoch's samples, or its tokens where they fill none, are drawn by the samples to be taken."""
+    once = _epoch(member.tokens, config)
+    drawn = member.samples_given if member.samples_target is None else member.samples_target
+    if once:
+        return drawn / once
+    return drawn * config.sequence_length / member.tokens if member.tokens else 0.0
+
+
+def _epoch(tokens: int, config: NanosetConfig) -> int:
+    return sample_count(tokens, config.sequence_length, int(config.add_extra_token))
+
+
+def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
+    """Samples that may be built from a dataset of so many tokens that may be read `limit` times."""
+    if config.rules.one_epoch:
+        return int(limit * _epoch(tokens, config))
+    return _epoch(int(limit * tokens), config)
+
+
+def _exhausted(
+    config: NanosetConfig, split: SplitName, limits: Mapping[str, float], reader: LengthReader
+) -> list[Exhausted]:
+    if config.samples(split) is None:
+        return []  # one epoch, whatever the limit
+    plan = plan_split(config, split, reader)
+    if plan is None or (plan.blend is not None and config.blend(split)[1] is None):  # type: ignore[index]
+        return []
+    return [
+        Exhausted(member.prefix, split, epochs_drawn(member, config), limits[member.prefix])
+        for member in plan.members
+        if member.prefix in limits
+        and (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config)
+    ]
+
+
+def _refusal(found: tuple[Exhausted, ...]) -> InputError:
+    rows = [f"{Path(one.prefix).name} {one.epochs:.2f} times in {one.split} (at most {one.limit:g})" for one in found]
+    return InputError(
+        "a corpus would be read more often than max_epochs allows",
+        found="; ".join(rows),
+        expected="with the margin that the trainer adds to each corpus's samples, no more than max_epochs",
+        remedy="ask for fewer samples, lower its weight, raise max_epochs, or let on_exhaustion be repeat, stop or "
+        "redistribute",
+    )
+
+
+def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
+    """The largest number of samples, split by split, at which every limit is kept."""
+    samples: dict[str, int] = {}
+    for split in SPLITS:
+        asked = config.samples(split)
+        if asked is None or not _exhausted(config, split, limits, reader):
+            continue
+        name = f"{split}_split_samples"
+        size = _largest(asked, lambda count, split=split, name=name: not _exhausted(  # type: ignore[misc]
+            replace(config, **{name: count}), split, limits, reader
+        ))  # fmt: skip
+        if size == 0:
+            raise InputError(
+                f"the limits on epochs leave no sample of the {split} split",
+                found=f"{asked:,} samples asked for",
+                remedy="raise max_epochs, or give the split a larger share",
+            )
+        samples[name] = size
+    return replace(config, **samples)
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _redistribute(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
+    """Lower shares for what is exhausted, higher ones for the rest; one set of weights where splits share a blend."""
+    if config.blend_per_split is None:
+        return replace(config, data_path=_reweighted(config, SPLITS, limits, reader))
+    blends = [
+        _reweighted(config, (split,), limits, reader) if _exhausted(config, split, limits, reader) else blend
+        for split, blend in zip(SPLITS, config.blend_per_split, strict=True)
+    ]
+    return replace(config, blend_per_split=blends)
+
+
+def _reweighted(
+    config: NanosetConfig, splits: tuple[SplitName, ...], limits: Mapping[str, float], reader: LengthReader
+) -> dict[str, float]:
+    prefixes, weights = config.blend(splits[0]) or ([], None)
+    if weights is None:
+        raise ConfigError(
+            "there are no weights to redistribute",
+            where="on_exhaustion",
+            found="redistribute, and one corpus without a weight",
+            remedy="let on_exhaustion be stop, repeat or raise",
+        )
+    most = dict.fromkeys(prefixes, math.inf)
+    for split in splits:
+        size = config.samples(split)
+        plan = None if size is None else plan_split(config, split, reader)
+        for member in plan.members if plan is not None else ():
+            if member.prefix in limits and size:
+                allowed = most_samples(member.tokens, limits[member.prefix], config)
+                share = _largest_share(size, allowed, config)
+                most[member.prefix] = min(most[member.prefix], share)
+    shares = _filled(dict(zip(prefixes, config.rules.normalized(weights), strict=True)), most)
+    if shares is None:
+        raise InputError(
+            "the limits on epochs leave too few samples, whatever the shares",
+            found=", ".join(
+                f"{Path(prefix).name} at most {share:.4f} of the samples" for prefix, share in most.items()
+            ),
+            expected="limits that add up to 1 or more",
+            remedy="ask for fewer samples, add text, raise max_epochs, or let on_exhaustion be stop",
+        )
+    return shares
+
+
+def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
+    """The largest weight, a multiple of 2**-40, with which a dataset gives no more than `allowed` samples.
+
+    So coarse that making weights add up to 1 cannot lift it over the limit, nor is a sample lost below 2**40 of them.
+    """
+    unit = 1 << 40
+
+    def fits(part: int) -> bool:
+        return config.rules.member_sizes(size, (part + 0.5) / unit, config.surplus)[1] <= allowed
+
+    return _largest(unit, fits) / unit
+
+
+def _filled(shares: dict[str, float], most: Mapping[str, float]) -> dict[str, float] | None:
+    """Shares below their limits that add up to 1, the others' in their old proportion; None where there are none."""
+    fixed: dict[str, float] = {}
+    while True:
+        free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
+        if not free:
+            return None
+        left, total = 1.0 - sum(fixed.values()), sum(free.values())
+        scaled = {prefix: share / total * left for prefix, share in free.items()}
+        over = [prefix for prefix, share in scaled.items() if share > most[prefix]]
+        if not over:
+            return {prefix: fixed.get(prefix, scaled.get(prefix, 0.0)) for prefix in shares}
+        fixed |= {prefix: most[prefix] for prefix in over}

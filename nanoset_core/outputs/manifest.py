@@ -1,0 +1,247 @@
+"""What made an output: its recipe, digest, counts and files. The manifest is the only mark of completeness."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.storage.mirror import mirror_of
+from nanoset_core.storage.paths import is_inside
+
+MANIFEST = "manifest.json"
+DIGEST_HEX_DIGITS = 20
+_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
+_KEYS = {"nanoset", "digest", "recipe", "facts", "files", "sha256"}
+Made = TypeVar("Made")
+
+
+def canonical_json(value: object) -> bytes:
+    """The one spelling of a value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def digest_of(value: object) -> str:
+    """A short content digest of any JSON value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value, taken from a file, is what `digest_of` gives, and so a folder's name."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that can change an output's bytes, and nothing else."""
+
+    stage: str
+    """the folder below the root: inventory, shards, datasets, nanosets, webdatasets…"""
+    name: str
+    """what it is made of or for: a corpus, a nanoset's split, a webdataset"""
+    version: int
+    """of the algorithm; raised when the same inputs would give other bytes"""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """name → digest of each output that this one is made from"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """settings that reach the bytes"""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "name": self.name,
+            "version": self.version,
+            "parents": dict(self.parents),
+            "options": dict(self.options),
+        }
+
+    @property
+    def digest(self) -> str:
+        """Twenty hex digits over the recipe."""
+        return digest_of(self.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """One file of an output."""
+
+    size: int
+    """bytes"""
+    sha256: str | None = None
+    """of its bytes; None where hashing would cost a second pass over the data"""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete output: where it lies, what made it, what is in it."""
+
+    folder: Path
+    """absolute; holds manifest.json and the files"""
+    recipe: Mapping[str, Any]
+    """as Recipe.to_json gave it"""
+    digest: str
+    """of the recipe"""
+    facts: Mapping[str, Any]
+    """counts and other findings; never times, hosts or paths"""
+    files: Mapping[str, FileFact]
+    """relative name → size and checksum"""
+    stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
+    """relative name → bytes of what lay beside it in its bucket when it was read; None for a local one"""
+
+    @property
+    def stage(self) -> str:
+        return str(self.recipe["stage"])
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe["name"])
+
+    def path(self, name: str) -> Path:
+        """The absolute path of one of its files, or of several by what their names begin with, before a dot.
+
+        Those of an output that lives in a bucket are brought first, unless they are here.
+        """
+        mirror = mirror_of(self.folder)
+        for file, fact in self.files.items() if mirror is not None else ():
+            if mirror is not None and (file == name or file.startswith(f"{name}.")):
+                mirror.bring(self.folder / file, size=fact.size, sha256=fact.sha256)
+        return self.folder / name
+
+    def load(self, name: str, make: Callable[[Any], Made]) -> Made:
+        """What `make` gives of one of its JSON files.
+
+        Raises:
+            MissingError: the file is not there.
+            FormatError: it is not as it was written, or `make` does not take it.
+        """
+        path = self.path(name)
+        try:
+            data = path.read_bytes()
+            self._check(name, data)
+            return make(json.loads(data))
+        except FileNotFoundError as error:
+            raise MissingError("a file of an output is gone", where=path, remedy="run `nanoset build`") from error
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise FormatError(
+                "this file is not as it was written",
+                where=path,
+                found=error.what if isinstance(error, NanosetError) else repr(error)[:500],
+                expected="what nanoset writes there",
+                remedy=f"delete {self.folder}; the next build makes it again",
+            ) from error
+
+    def _check(self, name: str, data: bytes) -> None:
+        fact = self.files.get(name)
+        if fact is not None and len(data) != fact.size:
+            raise ValueError(f"{len(data):,} bytes instead of {fact.size:,}")
+        if fact is not None and fact.sha256 not in (None, digest := hashlib.sha256(data).hexdigest()):
+            raise ValueError(f"sha256 {digest} instead of {fact.sha256}")
+
+    def damage(self) -> str | None:
+        """What is missing or of the wrong size, or None when every listed file is whole."""
+        fault = first_fault(self.folder, {name: fact.size for name, fact in self.files.items()}, self.stored)
+        if fault is None:
+            return None
+        name, size = fault
+        if size is None:
+            return f"{name} is missing"
+        return f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
+
+
+def first_fault(
+    folder: Path, wanted: Mapping[str, int], stored: Mapping[str, int] | None = None, *, here: bool = False
+) -> tuple[str, int | None] | None:
+    """(name, bytes or None) of the first file that is missing below a folder or of another size than wanted.
+
+    Args:
+        folder: where they should be.
+        wanted: name → bytes.
+        stored: what lies there, where it is known.
+        here: look at the local copies alone, where the folder lives in a bucket.
+    """
+    mirror = None if here else mirror_of(folder)
+    if stored is None and mirror is not None:
+        stored = mirror.sizes(folder)
+    for name, size in wanted.items():
+        found = _size_of(folder / name) if stored is None else stored.get(name)
+        if found != size:
+            return name, found
+    return None
+
+
+def _size_of(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def read_manifest(folder: Path, *, here: bool = False) -> Manifest | None:
+    """The manifest in `folder`, or None when there is none.
+
+    Of a folder that lives in a bucket it is the bucket's, fresh; with `here` the local copy, published or not.
+
+    Raises:
+        FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
+    """
+    path, mirror = folder / MANIFEST, None if here else mirror_of(folder)
+    stored = None
+    try:
+        if mirror is not None:
+            stored = mirror.refresh_beside(path)
+        value = json.loads(path.read_bytes())
+        _check_content(value)
+        files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
+        manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files, stored)
+        digest = Recipe(**value["recipe"]).digest
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise no_manifest(path, repr(error)[:500]) from error
+    if manifest.digest != digest:
+        raise no_manifest(path, f"digest {manifest.digest}, but its recipe has {digest}")
+    return manifest
+
+
+def _check_content(value: Mapping[str, Any]) -> None:
+    """ValueError where a manifest was altered, or names a file outside of its folder."""
+    if not value.keys() <= _KEYS:
+        raise ValueError(f"unknown keys {sorted(value.keys() - _KEYS)}")
+    if "sha256" in value and value["sha256"] != _checksum(value):
+        raise ValueError("its content is not that of its own checksum")
+    for name in value["files"]:
+        if not is_inside(name):
+            raise ValueError(f"a file named {name!r}, which is not below its folder")
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    """sha256 of a manifest's facts and files; its recipe has the digest."""
+    return hashlib.sha256(canonical_json([value["facts"], value["files"]])).hexdigest()
+
+
+def no_manifest(path: Path, found: str) -> FormatError:
+    return FormatError(
+        "this is not a manifest",
+        where=path,
+        found=found,
+        expected="the JSON that nanoset writes beside each output",
+        remedy="delete the folder; the next build makes it again",
+    )
+
+
+def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:
+    """The text of manifest.json: the same recipe and findings give the same bytes."""
+    value = {
+        "nanoset": 1,
+        "digest": recipe.digest,
+        "recipe": recipe.to_json(),
+        "facts": dict(facts),
+        "files": {
+            name: {"bytes": fact.size} | ({"sha256": fact.sha256} if fact.sha256 else {})
+            for name, fact in sorted(files.items())
+        },
+    }
+    value["sha256"] = _checksum(json.loads(json.dumps(value, allow_nan=False)))
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"

@@ -1,1 +1,0 @@
-"""Object storage: outputs that live in a bucket, raw text that is read from one."""

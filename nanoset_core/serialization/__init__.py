@@ -1,0 +1,1 @@
+"""Serialization: JSON and YAML of others, read into typed values."""

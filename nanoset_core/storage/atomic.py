@@ -1,0 +1,172 @@
+"""Files on disk: hashing, and publishing whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.storage.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_link
+
+__all__ = [
+    "UNFINISHED",
+    "atomic_file",
+    "discard",
+    "fsync_folder",
+    "local_path",
+    "point_to",
+    "published_folder",
+    "put_in_place",
+    "sha256_file",
+    "sweep_abandoned",
+    "write_atomic",
+]
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_REPLACING_ATTEMPTS = 16
+_swept: set[Path] = set()
+
+
+def local_path(url: str, *, base: Path, where: str) -> Path:
+    """Turn a configured location into an absolute local path; relative ones start at `base`."""
+    if "://" in url and not url.startswith("file://"):
+        is_s3 = url.startswith("s3://")
+        raise ConfigError(
+            "only local files can be used here" if is_s3 else "only local folders and S3 can be used here",
+            where=where,
+            found=url,
+            expected="a path on a local or mounted file system" + ("" if is_s3 else ", or s3://bucket/prefix"),
+            remedy=("" if is_s3 else "mount the bucket, or ") + "copy it to a local folder first",
+        )
+    return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file's bytes, read in chunks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """Give a file to write; `target` holds all of it afterwards, or stays as it was when an exception leaves.
+
+    sync=False leaves it to the caller to call `fsync_folder`, once for several files.
+    """
+    file = open_unfinished(target)
+    try:
+        yield file
+        put_in_place(file, target)
+    except BaseException:
+        discard(file)
+        raise
+    if sync:
+        fsync_folder(target.parent)
+
+
+def put_in_place(file: BinaryIO, target: Path) -> None:
+    """Flush an unfinished file to the disk, rename it to `target` and close it."""
+    file.flush()
+    os.fsync(file.fileno())
+    os.replace(file.name, target)
+    file.close()  # last, since a file that nobody holds is taken for abandoned
+
+
+def discard(file: BinaryIO) -> None:
+    """Close and remove an unfinished file; nothing happens when it is gone already."""
+    Path(file.name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # on a full disk, what was not written yet cannot be, and need not be
+        file.close()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a small file so that readers see the old bytes or the new ones, never a part."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def point_to(link: Path, target: str) -> bool:
+    """Swap a symbolic link to a new target in one rename; → False where the file system has no links."""
+    temporary = unfinished_link(link)
+    try:
+        temporary.symlink_to(target)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    try:
+        temporary.rename(link)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+    """A scratch folder that becomes `final` by one rename when the block ends well, and vanishes when it fails.
+
+    What a killed process left beside `final` is swept first. A folder that stands at `final` when the block ends (a
+    damaged one, or one that another process published meanwhile) gives way, unless `keep()` says that it may stay.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.parent not in _swept:  # listing a folder of many outputs before each of them would be quadratic
+        _swept.add(final.parent)
+        sweep_abandoned(final.parent)
+    with claim_scratch(final) as scratch:
+        yield scratch
+        _fsync_tree(scratch)
+        _move_into_place(scratch, final, keep)
+
+
+def _fsync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            fsync_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    fsync_folder(folder)
+
+
+def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> None:
+    replaced: list[Path] = []
+    try:
+        while not _rename_folder(scratch, final):
+            if keep():
+                return
+            if len(replaced) == _REPLACING_ATTEMPTS:
+                raise OSError(errno.ENOTEMPTY, "other processes keep publishing to this folder", str(final))
+            replaced.append(final.with_name(f"{UNFINISHED}{final.name}-{secrets.token_hex(4)}"))
+            with contextlib.suppress(FileNotFoundError):  # another process may have moved it a moment ago
+                final.rename(replaced[-1])
+        fsync_folder(final.parent)
+    finally:
+        for folder in replaced:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rename_folder(source: Path, target: Path) -> bool:
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True

@@ -1,0 +1,108 @@
+"""Where in a bucket something lies, and how the bucket is reached. Credentials are never part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nanoset_core.errors import ConfigError
+
+SCHEME = "s3://"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSpec:
+    """How buckets are reached. Who may is for the usual AWS chain to say: environment, profile, instance role."""
+
+    endpoint_url: str | None = None
+    """of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says"""
+    region: str | None = None
+    """absent = what the AWS configuration says"""
+    profile: str | None = None
+    """name of a profile in the AWS configuration"""
+    anonymous: bool = False
+    """send requests without a signature, as public buckets allow"""
+    fingerprint: Literal["content", "etag"] = "content"
+    """how raw objects are known: by a digest of their bytes, as local files are, which reads each once more; or by
+    their ETags, without reading, each object in one piece"""
+    mirror: str | None = None
+    """local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml"""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Place:
+    """A bucket and a prefix in it, and how to get there."""
+
+    bucket: str
+    prefix: str
+    """without slashes at its ends; "" = the whole bucket"""
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    anonymous: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
+
+    def key(self, name: str) -> str:
+        """The object's key for a name below the place."""
+        return f"{self.prefix}/{name}".strip("/")
+
+    def below(self, name: str) -> S3Place:
+        """A place further down."""
+        return S3Place(self.bucket, self.key(name), self.endpoint_url, self.region, self.profile, self.anonymous)
+
+
+def is_remote(location: str) -> bool:
+    """Whether a configured location is a bucket's."""
+    return location.startswith(SCHEME)
+
+
+def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
+    """The place that `s3://bucket/prefix` names.
+
+    Raises:
+        ConfigError: no bucket, or a prefix with parts that a local folder cannot have.
+    """
+    bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
+    parts = prefix.split("/") if prefix else []
+    if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
+        raise ConfigError(
+            "this is no place in a bucket",
+            where=where,
+            found=repr(url),
+            expected="s3://bucket/prefix, without empty parts, '.' and '..'",
+            remedy="correct the location",
+        )
+    _check_endpoint(storage.endpoint_url or "")
+    return S3Place(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+
+
+def _check_endpoint(url: str) -> None:
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise ConfigError(
+            "an endpoint with a user's name or password",
+            where="storage.endpoint_url",
+            found=f"{url.partition('//')[0]}//…@{url.rpartition('@')[2]}",
+            expected="scheme, host and port alone",
+            remedy="remove it: credentials come by the usual AWS chain, and would stand in logs here",
+        )
+
+
+def mirror_folder(place: S3Place, base: Path) -> Path:
+    """Where the working copies of a place lie: below `base`, by bucket and prefix, apart for each store."""
+    store = place.bucket
+    if place.endpoint_url:
+        store += f"@{hashlib.blake2b(place.endpoint_url.encode(), digest_size=4).hexdigest()}"
+    return base.joinpath(store, *place.prefix.split("/")) if place.prefix else base / store
+
+
+def copies_folder(place: S3Place, storage: StorageSpec) -> Path:
+    """Where the working copies of a place lie, by the settings or else in the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nanoset" / "mirror"
+    base = cache if storage.mirror is None else Path(storage.mirror).expanduser()
+    return mirror_folder(place, base).resolve()

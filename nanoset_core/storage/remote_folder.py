@@ -1,0 +1,127 @@
+"""Raw text in a bucket, with as much of pathlib's ways as its readers use."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO
+
+from nanoset_core.errors import InputError
+from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.paths import has_control_characters, is_inside
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.s3 import Bucket, ObjectFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """An object's size and times under the names that os.stat has for a file's."""
+
+    st_size: int
+    """bytes"""
+    st_mtime_ns: int
+    """when it was written, nanoseconds since 1970"""
+    st_ino: int
+    """a mark of its ETag, which is another one for other bytes"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemoteFolder:
+    """A folder in a bucket, or a file in one; `folder / name` goes down."""
+
+    place: S3Place
+    """the root of the raw text"""
+    path: str = ""
+    """below it"""
+    by_etag: bool = False
+    """files are known by their ETags, not by a digest of their bytes"""
+    kind: str | None = None
+    """`folder` or `file`, where a listing has said so"""
+
+    def __str__(self) -> str:
+        return self.place.below(self.path).url
+
+    def __truediv__(self, name: str) -> RemoteFolder:
+        return replace(self, path=f"{self.path}/{name}".lstrip("/"), kind=None)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def parent(self) -> RemoteFolder:
+        """The folder that it lies in."""
+        return replace(self, path=self.path.rpartition("/")[0], kind=None)
+
+    def is_dir(self) -> bool:
+        """Whether anything lies below it."""
+        if self.kind is None:
+            return next(iter(self._bucket().list(self.path)), None) is not None
+        return self.kind == "folder"
+
+    def is_file(self) -> bool:
+        """Whether it is an object."""
+        return self._bucket().head(self.path) is not None if self.kind is None else self.kind == "file"
+
+    def stat(self) -> ObjectStat:
+        """Size, time and mark of the object; FileNotFoundError where there is none."""
+        facts = self._bucket().head(self.path)
+        if facts is None:
+            raise FileNotFoundError(str(self))
+        return stat_of_object(facts)
+
+    def iterdir(self) -> Iterator[RemoteFolder]:
+        """What lies right below it."""
+        folders, files = self._bucket().level(self.path)
+        for kind, names in (("folder", folders), ("file", files)):
+            yield from (replace(self / name, kind=kind) for name in names if name)
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Open it for reading, as it is now: once it is replaced, reading it fails.
+
+        FileNotFoundError where there is no such object.
+        """
+        from nanoset_core.storage.raw_objects import open_object
+
+        if mode != "rb":
+            raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
+        return open_object(self.place, self.path)
+
+    def files(self) -> Iterator[tuple[str, int, int, int]]:
+        """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
+
+        InputError for a key that no folder of files could hold.
+        """
+        cut = len(self.path) + 1 if self.path else 0
+        for found in self._bucket().list(self.path):
+            name = found.name[cut:]
+            if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
+                continue  # the empty objects by which consoles mark folders, and hidden files
+            if not is_inside(name) or has_control_characters(name):
+                raise InputError(
+                    "an object's key is no path of a file",
+                    where=str(self),
+                    found=ascii(name),
+                    expected="parts between single slashes, none of them '.' or '..', without control characters",
+                    remedy="copy it to another key, and remove this one",
+                )
+            yield name, found.size, found.mtime_ns, etag_mark(found.etag)
+
+    def _bucket(self) -> Bucket:
+        from nanoset_core.storage.s3 import Bucket
+
+        return Bucket(self.place)
+
+
+def stat_of_object(facts: ObjectFacts) -> ObjectStat:
+    """What a bucket says of an object, as os.stat would say it."""
+    return ObjectStat(facts.size, facts.mtime_ns, etag_mark(facts.etag))
+
+
+def etag_mark(etag: str) -> int:
+    """An ETag as a number of 63 bits, which takes the place of an inode's."""
+    return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,189 @@
+"""Requests that may be sent again: which failures pass by themselves, how long to wait, and what is said at the end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage.location import S3Place
+
+T = TypeVar("T")
+ATTEMPTS = 10
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 20.0
+CONNECTIONS = 32
+_PASSING = frozenset(
+    {
+        "BadDigest",
+        "BandwidthLimitExceeded",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestTimeTooSkewed",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+_ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
+_USER = re.compile(r"//[^/\s\"']*@")
+_jitter = random.Random()
+_clients: dict[tuple[int, S3Place], Any] = {}
+
+
+class DamagedTransferError(Exception):
+    """Bytes that came or went are not those that should have: worth another attempt."""
+
+
+def client(place: S3Place) -> Any:
+    """The S3 client for a place's bucket; one a process, shared by its threads.
+
+    Raises:
+        StorageError: boto3 is not installed, or the AWS configuration lacks what the place names.
+    """
+    key = os.getpid(), S3Place(place.bucket, "", place.endpoint_url, place.region, place.profile, place.anonymous)
+    if key not in _clients:
+        _clients[key] = _new_client(place)
+    return _clients[key]
+
+
+def _new_client(place: S3Place) -> Any:
+    try:
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ImportError as error:
+        raise StorageError(
+            "buckets need boto3", where=place.url, found=str(error), remedy="pip install 'nanoset-platform[s3]'"
+        ) from error
+    # `persist` is the one place that tries again
+    settings = client_settings(place) | {"retries": {"mode": "standard", "total_max_attempts": 1}}
+    if place.anonymous:
+        settings["signature_version"] = UNSIGNED
+    try:
+        session = boto3.session.Session(profile_name=place.profile, region_name=place.region)
+        region = session.region_name or "us-east-1"
+        return session.client("s3", endpoint_url=place.endpoint_url, region_name=region, config=Config(**settings))
+    except (BotoCoreError, ValueError) as error:
+        raise StorageError(
+            "the bucket's client cannot be set up",
+            where=place.url,
+            found=str(error),
+            remedy="correct `storage` in nanoset.yaml, or the AWS configuration",
+        ) from error
+
+
+def client_settings(place: S3Place) -> dict[str, Any]:
+    """What botocore's Config is given, whoever sends the requests."""
+    return {
+        "connect_timeout": 10,
+        "read_timeout": 60,
+        "max_pool_connections": CONNECTIONS,
+        "s3": {"addressing_style": "path"} if place.endpoint_url or _ENDPOINTS & os.environ.keys() else {},
+    }
+
+
+@functools.cache
+def _transport_errors() -> tuple[type[Exception], ...]:
+    from botocore import exceptions as known
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    return (
+        known.ConnectionError,
+        known.HTTPClientError,  # connections refused, reset, closed, timed out; bodies cut off
+        known.IncompleteReadError,
+        known.FlexibleChecksumError,
+        ResponseParserError,
+        HTTPError,
+        ConnectionError,
+        TimeoutError,
+        DamagedTransferError,
+    )
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """(HTTP status, S3's code) of an answered request; (0, "") where there was no answer."""
+    response = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return 0, ""
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)), str(
+        response.get("Error", {}).get("Code", "")
+    )
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the object, and not the bucket, is not there."""
+    status, code = status_of(error)
+    return code in ("NoSuchKey", "404", "NotFound") or (status == 404 and code not in ("NoSuchBucket", "NoSuchUpload"))
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same request may go well a moment later."""
+    status, code = status_of(error)
+    return status >= 500 or status == 429 or code in _PASSING or isinstance(error, _transport_errors())
+
+
+def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
+    """Send a request until it goes well or fails for good: up to 10 times, after waits that double, with full jitter.
+
+    Args:
+        request: sends it.
+        where: for messages.
+        reads: it reads an object, which may be missing.
+
+    Raises:
+        StorageError: it kept failing, or failed in a way that does not pass. Missing objects that are read, and failed
+            conditions (412), are raised as they are, since they are answers; so are ranges past the end (416), and
+            parts of no upload.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return request()
+        except (BotoCoreError, ClientError, *_transport_errors()) as error:
+            status, code = status_of(error)
+            if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
+                raise
+            if attempt == ATTEMPTS or not is_passing(error):
+                raise _failure(error, where, attempt) from error
+        time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
+    raise AssertionError("unreachable")
+
+
+def without_password(text: str) -> str:
+    """A message without what stands before the host in the addresses that it names."""
+    return _USER.sub("//", text)
+
+
+def _failure(error: Exception, where: str, attempts: int) -> StorageError:
+    status, code = status_of(error)
+    if status in (401, 403) or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+        remedy = "give this process credentials that may read and write there, by the usual AWS chain"
+    elif code == "NoSuchBucket":
+        remedy = "make the bucket, or correct its name"
+    elif status == 404:
+        remedy = "correct storage.endpoint_url: what answers there does not speak S3, or not for this bucket"
+    else:
+        remedy = "see whether the store is up, then run again: what is finished is kept"
+    return StorageError(
+        f"the bucket does not do what it should, after {attempts} attempt(s)" if attempts > 1 else "the bucket refuses",
+        where=where,
+        found=without_password(f"{code or type(error).__name__}: {error}"),
+        remedy=remedy,
+    )

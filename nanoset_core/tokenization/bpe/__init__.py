@@ -1,0 +1,105 @@
+"""Engines: ways to turn text into token ids, all with identical results."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization.bpe.base import Encoded, Engine
+from nanoset_core.tokenization.bpe.canary import canary_texts, same_pieces, same_tokens
+from nanoset_core.tokenization.bpe.checked import CheckedEngine
+from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
+from nanoset_core.tokenization.bpe.knowledge import Knowledge, cache_folder, find_out, keep, recall
+from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.bpe.recognition import Recognition, recognise
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.settings import NotRecognisedError
+
+__all__ = ["KINDS", "Encoded", "Engine", "Recognition", "make_engine", "recognise"]
+
+KINDS = ("auto", "numpy", "tokenizers", "gigatoken")
+"""Values of the `engine` setting."""
+
+logger = logging.getLogger(__name__)
+
+
+def make_engine(
+    tokenizer_json: str | os.PathLike[str], kind: str = "auto", *, cache: str | os.PathLike[str] | None = None
+) -> Engine:
+    """The engine for a `tokenizer.json`.
+
+    "auto" takes the numpy engine where it understands the tokenizer exactly and gives the reference's tokens for canary
+    texts, else the `tokenizers` library; the choice is in `.name` and the reason in `.reason`. `cache`: folder in which
+    what was found out about tokenizers is kept for the next start, by default in the user's cache folder.
+    "gigatoken" is the library of that name, under the same conditions and checks.
+    Raises ConfigError for an unknown kind, for "numpy" or "gigatoken" with a tokenizer that the checks do not
+    understand, or for "gigatoken" where it is not installed; MissingError and FormatError for the file.
+    """
+    if kind not in KINDS:
+        raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
+    reference = ReferenceEngine(tokenizer_json)
+    if kind == "tokenizers":
+        return reference
+    folder = cache_folder() if cache is None else Path(cache)
+    try:
+        if kind == "gigatoken":
+            engine: Engine = _gigatoken_engine(tokenizer_json, reference, folder)
+        else:
+            engine = _numpy_engine(tokenizer_json, reference, folder)
+    except NotRecognisedError as error:
+        if kind != "auto":
+            raise ConfigError(
+                f"the {kind} engine cannot be checked with this tokenizer",
+                where=tokenizer_json,
+                found=error,
+                expected="byte-level BPE with the split pattern of GPT-2, GPT-NeoX, Llama-3 or Qwen2",
+                remedy="set engine: auto or engine: tokenizers",
+            ) from error
+        reference.reason = f"not for the numpy engine: {error}"
+        engine = reference
+    logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
+    return engine
+
+
+def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None) -> Engine:
+    """The numpy engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
+    recalled = recall(tokenizer_json, folder)
+    engine = _passing(recalled, reference) if recalled else None
+    if engine:
+        return engine
+    known = find_out(tokenizer_json, reference)
+    engine = _passing(known, reference)
+    if engine:
+        keep(known, tokenizer_json, folder)
+        return engine
+    reference.reason = "the numpy engine gave other tokens than the reference for the canary texts"
+    logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
+    return reference
+
+
+def _gigatoken_engine(
+    tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None
+) -> Engine:
+    """The gigatoken engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
+    engine = GigatokenEngine(tokenizer_json)
+    known = recall(tokenizer_json, folder)
+    if known is None:
+        known = find_out(tokenizer_json, reference)
+        keep(known, tokenizer_json, folder)
+    if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
+        return CheckedEngine(engine, reference, reason="asked for, canary passed")
+    reference.reason = "the gigatoken engine gave other tokens than the reference for the canary texts"
+    logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
+    return reference
+
+
+def _passing(known: Knowledge, reference: ReferenceEngine) -> Engine | None:
+    """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
+    engine = NumpyEngine(known.rules, known.classes, reference)
+    texts = canary_texts(known.rules, known.classes)
+    if not (same_pieces(engine, reference, texts) and same_tokens(engine, reference, texts)):
+        return None
+    reason = f"{known.rules.split.pattern} split pattern recognised, canary passed"
+    return CheckedEngine(engine, reference, reason=reason)

@@ -1,0 +1,81 @@
+"""Text that shows whether an engine splits and merges as the reference does, before it is trusted with a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, product
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.base import Engine
+from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import Rules
+
+_LONGEST_RUN = 60
+_SAMPLED_WORDS = 400
+_SAMPLED_TEXTS = 16
+_SAMPLED_CHARACTERS = 1 << 12
+_CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l")
+
+
+def canary_texts(rules: Rules, classes: np.ndarray) -> list[str]:
+    """Every class beside every other, all edges between classes, runs, contractions, and what goes to the reference."""
+    samples = _samples_of_classes(classes)
+    texts = ["".join(first + "".join(rest) for rest in product(samples, repeat=2)) for first in samples]
+    texts += ["".join(beside + edge for edge in _edges_of_classes(classes)) for beside in "a! "]
+    texts += ["x".join(character * size for size in range(1, _LONGEST_RUN)) for character in " \n1=aé中"]
+    texts += ["a" * size for size in (64, 65, 255, 256, 300)]
+    texts += [
+        before + "'" + letters + after
+        for letters in _CONTRACTIONS
+        for before in ("", " ", "I", "\n")
+        for after in ("", "x", " ")
+    ]
+    texts += ["", "\0", "a\0b", "e\u0301 \u212b n\u0303o", "\u0345\u0301a"]
+    texts += [f"x{token.decode()}y {token.decode()}" for token in rules.added_tokens[:20]]
+    return [*texts, " ".join(_words(rules))]
+
+
+def sample_of(texts: Sequence[str]) -> list[str]:
+    """The beginnings of a few documents, spread evenly."""
+    step = max(1, len(texts) // _SAMPLED_TEXTS)
+    return [text[:_SAMPLED_CHARACTERS] for text in texts[::step]]
+
+
+def same_tokens(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
+    """Whether two engines give the same tokens for each text."""
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    return np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths)
+
+
+def same_pieces(engine: NumpyEngine, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
+    """Whether the numpy engine cuts each text into pre-tokens as the library does."""
+    return all(engine.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)] for text in texts)
+
+
+def _edges_of_classes(classes: np.ndarray) -> list[str]:
+    """First and last character of each run of code points of one class, surrogates left out."""
+    begins = np.flatnonzero(np.diff(classes, prepend=255))
+    points = np.unique(np.concatenate([begins, begins[1:] - 1]))
+    return [chr(point) for point in points.tolist() if not 0xD800 <= point < 0xE000]
+
+
+def _samples_of_classes(classes: np.ndarray) -> list[str]:
+    """For each class a character of each length in UTF-8, where there is one, the last of those."""
+    bounds = (0x01, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000)
+    samples = []
+    for value, (low, high) in product(np.unique(classes).tolist(), pairwise(bounds)):
+        found = np.flatnonzero(classes[low:high] == value)
+        if len(found) and low != 0xD800:
+            samples.append(chr(low + int(found[-1])))
+    return [*samples, " ", "'"]
+
+
+def _words(rules: Rules) -> list[str]:
+    """Readable words from all over the vocabulary."""
+    vocabulary = rules.vocabulary
+    ends = np.cumsum(vocabulary.lengths)
+    data = vocabulary.data.tobytes()
+    chosen = range(0, len(ends), max(1, len(ends) // _SAMPLED_WORDS))
+    return [data[ends[i] - vocabulary.lengths[i] : ends[i]].decode(errors="ignore") for i in chosen]

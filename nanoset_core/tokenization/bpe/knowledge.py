@@ -1,0 +1,131 @@
+"""What the numpy engine learns from a tokenizer before it can start, kept in a file so that the next start is quick."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from unicodedata import unidata_version
+
+import numpy as np
+import orjson
+
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
+from nanoset_core.tokenization.bpe.normal_form import trusts_python
+from nanoset_core.tokenization.bpe.recognition import recognise
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import Rules, SplitRule, Vocabulary
+from nanoset_core.tokenization.bpe.settings import NotRecognisedError
+from nanoset_core.tokenization.bpe.units import cuts_are_safe
+
+_FORMAT = 1  # of the file; to be raised when what is kept, or how it is found out, changes
+_ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All that the numpy engine needs besides the reference."""
+
+    rules: Rules
+    """What its `tokenizer.json` says."""
+    classes: np.ndarray
+    """uint8[0x110000]: class of every code point."""
+
+
+def recall(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> Knowledge | None:
+    """What an earlier start found out and kept in `folder`; to be checked before it is believed."""
+    return _read(folder / _file_name(Path(tokenizer_json))) if folder else None
+
+
+def keep(known: Knowledge, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
+    """Keep knowledge for the next start; where that cannot be done, the next start takes longer and that is all."""
+    if folder:
+        _write(folder / _file_name(Path(tokenizer_json)), known)
+
+
+def find_out(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> Knowledge:
+    """Read the rules and probe the library; raises NotRecognisedError."""
+    recognition = recognise(tokenizer_json)
+    if recognition.rules is None:
+        raise NotRecognisedError(recognition.reason)
+    if recognition.rules.nfc and not trusts_python(reference.normalise):
+        raise NotRecognisedError("the library's Unicode tables are newer than Python's")
+    classes = probe_classes(reference.split, newlines_apart=recognition.rules.split.pattern == "llama3")
+    if not cuts_are_safe(classes):
+        raise NotRecognisedError("the library's Unicode tables are not as they should be")
+    return Knowledge(recognition.rules, classes)
+
+
+def cache_folder() -> Path | None:
+    """Where knowledge is kept by default: `nanoset/tokenizers` in the user's cache folder; None without a home."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "nanoset" / "tokenizers"
+
+
+def _file_name(tokenizer_json: Path) -> str:
+    """A name that changes with anything that the knowledge depends on."""
+    digest = hashlib.sha256(tokenizer_json.read_bytes())
+    digest.update(f"{_FORMAT} {version('tokenizers')} {unidata_version} {np.__version__}".encode())
+    return f"{digest.hexdigest()[:32]}.npz"
+
+
+def _read(path: Path) -> Knowledge | None:
+    """None when there is no such file, or it is damaged (each member carries a CRC)."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _from_arrays({name: arrays[name] for name in arrays.files})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        logger.info("%s: cannot be used, will be made again: %s", path, error)
+        return None
+
+
+def _write(path: Path, known: Knowledge) -> None:
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **_to_arrays(known))
+    try:
+        write_atomic(path, content.getvalue())
+    except OSError as error:
+        logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
+
+
+def _to_arrays(known: Knowledge) -> dict[str, np.ndarray]:
+    rules = known.rules
+    settings = {
+        "pattern": rules.split.pattern,
+        "digits": rules.split.digits,
+        "nfc": rules.nfc,
+        "whole_words": rules.whole_words,
+        "space_runs": sorted(rules.space_runs.items()),
+        "added_tokens": [token.decode() for token in rules.added_tokens],
+    }
+    begins = np.flatnonzero(np.diff(known.classes, prepend=255)).astype(np.int32)  # few runs of equal classes
+    arrays = {name: getattr(rules.vocabulary, name) for name in _ARRAYS}
+    settings_bytes = np.frombuffer(orjson.dumps(settings), np.uint8)
+    return arrays | {"settings": settings_bytes, "class_begins": begins, "class_values": known.classes[begins]}
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Knowledge:
+    settings = orjson.loads(arrays["settings"].tobytes())
+    classes = np.repeat(arrays["class_values"], np.diff(arrays["class_begins"], append=CODE_POINTS))
+    rules = Rules(
+        SplitRule(settings["pattern"], settings["digits"]),
+        settings["nfc"],
+        dict(settings["space_runs"]),
+        tuple(token.encode() for token in settings["added_tokens"]),
+        settings["whole_words"],
+        Vocabulary(*(arrays[name] for name in _ARRAYS)),
+    )
+    return Knowledge(rules, classes)

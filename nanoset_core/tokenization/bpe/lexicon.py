@@ -1,0 +1,184 @@
+"""Every pre-token met so far with its tokens; unknown ones are encoded in bulk and remembered.
+
+A pre-token ("word" here, though it may be spaces or symbols) is its own key: its bytes, in one 64-bit word or several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.token_lists import TokenLists
+from nanoset_core.tokenization.bpe.word_table import ABSENT, FILL_LIMIT, WordTable, unique_keys
+
+SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
+"""Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
+LONGEST = 8 * max(SLOT_BITS_LIMITS)
+"""Bytes in the longest word that the tables hold; longer ones are encoded each time."""
+PADDING = LONGEST + 8
+"""Bytes that must be readable after the last word of a buffer."""
+
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+_DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
+
+WordEncoder = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""uint8[n, width] zero-padded words to (ids int32[t], lengths int[n])."""
+LongWordEncoder = Callable[[list[bytes]], tuple[np.ndarray, np.ndarray]]
+"""The same for a list of words of any length."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Words looked up together: what is known of them, and what is still to be learnt."""
+
+    size: int = 0
+    """Words so far."""
+    numbers: list[np.ndarray] = field(default_factory=list)
+    """int32[k] each: list numbers of the words, ABSENT where unknown."""
+    unknown: dict[int, list[tuple[list[np.ndarray], np.ndarray]]] = field(default_factory=dict)
+    """By width: (keys, places int64[k]) of words that the tables did not hold."""
+    long: list[tuple[int, bytes]] = field(default_factory=list)
+    """(place, word) of those above LONGEST bytes."""
+
+    def note(self, width: int, keys: list[np.ndarray], places: np.ndarray, found: np.ndarray) -> None:
+        """Remember the words that were not found, int32[k], at int64[k] `places` of the block at hand."""
+        missing = np.flatnonzero(found == ABSENT)
+        if len(missing):
+            noted = [key[missing] for key in keys], places[missing] + self.size
+            self.unknown.setdefault(width, []).append(noted)
+
+
+class Lexicon:
+    """Maps words to lists of tokens; bounded memory."""
+
+    def __init__(self, encode: WordEncoder, encode_long: LongWordEncoder, seed: Callable[[Lexicon], None]) -> None:
+        """`encode` and `encode_long` know the tokens of unknown words; `seed` teaches the first ones."""
+        self._encode = encode
+        self._encode_long = encode_long
+        self._seed = seed
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all but the seed."""
+        self._lists = TokenLists()
+        self._seeded = dict.fromkeys(SLOT_BITS_LIMITS, 0)
+        self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
+        self._seed(self)
+        self._seeded = {width: len(table) for width, table in self._tables.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the tables and lists take."""
+        return self._lists.nbytes + sum(table.nbytes for table in self._tables.values())
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def teach(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, tokens: np.ndarray) -> None:
+        """Words of one token each, int32[n]; those already known stay as they are."""
+        every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
+        for width, chosen in every:
+            keys = _keys(data, begins[chosen], lengths[chosen], width)
+            fresh = np.flatnonzero(self._tables[width].find(keys) == ABSENT)
+            numbers = self._lists.add(tokens[chosen[fresh]], np.ones(len(fresh), np.int32))
+            self._tables[width].insert([key[fresh] for key in keys], numbers)
+
+    def look_up(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, batch: Batch) -> None:
+        """Add n words of a buffer to a batch.
+
+        `data`: uint8[m + PADDING]; `begins`, `lengths`: int64[n], in bytes, lengths >= 1, no zero byte inside.
+        """
+        rest = np.flatnonzero(lengths > 8)
+        short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
+        numbers = self._tables[1].find(short, skip=rest)
+        batch.note(1, short, np.arange(len(numbers)), numbers)
+        for width, chosen in _by_width(rest, lengths):
+            keys = _keys(data, begins[chosen], lengths[chosen], width)
+            found = self._tables[width].find(keys)
+            numbers[chosen] = found
+            batch.note(width, keys, chosen, found)
+        for place in np.flatnonzero(lengths > LONGEST).tolist():
+            word = data[begins[place] : begins[place] + lengths[place]].tobytes()
+            batch.long.append((place + batch.size, word))
+        batch.numbers.append(numbers)
+        batch.size += len(numbers)
+
+    def learn(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, encode: WordEncoder) -> None:
+        """Words for the seed whose tokens `encode` knows; those already known stay as they are."""
+        batch = Batch()
+        self.look_up(data, begins, lengths, batch)
+        numbers = batch.numbers[0]
+        for width, parts in batch.unknown.items():
+            self._learn(width, *_joined(parts), numbers, encode)
+
+    def tokens(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """(ids int32[t], lengths int64[n]): tokens of all words of a batch, and how many each word has."""
+        numbers = np.concatenate(batch.numbers) if batch.numbers else np.empty(0, np.int32)
+        unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
+        roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
+        for width in roomy:
+            self._learn(width, *unknown.pop(width), numbers, self._encode)
+        kept = len(self._lists)  # what there is no room for follows, to be dropped after use
+        for width, (keys, places) in unknown.items():
+            self._learn(width, keys, places, numbers, self._encode, remember=False)
+        if batch.long:
+            places = np.array([place for place, _ in batch.long])
+            numbers[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
+        gathered = self._lists.gather(numbers)
+        self._lists.truncate(kept)
+        if any(width in _DRIFTING for width in unknown):
+            self.restart()
+        return gathered
+
+    def _learn(
+        self,
+        width: int,
+        keys: list[np.ndarray],
+        places: np.ndarray,
+        numbers: np.ndarray,
+        encode: WordEncoder,
+        *,
+        remember: bool = True,
+    ) -> None:
+        """Encode the distinct words of `keys` and set `numbers` at `places`."""
+        first, inverse = unique_keys(keys)
+        distinct = [key[first] for key in keys]
+        words = np.stack(distinct, axis=1).view(np.uint8)  # uint8[u, 8 * width]
+        added = self._lists.add(*encode(words))
+        if remember:
+            self._tables[width].insert(distinct, added)
+        numbers[places] = added[inverse]
+
+    def _has_room(self, width: int, count: int) -> bool:
+        learnt = len(self._tables[width]) - self._seeded[width]
+        return learnt + count <= FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])
+
+
+def _joined(parts: list[tuple[list[np.ndarray], np.ndarray]]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Keys and places of several blocks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = [np.concatenate(words) for words in zip(*(keys for keys, _ in parts), strict=True)]
+    return keys, np.concatenate([places for _, places in parts])
+
+
+def _by_width(chosen: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(width, int64[k] which of the chosen words have that width), for the widths above 1 that occur."""
+    for width in list(SLOT_BITS_LIMITS)[1:]:
+        fits = lengths[chosen] <= 8 * width
+        if fits.any():
+            yield width, chosen[fits]
+            chosen = chosen[~fits]
+
+
+def _keys(data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, width: int) -> list[np.ndarray]:
+    """`width` arrays uint64[n]: bytes of each word, zero-padded, read through a view that ignores alignment."""
+    view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+    keys = []
+    for word in range(width):
+        key = view[begins + 8 * word] if word else view[begins]
+        key &= _MASKS.take(lengths - 8 * word if word else lengths, mode="clip")
+        keys.append(key)
+    return keys

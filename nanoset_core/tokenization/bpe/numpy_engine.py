@@ -1,0 +1,164 @@
+"""The `numpy` engine: byte-level BPE as array operations, with the ids of the `tokenizers` library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.base import Encoded
+from nanoset_core.tokenization.bpe.byte_classes import ByteClasses, ByteClassifier
+from nanoset_core.tokenization.bpe.gpt2_split import gpt2_starts
+from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
+from nanoset_core.tokenization.bpe.llama3_split import llama3_starts
+from nanoset_core.tokenization.bpe.merging import Merger
+from nanoset_core.tokenization.bpe.pair_ranks import PairRanks
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine, not_unicode, slices
+from nanoset_core.tokenization.bpe.rules import Rules
+from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, cut, sort_out
+from nanoset_core.tokenization.bpe.word_encoder import WordEncoder
+
+BATCH_BYTES = 4 << 20
+"""Text whose unknown words are encoded together."""
+
+_SEPARATOR = b"\xff"
+
+
+class NumpyEngine:
+    """Encodes by rules read from a `tokenizer.json`; asks the reference about the little that they don't cover."""
+
+    name = "numpy"
+
+    def __init__(
+        self, rules: Rules, classes: np.ndarray, reference: ReferenceEngine, *, reason: str = "asked for"
+    ) -> None:
+        """`classes`: uint8[0x110000] of code points, from `probe_classes`; `reference`: knows the same tokenizer."""
+        self.reason = reason
+        self._reference = reference
+        self._foreign = ForeignText(rules.added_tokens, rules.forbidden_bytes, nfc=rules.nfc)
+        self._classifier = ByteClassifier(classes)
+        self._starts = _split_function(rules, max(rules.space_runs, default=0))
+        self._starts_after_runs = _split_function(rules, 0)
+        words = rules.vocabulary
+        merger = Merger(words.byte_tokens, PairRanks(*words.merges.T))
+        encoder = WordEncoder(merger, reference)
+        self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger))
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        lengths = np.zeros(len(texts), np.int64)
+        parts = [np.empty(0, np.int32)]
+        for units in self._units(texts):
+            ids, counts = self._encode_units(units)
+            np.add.at(lengths, units.documents, counts)
+            parts.append(ids)
+        return Encoded(np.concatenate(parts), lengths.astype(np.int32))
+
+    def piece_begins(self, text: str) -> list[int]:
+        """Where the pre-tokens of a text begin, in characters; added tokens are not looked for."""
+        buffer = _SEPARATOR + text.encode() + _SEPARATOR
+        data = np.frombuffer(buffer, np.uint8)
+        starts = self._starts_after_runs(data, self._classifier.classify(buffer))
+        is_character = (data & 0xC0) != 0x80
+        return np.flatnonzero(starts[1:-2][is_character[1:-1]]).tolist()
+
+    def _units(self, texts: Sequence[str]) -> Iterator[Units]:
+        """Units of all documents, about BATCH_BYTES at a time."""
+        units = Units()
+        for begin, end in slices(texts, UNIT_BYTES):
+            try:
+                encoded = [text.encode() for text in texts[begin:end]]
+            except UnicodeEncodeError as error:
+                raise not_unicode(texts) from error
+            suspect = self._foreign.suspects(_SEPARATOR.join(encoded))
+            for document, data in enumerate(encoded, begin):
+                data, is_mixed = self._checked(texts[document], data, suspect)
+                whole = ((piece, False) for piece in cut(data, UNIT_BYTES))
+                for piece, is_foreign in sort_out(data, self._foreign) if is_mixed else whole:
+                    if piece:
+                        units.add(piece, document, is_foreign)
+                    if units.size >= BATCH_BYTES:
+                        yield units
+                        units = Units()
+        yield units
+
+    def _checked(self, text: str, data: bytes, suspect: bool) -> tuple[bytes, bool]:
+        """A document in normal form, or as it is if it holds anything for the reference; and whether it does."""
+        if suspect and self._foreign.holds(data):
+            return data, True
+        if not self._foreign.unnormalised(text):
+            return data, False
+        normal = self._reference.normalise(text).encode()
+        return (data, True) if self._foreign.holds(normal) else (normal, False)
+
+    def _encode_units(self, units: Units) -> tuple[np.ndarray, np.ndarray]:
+        """(ids int32[t], counts int64[u]): tokens of all units back to back, and how many each has."""
+        foreign = np.array(units.foreign, bool)
+        native = [text for text, is_foreign in zip(units.texts, units.foreign, strict=True) if not is_foreign]
+        encoded = self._encode_native(native)
+        if not foreign.any():
+            return encoded
+        texts = [text.decode() for text, is_foreign in zip(units.texts, units.foreign, strict=True) if is_foreign]
+        asked = self._reference.encode(texts)
+        return interleave(foreign, (asked.ids, asked.lengths), encoded)
+
+    def _encode_native(self, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """The same for units without anything foreign."""
+        batch = Batch()
+        firsts = [np.zeros(0, np.int64)]  # first word of each unit
+        for begin, end in slices(texts, UNIT_BYTES):
+            data, begins, lengths, first = self._split(texts[begin:end])
+            firsts.append(first + batch.size)
+            self._lexicon.look_up(data, begins, lengths, batch)
+        ids, lengths = self._lexicon.tokens(batch)
+        if not texts:
+            return ids, lengths
+        return ids, np.add.reduceat(lengths, np.concatenate(firsts))
+
+    def _split(self, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(data uint8, begins int64[n], lengths int64[n], first int64[u]): words of u texts, and each text's first."""
+        padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
+        buffer = padded[: len(padded) - PADDING]
+        data = np.frombuffer(padded, np.uint8)
+        starts = self._starts(data[: len(buffer)], self._classifier.classify(buffer))
+        separators = np.cumsum([0] + [len(text) + 1 for text in texts])
+        starts[separators] = False
+        begins = np.flatnonzero(starts[:-1])
+        lengths = np.diff(begins, append=separators[-1])
+        first = np.searchsorted(begins, separators[:-1] + 1)
+        lengths[first[1:] - 1] -= 1  # the separator after each text's last word
+        return data, begins, lengths, first
+
+
+def interleave(
+    mask: np.ndarray, where: tuple[np.ndarray, np.ndarray], elsewhere: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Put two runs of (ids, lengths) back in order: the next list of `where` for each True of `mask` bool[n]."""
+    lengths = np.empty(len(mask), np.int64)
+    lengths[mask], lengths[~mask] = where[1], elsewhere[1]
+    of_where = np.repeat(mask, lengths)
+    ids = np.empty(len(of_where), np.int32)
+    ids[of_where], ids[~of_where] = where[0], elsewhere[0]
+    return ids, lengths
+
+
+def _split_function(rules: Rules, longest_run: int) -> Callable[[np.ndarray, ByteClasses], np.ndarray]:
+    if rules.split.pattern == "gpt2":
+        return partial(gpt2_starts, longest_run=longest_run)
+    return partial(llama3_starts, digits=rules.split.digits)
+
+
+def _seed(rules: Rules, merger: Merger, lexicon: Lexicon) -> None:
+    """Teach the added tokens of spaces and the words of the vocabulary."""
+    lengths = np.array(sorted(rules.space_runs), np.int64)
+    runs = np.array([rules.space_runs[length] for length in sorted(rules.space_runs)], np.int32)
+    spaces = np.full(lengths.sum() + PADDING, 0x20, np.uint8)
+    lexicon.teach(spaces, np.cumsum(lengths) - lengths, lengths, runs)
+    words = rules.vocabulary
+    data = np.append(words.data, np.zeros(PADDING, np.uint8))
+    begins = np.cumsum(words.lengths) - words.lengths
+    if rules.whole_words:
+        lexicon.teach(data, begins, words.lengths, words.ids)
+    else:
+        lexicon.learn(data, begins, words.lengths, merger.merge_words)

@@ -1,0 +1,120 @@
+"""The `tokenizers` engine: Hugging Face's own library, the reference for every other engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nanoset_core.errors import FormatError, InputError, MissingError
+from nanoset_core.tokenization.bpe.base import Encoded
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+BATCH_CHARACTERS = 1 << 18
+"""Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
+
+
+class ReferenceEngine:
+    """Encodes with the `tokenizers` library, on one thread; any `tokenizer.json`."""
+
+    name = "tokenizers"
+
+    def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
+        self.reason = reason
+        self.tokenizer = load_tokenizer(tokenizer_json)
+        self._normalizer = self.tokenizer.normalizer
+        self._pre_tokenizer = self.tokenizer.pre_tokenizer
+        # Our parallelism is processes; the library would warn about forks, or start threads in each of them.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        try:
+            parts = [self._encode_slice(texts[begin:end]) for begin, end in slices(texts)]
+        except UnicodeEncodeError as error:
+            raise not_unicode(texts) from error
+        if not parts:
+            return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
+        ids, lengths = zip(*parts, strict=True)
+        return Encoded(np.concatenate(ids), np.concatenate(lengths))
+
+    def normalise(self, text: str) -> str:
+        """A text as the tokenizer's normalizer leaves it."""
+        return text if self._normalizer is None else self._normalizer.normalize_str(text)
+
+    def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
+        """Pieces that the pre-tokenizer makes of a text, with their (begin, end excl) in characters."""
+        return self._pre_tokenizer.pre_tokenize_str(text)
+
+    def _encode_slice(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """ids int32[n] and lengths int32[d] of a few documents."""
+        for text in texts:
+            text.encode()  # older versions of the library would replace lone surrogates and say nothing
+        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+
+
+def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
+    """The library's tokenizer, with truncation and padding off.
+
+    Raises MissingError when there is no such file, FormatError when it is not a `tokenizer.json`.
+    """
+    from tokenizers import Tokenizer
+
+    path = Path(tokenizer_json)
+    if not path.is_file():
+        raise MissingError(
+            "no such tokenizer file",
+            where=path,
+            remedy="give the path of a tokenizer.json of Hugging Face's tokenizers",
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # how a panic of Rust arrives
+            raise
+        raise FormatError(
+            "not a tokenizer that the tokenizers library can load",
+            where=path,
+            found=error,
+            expected="a tokenizer.json as written by tokenizers or transformers' save_pretrained",
+            remedy="save the tokenizer again with tokenizer.save(...), or update the tokenizers package",
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def slices(texts: Sequence[str], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
+    """(begin, end excl) of runs of documents that hold `limit` characters or little more."""
+    begin = size = 0
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size >= limit:
+            yield begin, index + 1
+            begin, size = index + 1, 0
+    if begin < len(texts):
+        yield begin, len(texts)
+
+
+def not_unicode(texts: Sequence[str]) -> InputError:
+    """The error for the first of `texts` that holds a lone surrogate, as one of them does."""
+    index, found = next((index, found) for index, text in enumerate(texts) if (found := _SURROGATE.search(text)))
+    return InputError(
+        "a document is not valid Unicode",
+        where=f"document {index}, character {found.start()}",
+        found=repr(found.group()),
+        expected="characters that UTF-8 can carry",
+        remedy="reject the line, or replace lone surrogates before tokenising",
+    )

@@ -1,0 +1,138 @@
+"""Documents as units: stretches of text that can be encoded on their own, and by which engine.
+
+A document is cut only where every split pattern that we know begins a piece, where no characters compose, and where no
+added token that we accept can lie across; so its tokens are those of its units. Thus a long document needs no more
+memory than a short one, and what the numpy engine leaves to the reference (zero bytes, text of added tokens,
+unnormalised text) is a few lines and not the whole document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from unicodedata import is_normalized
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, OTHER, SPACE
+
+UNIT_BYTES = 1 << 19
+"""Longer documents are cut into units of little more than this."""
+_FOREIGN_BYTES = 1 << 11
+
+_NEVER_SPACE = ((0xC0, 0x1000), (0x4000, 0xD800), (0xE000, 0x10000))
+_ALWAYS_LETTER = ((0x3041, 0x3080), (0x30A1, 0x30FB), (0x5000, 0x9000))
+_ALWAYS_SYMBOL = ((0x3002, 0x3003), (0xFF0C, 0xFF0D))
+SAFE_CUT = re.compile(
+    rb"[A-Za-z0-9](?=[ \t\n\r])"
+    rb"|(?:[\xc3-\xdf][\x80-\xbf]|[\xe0\xe4-\xef][\x80-\xbf]{2})(?=[ \t])"
+    rb"|(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\xa1-\xbf]|\xe3\x83[\x80-\xba]|[\xe5-\xe8][\x80-\xbf]{2})"
+    rb"(?=\xe3\x80\x82|\xef\xbc\x8c)"
+)
+"""Text may be cut at the end of a match: after a letter or digit before white space, after any character known to be no
+white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
+
+
+def cuts_are_safe(classes: np.ndarray) -> bool:
+    """Whether the characters of SAFE_CUT have the classes uint8[0x110000] that it takes for granted."""
+    spaces = (classes == SPACE) | (classes == NEWLINE)
+    return (
+        not any(spaces[low:high].any() for low, high in _NEVER_SPACE)
+        and all((classes[low:high] == LETTER).all() for low, high in _ALWAYS_LETTER)
+        and all((classes[low:high] == OTHER).all() for low, high in _ALWAYS_SYMBOL)
+    )
+
+
+@dataclass(slots=True)
+class Units:
+    """Units of consecutive documents, none of them empty."""
+
+    texts: list[bytes] = field(default_factory=list)
+    """UTF-8, in order."""
+    documents: list[int] = field(default_factory=list)
+    """The document that each belongs to."""
+    foreign: list[bool] = field(default_factory=list)
+    """Whether each is for the reference."""
+    size: int = 0
+    """Bytes of all of them."""
+
+    def add(self, text: bytes, document: int, foreign: bool) -> None:
+        self.texts.append(text)
+        self.documents.append(document)
+        self.foreign.append(foreign)
+        self.size += len(text)
+
+
+class ForeignText:
+    """Finds text that the numpy engine leaves to the reference."""
+
+    def __init__(self, added_tokens: Sequence[bytes], forbidden_bytes: bytes, *, nfc: bool) -> None:
+        """Texts of added tokens; bytes without a token, and zero; whether the tokenizer normalises to NFC."""
+        self._added = re.compile(b"|".join(map(re.escape, added_tokens)) or b"(?!)")
+        self._hints = _shared_prefixes(added_tokens)
+        self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
+        self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
+        self._nfc = nfc
+
+    def suspects(self, data: bytes) -> bool:
+        """Whether there may be forbidden bytes or an added token; quick, never False when there is one."""
+        return any(hint in data for hint in self._hints) or self._forbids(data)
+
+    def holds(self, data: bytes) -> bool:
+        """Whether a UTF-8 text holds forbidden bytes or an added token."""
+        return self.suspects(data) and (self._forbids(data) or self._added.search(data) is not None)
+
+    def unnormalised(self, text: str) -> bool:
+        """Whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
+        return self._nfc and not text.isascii() and not is_normalized("NFC", text)
+
+    def __contains__(self, data: bytes) -> bool:
+        """Whether there is anything for the reference in a UTF-8 text."""
+        return self.holds(data) or (not data.isascii() and self.unnormalised(data.decode()))
+
+    def _forbids(self, data: bytes) -> bool:
+        if len(self._forbidden) <= 2:
+            return any(byte in data for byte in self._forbidden)
+        return bool(data.translate(None, self._allowed))
+
+
+def _shared_prefixes(tokens: Sequence[bytes]) -> list[bytes]:
+    """One prefix per first byte of the tokens: few strings that occur wherever a token does."""
+    groups: dict[int, list[bytes]] = {}
+    for token in tokens:
+        groups.setdefault(token[0], []).append(token)
+    return [_shared_prefix(min(group), max(group)) for group in groups.values()]
+
+
+def _shared_prefix(first: bytes, last: bytes) -> bytes:
+    """What the first and last of sorted strings, and so all between them, begin with."""
+    size = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:size]
+
+
+def cut(text: bytes, size: int) -> Iterator[bytes]:
+    """Pieces of a text of about `size` bytes, or more where it cannot be cut safely."""
+    begin = 0
+    while len(text) - begin > size:
+        match = SAFE_CUT.search(text, begin + size)
+        if match is None:
+            break
+        yield text[begin : match.end()]
+        begin = match.end()
+    yield text[begin:]
+
+
+def sort_out(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
+    """(piece, whether it is for the reference) of a text that holds something for the reference."""
+    run: list[bytes] = []
+    size, kind = 0, False
+    for piece in cut(text, _FOREIGN_BYTES):
+        is_foreign = piece in foreign
+        if run and (is_foreign != kind or size >= UNIT_BYTES):
+            yield b"".join(run), kind
+            run, size = [], 0
+        run.append(piece)
+        size += len(piece)
+        kind = is_foreign
+    yield b"".join(run), kind

@@ -1,0 +1,281 @@
+"""Is a corpus's chain whole: raw files, shards, merged dataset?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.lineage.documents import DocumentRows, Lineage
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.corpus import Inventory, cut_ranges
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
+from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.files import check_files, live_manifest, previous_version
+from nanoset_core.verification.report import Report
+from nanoset_core.verification.round_trip import check_round_trip
+
+_BUILD = "run `nanoset build`"
+MOST_DRIFT = 1.5
+"""change of the mean length of documents from one version to the next, as a factor, that is worth a warning"""
+_COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
+
+
+def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Check a corpus from its inventory to its merged dataset: `verify_shards`, then `verify_indexed`."""
+    report = Report(f"corpora/{corpus}")
+    shards = verify_shards(project, corpus, deep)
+    report.include(shards)
+    dataset = verify_indexed(project, corpus, deep)
+    report.include(dataset)
+    return report
+
+
+def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Check the current shards of a corpus against its inventory.
+
+    Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, the share
+    of rejects is allowed, the shards are those of the inventory's ranges, their files are whole (`deep`: by sha256, and
+    each table of documents holds as many tokens as its shard).
+    """
+    report = Report(f"tokenized/{corpus}")
+    with report.catching(_BUILD):
+        tokenized = project.outputs.require(tokenization.STAGE, corpus, remedy=_BUILD)
+        shards = tokenization.current_shards(project, tokenized)
+        _check_lines(report, project, tokenized, shards)
+        _check_ranges(report, project, tokenized)
+        for shard in shards:
+            _check_shard(report, shard, deep)
+    return report
+
+
+def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Check the current merged dataset of a corpus: its counts, .idx and tokens (see `verify_dataset`), whether it is
+    the one that the present shards give, and whether sampled documents give the same tokens when their source lines are
+    tokenized again."""
+    report = Report(f"{indexed.STAGE}/{corpus}")
+    with report.catching(_BUILD):
+        dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
+        report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
+        prefix = dataset.path(dataset.facts["prefix"])
+        report.include(verify_dataset(prefix, promise=_promise(project, dataset), deep=deep, output=report.output))
+        _check_drift(report, dataset)
+        if report.passed:
+            _check_freshness(report, project, dataset)
+            lineage = Lineage(project.outputs, dataset)
+            _check_merged(report, lineage, MMapIndexedDataset(prefix, validate=False), deep)
+            check_round_trip(report, project, lineage, MMapIndexedDataset(prefix, validate=False), deep=deep)
+    return report
+
+
+def _promise(project: Project, dataset: Manifest) -> Promise:
+    options, facts = dataset.recipe["options"], dataset.facts
+    framing = options["framing"]
+    same = options["tokenizer"] == project.tokenizer.fingerprint
+    return Promise(
+        max_id=project.tokenizer.max_id if same else None,
+        dtype=options["dtype"],
+        before=tuple(framing["before"]),
+        after=tuple(framing["after"]),
+        documents=facts["documents"],
+        sequences=facts["sequences"],
+        tokens=facts["tokens"],
+    )
+
+
+def _check_lines(report: Report, project: Project, tokenized: Manifest, shards: Iterable[Manifest]) -> None:
+    total = ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != tokenization.SHARDS})
+    added = ShardFacts()
+    for shard in shards:
+        facts = ShardFacts(**shard.facts)
+        added += facts
+        _check_sum(report, shard.folder, facts)
+    _check_sum(report, tokenized.folder, total)
+    for name in _COUNTS:
+        if getattr(total, name) != getattr(added, name):
+            report.error(
+                f"the shards together have another number of {name} than their corpus",
+                where=tokenized.folder,
+                found=f"{getattr(added, name):,}",
+                expected=f"{getattr(total, name):,}",
+                remedy=f"{_BUILD} --force",
+            )
+    rejected = (total.rejected + total.faults) / max(total.lines, 1)
+    report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
+    if not tokenization.is_allowed(project, total):
+        limit = project.config.documents
+        allowed = "none" if limit.on_reject == "fail" else f"{limit.max_rejected_fraction:.2%}"
+        report.error(
+            "too many lines were rejected",
+            where=raw.corpus_folder(project, tokenized.name),
+            found=f"{rejected:.2%}: {total.reasons}",
+            expected=f"at most {allowed}",
+            remedy="mend them, or raise documents.max_rejected_fraction; the shards' rejects.jsonl list them",
+        )
+
+
+def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:
+    accounted = facts.documents + facts.skipped + facts.rejected
+    if facts.lines != accounted:
+        report.error(
+            "lines are not accounted for",
+            where=where,
+            found=f"{facts.lines:,} lines read",
+            expected=f"{accounted:,} = {facts.documents:,} documents + {facts.skipped:,} skipped "
+            f"+ {facts.rejected:,} rejected",
+            remedy=f"{_BUILD} --force",
+        )
+
+
+def _check_ranges(report: Report, project: Project, tokenized: Manifest) -> None:
+    """Whether the shards are those of the inventory's ranges, and the inventory is the current one."""
+    manifest, inventory = raw.current_inventory(project, tokenized.name)
+    if manifest.digest != tokenized.recipe["parents"]["inventory"]:
+        report.warn(
+            "the shards are of an older inventory",
+            where=tokenized.folder,
+            found=tokenized.recipe["parents"]["inventory"],
+            expected=manifest.digest,
+            remedy=_BUILD,
+        )
+        return
+    if tokenization.tokenized_recipe(project, tokenized.name, manifest.digest).digest != tokenized.digest:
+        report.warn(
+            "the shards were made under other settings, or with another tokenizer, than the present ones",
+            where=tokenized.folder,
+            found=tokenized.digest,
+            remedy=_BUILD,
+        )
+        return
+    _check_sources(report, project, tokenized, inventory)
+
+
+def _check_sources(report: Report, project: Project, tokenized: Manifest, inventory: Inventory) -> None:
+    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+    expected = [tokenization.shard_recipe(project, tokenized.name, source).digest for source in ranges]
+    found = list(tokenized.facts[tokenization.SHARDS])
+    if found != expected:
+        report.error(
+            "the shards are not those of the corpus's files",
+            where=tokenized.folder,
+            found=f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
+            expected=f"{len(expected):,} shards, one for each range of files, in that order",
+            remedy=f"{_BUILD} --force",
+        )
+
+
+def _check_shard(report: Report, shard: Manifest, deep: bool) -> None:
+    report.include(check_files(shard, report.output, deep=deep, remedy=_BUILD))
+    facts = ShardFacts(**shard.facts)
+    remedy = f"delete {shard.folder} and {_BUILD}"
+    with report.catching(remedy):
+        table = DocumentRows(shard.path(DOCUMENTS), facts.documents)
+        if deep and (tokens := table.tokens()) != facts.tokens:
+            report.error(
+                "the table of documents holds another number of tokens than its shard",
+                where=shard.path(DOCUMENTS),
+                found=f"{tokens:,}",
+                expected=f"{facts.tokens:,}",
+                remedy=remedy,
+            )
+    if deep:
+        promise = Promise(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
+        part = verify_dataset(shard.path(TOKENS), promise=promise, output=report.output)
+        report.findings.extend(part.findings)
+        _check_rejects(report, shard, facts, remedy)
+
+
+def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: str) -> None:
+    with shard.path(REJECTS).open("rb") as lines:
+        rejects = sum(1 for _ in lines)
+    if rejects != facts.rejected + facts.faults:
+        report.error(
+            "rejected lines are not all listed",
+            where=shard.path(REJECTS),
+            found=f"{rejects:,}",
+            expected=f"{facts.rejected + facts.faults:,}",
+            remedy=remedy,
+        )
+
+
+def _check_drift(report: Report, dataset: Manifest) -> None:
+    """Whether documents became much longer or shorter than those of the version before, as after a lost key or file."""
+    before = previous_version(dataset)
+    if before is None or not before.facts["documents"] or not dataset.facts["documents"]:
+        return
+    was, now = (one.facts["tokens"] / one.facts["documents"] for one in (before, dataset))
+    report.figures["tokens_per_document"] = round(now, 1)
+    report.figures["tokens_per_document_before"] = round(was, 1)
+    if was and not 1 / MOST_DRIFT <= now / was <= MOST_DRIFT:
+        report.warn(
+            "documents have another length than in the version before",
+            where=dataset.folder,
+            found=f"{now:,.1f} tokens a document, {was:,.1f} before ({before.digest})",
+            expected=f"a change by less than a factor of {MOST_DRIFT:g}",
+            remedy=f"look at what changed with `nanoset diff {dataset.name}`; nothing is to be done if it was meant",
+        )
+
+
+def _check_freshness(report: Report, project: Project, dataset: Manifest) -> None:
+    """Whether the dataset is what the present shards and settings give."""
+    try:
+        tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=_BUILD)
+    except NanosetError as error:
+        report.warn(error.what, where=error.where, found=error.found, remedy=error.remedy)
+        return
+    expected = indexed.dataset_recipe(project, dataset.name, tokenized.recipe["parents"]["inventory"])
+    if expected.digest != dataset.digest:
+        report.warn(
+            "the dataset is not what the present shards and settings give",
+            where=dataset.folder,
+            found=dataset.digest,
+            expected=expected.digest,
+            remedy=_BUILD,
+        )
+        return
+    for name in ("documents", "sequences", "tokens"):
+        if dataset.facts[name] != tokenized.facts[name]:
+            report.error(
+                f"the dataset has another number of {name} than the shards that it was merged from",
+                where=dataset.folder,
+                found=f"{dataset.facts[name]:,}",
+                expected=f"{tokenized.facts[name]:,}",
+                remedy=f"{_BUILD} --force",
+            )
+
+
+def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset, deep: bool) -> None:
+    """Whether documents begin in the dataset where their shards' tables say so."""
+    if not deep:
+        return
+    for shard in range(len(lineage.shards)):
+        first = lineage.first_document(shard)
+        table = DocumentRows(lineage.folder(shard) / DOCUMENTS, lineage.first_document(shard + 1) - first)
+        for row, lengths in table.lengths():
+            # [documents + 1]: where each begins in the token array, and the end of the last
+            bounds = dataset.document_indices[first + row : first + row + len(lengths) + 1]
+            starts = _starts(dataset, bounds)
+            wrong = np.diff(starts) != lengths
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                report.error(
+                    f"document {first + row + at} has another length than its shard says",
+                    where=dataset.prefix,
+                    found=f"{int(np.diff(starts)[at]):,} tokens",
+                    expected=f"{int(lengths[at]):,} tokens",
+                    remedy=f"{_BUILD} --force",
+                )
+                return
+
+
+def _starts(dataset: MMapIndexedDataset, sequences: np.ndarray) -> np.ndarray:
+    """First token of each sequence, int64[n]; of the number after the last, the end of the array."""
+    inside = sequences < len(dataset)
+    starts = np.full(len(sequences), len(dataset.tokens), np.int64)
+    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
+    return starts

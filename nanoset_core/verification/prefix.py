@@ -1,0 +1,70 @@
+"""A .bin/.idx pair by itself, with what `nanoset tokenize` noted beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.tokenization.preprocess import MANIFEST_ENDING, tokenizer_path
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
+from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.report import Report
+
+_REMEDY = "write the pair again"
+
+
+def verify_prefix(prefix: Path, tokenizer: Path | None = None, eod: str | None = None, *, deep: bool = False) -> Report:
+    """Check one pair: `verify_dataset`, with the promises of <prefix>.manifest.json where `nanoset tokenize` left one.
+
+    Args:
+        prefix: without .bin and .idx.
+        tokenizer: a tokenizer.json or its folder; ids must be of its vocabulary.
+        eod: text of the token that must end every sequence; needs the tokenizer.
+        deep: read every token, and compare checksums.
+
+    Raises:
+        ConfigError: the tokenizer has no such token. MissingError, FormatError: see tokenizer_facts.
+    """
+    report = Report(str(prefix))
+    noted = _noted(prefix)
+    options, facts = noted.get("options", {}), noted.get("facts", {})
+    framing = options.get("framing", {"before": (), "after": ()})
+    max_id, after = None, tuple(framing["after"])
+    if tokenizer is not None:
+        file = tokenizer_path(tokenizer)
+        max_id = tokenizer_facts(file).max_id
+        after = (token_id(file, eod, "--eod"),) if eod is not None else after
+    promise = Promise(
+        max_id=max_id,
+        dtype=options.get("dtype"),
+        before=tuple(framing["before"]),
+        after=after,
+        documents=facts.get("documents"),
+        sequences=facts.get("sequences"),
+        tokens=facts.get("tokens"),
+    )
+    report.include(verify_dataset(prefix, promise=promise, deep=deep, output=report.output))
+    for name, fact in noted.get("files", {}).items() if deep else ():
+        path = prefix.with_name(name)
+        if path.is_file() and (digest := sha256_file(path)) != fact["sha256"]:
+            report.error(
+                "a file has other bytes than when it was written",
+                where=path,
+                found=f"sha256 {digest}",
+                expected=f"sha256 {fact['sha256']}",
+                remedy=_REMEDY,
+            )
+    if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
+        report.error("lines are not accounted for", where=f"{prefix}{MANIFEST_ENDING}", remedy=_REMEDY)
+    return report
+
+
+def _noted(prefix: Path) -> dict[str, Any]:
+    """What lies beside the pair, where that is a note of ours."""
+    try:
+        value = json.loads(prefix.with_name(prefix.name + MANIFEST_ENDING).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) and value.get("nanoset") == 1 and "facts" in value else {}

@@ -1,0 +1,103 @@
+"""Verification of what a project built, or of one .bin/.idx pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+
+from nanoset_core.config.project import SPLITS
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.processes import Executor
+from nanoset_core.execution.progress import silent
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_shards
+from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.nanoset import verify_blend, verify_mappings, verify_nanoset
+from nanoset_core.verification.report import Report
+from nanoset_core.verification.webdataset import verify_webdataset
+
+__all__ = [
+    "Promise",
+    "Report",
+    "Target",
+    "targets",
+    "verify_blend",
+    "verify_corpus",
+    "verify_dataset",
+    "verify_indexed",
+    "verify_mappings",
+    "verify_nanoset",
+    "verify_project",
+    "verify_shards",
+    "verify_webdataset",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that can be verified."""
+
+    name: str
+    """a corpus, nanoset/split or webdataset"""
+    run: Callable[[bool], Report]
+    """verifies it; takes whether deeply"""
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""
+        return fnmatchcase(self.name, pattern) or fnmatchcase(self.name.partition("/")[0], pattern)
+
+
+def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
+    """All that a project's configuration asks for, or what the patterns select.
+
+    Raises:
+        ConfigError: a pattern selects nothing.
+    """
+    quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
+    found = [Target(corpus, partial(verify_corpus, quiet, corpus)) for corpus in raw.corpora(project)]
+    found += [
+        Target(f"{name}/{split}", partial(verify_nanoset, quiet, name, split))
+        for name in project.config.nanosets
+        for split in SPLITS
+    ]
+    found += [Target(name, partial(verify_webdataset, quiet, name)) for name in project.config.webdatasets]
+    for pattern in select:
+        if not any(target.matches(pattern) for target in found):
+            raise ConfigError(
+                "this selects nothing",
+                where="--select",
+                found=repr(pattern),
+                expected=f"corpora, nanosets or webdatasets: {', '.join(target.name for target in found)}",
+            )
+    return [target for target in found if not select or any(target.matches(pattern) for pattern in select)]
+
+
+def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
+    """Verify one output after the other, or deeply all at once where the project has an executor for its work.
+
+    See `targets` for what is selected, and in which order reports come.
+    """
+    chosen, executor = targets(project, select), project.executor
+    if deep and executor is not None:
+        yield from _verify_elsewhere(executor, chosen)
+        return
+    for target in chosen:
+        yield target.run(deep)
+
+
+def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
+    """Reports in the order of their targets, each as soon as those before it are there."""
+    reports: dict[int, Report] = {}
+    given = 0
+    for number, report in executor.run(_verify_deeply, chosen):
+        reports[number] = report
+        while given in reports:
+            yield reports.pop(given)
+            given += 1
+
+
+def _verify_deeply(target: Target) -> Report:
+    return target.run(True)

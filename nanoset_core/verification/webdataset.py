@@ -1,0 +1,237 @@
+"""Are a webdataset's tars there, and do they hold the contexts of their plan?"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import indexed, shuffling
+from nanoset_core.pipeline.project import Project
+from nanoset_core.shuffling.contexts import TokenSource
+from nanoset_core.shuffling.gather import gather
+from nanoset_core.shuffling.members import decode_member
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
+from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, shard_stem
+from nanoset_core.verification.dataset import spread_rows
+from nanoset_core.verification.files import check_file, live_manifest
+from nanoset_core.verification.report import Report
+
+_BUILD = "run `nanoset build`"
+_TARS_OPENED = 8
+_TILE = 256
+
+
+def verify_webdataset(project: Project, name: str, deep: bool = False) -> Report:
+    """Check the current version of a webdataset.
+
+    Every tar is there, of the size written (`deep`: sha256), the three lists name just these tars with these counts;
+    in 8 tars, spread evenly (`deep`: all), the members are counted, their first and last (`deep`: all) have one length,
+    tokens of the vocabulary, and no pad tokens but at their end.
+    """
+    report = Report(f"{shuffling.STAGE}/{name}")
+    with report.catching(_BUILD):
+        manifest = live_manifest(project.outputs, shuffling.STAGE, name, _BUILD)
+        _check_recipe(report, project, name, manifest)
+        _check_shuffle(report, project, manifest)
+        facts = manifest.facts
+        report.figures.update({key: facts[key] for key in ("shards", "sequences", "tokens", "pad_tokens")})
+        report.figures["tokens_dropped"] = facts["tokens_dropped"]
+        whole = [
+            check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, f"{_BUILD} --force")
+            for file, fact in manifest.files.items()
+        ]
+        _check_lists(report, manifest)
+        if all(whole):
+            _check_tars(report, project, manifest, deep)
+    return report
+
+
+def _check_recipe(report: Report, project: Project, name: str, manifest: Manifest) -> None:
+    """Whether the tars are what the present datasets and settings give."""
+    try:
+        spec = project.webdataset(name)
+        digests = {corpus: indexed.current_dataset(project, corpus).digest for corpus in spec.corpora}
+        expected = shuffling.webdataset_recipe(shuffling.plan_recipe(project, name, digests)).digest
+    except NanosetError as error:
+        report.warn(error.what, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy)
+        return
+    if expected != manifest.digest:
+        report.warn(
+            "the tars are not what the present datasets and settings give",
+            where=manifest.folder,
+            found=manifest.digest,
+            expected=expected,
+            remedy=_BUILD,
+        )
+
+
+def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:
+    """Whether the order is as even as chance gives, by the measures that were taken when it was planned."""
+    found, _ = shuffling.current_plan(project, manifest.name)
+    if found.digest != manifest.recipe["parents"]["plan"]:
+        return  # of another version: a finding already
+    quality = found.facts["quality"]
+    report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
+    if not quality["even"]:
+        report.warn(
+            "the contexts are not shuffled as evenly as chance would have it",
+            where=found.folder,
+            found=f"rank correlation {quality['rank_correlation']:.4f} (by chance 0 ± "
+            f"{quality['rank_correlation_error']:.4f}), a source's neighbour is of the same source "
+            f"{quality['same_source']:.4f} of the time (by chance {quality['same_source_expected']:.4f})",
+            expected="measures within four standard errors of chance, as all but one seed in thousands gives",
+            remedy=f"set another webdatasets.{manifest.name}.seed",
+        )
+
+
+def _check_lists(report: Report, manifest: Manifest) -> None:
+    """Whether manifest.jsonl, index.json and exp_data.json say of the tars what was written."""
+    if not all(manifest.path(name).is_file() for name in (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)):
+        return  # a finding already
+    text = manifest.path(MANIFEST_NAME).read_bytes()
+    written = {
+        f"{shard_stem(row['shard'])}.tar": (row["sequences"], row["size_bytes"])
+        for row in manifest.facts["shards_written"]
+    }
+    try:
+        rows = [json.loads(line) for line in text.splitlines()]
+        listed = {f"{row['shard']}.tar": (row["num_sequences"], row["bytes"]) for row in rows}
+        wids = json.loads(manifest.path(WIDS_NAME).read_bytes())["shardlist"]
+        indexed_shards = {row["url"]: (row["nsamples"], row["filesize"]) for row in wids}
+        described = json.loads(manifest.path(EXP_DATA_NAME).read_bytes())["num_sequences"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=_BUILD)
+        return
+    for name, found in ((MANIFEST_NAME, listed), (WIDS_NAME, indexed_shards)):
+        if found != written:
+            wrong = sorted(key for key in {*found, *written} if found.get(key) != written.get(key))
+            report.error(
+                "a list does not name the tars that were written",
+                where=manifest.path(name),
+                found=f"{len(found):,} tars; wrong or missing: {', '.join(wrong[:5])}",
+                expected=f"{len(written):,} tars",
+                remedy=f"{_BUILD} --force",
+            )
+    if described != manifest.facts["sequences"] or not text.endswith(b"\n"):
+        report.error(
+            "a list does not say how many sequences there are, or ends without a line end, where OpenLM drops a shard",
+            where=manifest.folder,
+            found=f"{described:,} sequences, {text[-20:]!r}",
+            expected=f"{manifest.facts['sequences']:,} sequences",
+            remedy=f"{_BUILD} --force",
+        )
+
+
+def _tar(row: Mapping[str, Any]) -> str:
+    """A tar's name, from its facts."""
+    return f"{shard_stem(row['shard'])}.tar"
+
+
+def _check_tars(report: Report, project: Project, manifest: Manifest, deep: bool) -> None:
+    rows = list(manifest.facts["shards_written"])
+    chosen = range(len(rows)) if deep else spread_rows(len(rows), _TARS_OPENED).tolist()
+    expect = _Expectation.of(project, manifest)
+    read = 0
+    for number in chosen:
+        with report.catching(f"delete the tar, and {_BUILD}"):
+            read += _check_tar(
+                report, manifest.path(f"{shard_stem(rows[number]['shard'])}.tar"), rows[number], expect, deep
+            )
+    report.figures["contexts_read"] = read
+
+
+def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expectation, deep: bool) -> int:
+    """Check one tar; → contexts read."""
+    archive = map_archive(path)
+    members = list(iterate_members(archive, path))
+    if len(members) != row["sequences"]:
+        report.error(
+            "a tar has another number of members than it should",
+            where=path,
+            found=f"{len(members):,}",
+            expected=f"{row['sequences']:,}",
+            remedy=f"delete the tar, and {_BUILD}",
+        )
+        return 0
+    chosen = range(len(members)) if deep else sorted({0, len(members) - 1})
+    for begin in range(0, len(chosen), _TILE):
+        tile = list(chosen[begin : begin + _TILE])
+        contexts = [_decoded(archive, members[number], path) for number in tile]
+        if not expect.check(report, path, row["shard"], tile, contexts):
+            return begin
+    return len(chosen)
+
+
+def _decoded(archive: mmap.mmap | bytes, member: TarMember, path: Path) -> np.ndarray:
+    body = archive[member.offset : member.offset + member.size_bytes]
+    return decode_member(member.name, body, f"{path}, offset {member.offset}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    """What the contexts of a webdataset must be."""
+
+    length: int
+    greatest: int
+    """greatest id that may occur"""
+    plan: ShufflePlan | None
+    """where it is still the live one, on the datasets that it was made from"""
+    sources: tuple[TokenSource, ...]
+
+    @staticmethod
+    def of(project: Project, manifest: Manifest) -> _Expectation:
+        greatest = project.tokenizer.max_id
+        length = manifest.facts["sequence_length"]
+        try:
+            found, plan = shuffling.current_plan(project, manifest.name)
+            if found.digest != manifest.recipe["parents"]["plan"]:
+                return _Expectation(length, greatest, None, ())
+            greatest = max(greatest, plan.table.pad_id or 0)  # the preset tokshuf pads with an id of its own
+            sources = tuple(_source(project, source.name) for source in plan.table.sources)
+            plan.check_sources(sources)
+        except NanosetError:
+            return _Expectation(length, greatest, None, ())
+        return _Expectation(length, greatest, plan, sources)
+
+    def check(
+        self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[np.ndarray]
+    ) -> bool:
+        """Whether some contexts of a shard are as they must be; notes the first that is not."""
+        expected = None
+        if self.plan is not None:
+            wanted = self.plan.shard_contexts(shard)[np.asarray(numbers)]
+            expected = gather(self.sources, self.plan.table, wanted)
+        for place, (number, context) in enumerate(zip(numbers, contexts, strict=True)):
+            found = None
+            if len(context) != self.length:
+                found, wish = f"{len(context):,} tokens", f"{self.length:,} tokens"
+            elif context.min() < 0 or context.max() > self.greatest:
+                found, wish = f"ids {context.min()} to {context.max()}", f"ids 0 to {self.greatest}"
+            elif expected is not None and not np.array_equal(context, expected[place]):
+                found, wish = f"{context[:8].tolist()} …", f"{expected[place][:8].tolist()} …, by the plan"
+            if found is not None:
+                report.error(
+                    f"context {number} of a tar is not what it must be",
+                    where=path,
+                    found=found,
+                    expected=wish,
+                    remedy=f"delete the tar, and {_BUILD}",
+                )
+                return False
+        return True
+
+
+def _source(project: Project, corpus: str) -> TokenSource:
+    dataset = indexed.current_dataset(project, corpus)
+    prefix = dataset.path(dataset.facts["prefix"])
+    return TokenSource(corpus, MMapIndexedDataset(prefix, validate=False).tokens)

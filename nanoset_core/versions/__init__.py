@@ -1,0 +1,1 @@
+"""Versions: status, diff and gc, told from manifests and recipes."""

@@ -1,0 +1,78 @@
+"""Working copies of outputs in a bucket: what can go from this disk, since it can be brought again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.manifest import MANIFEST
+from nanoset_core.outputs.root import CURRENT
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.locks import FOLDER, busy_names, collecting
+from nanoset_core.storage.mirror import Mirror
+from nanoset_core.storage.paths import is_inside
+
+_SMALL = (MANIFEST, CURRENT)
+"""looked at by every command: not worth the room"""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A file that the bucket holds, too."""
+
+    path: Path
+    size: int
+    """bytes"""
+
+
+def find_copies(project: Project) -> list[Copy]:
+    """What `remove_copies` would remove.
+
+    Raises:
+        ConfigError: the outputs do not live in a bucket.
+    """
+    return list(_copies(_mirror(project), busy_names(project.outputs.folder)))
+
+
+def remove_copies(project: Project) -> list[Copy]:
+    """Remove copies of what the bucket holds with the same size, but of outputs that are worked on; → what is gone.
+
+    Raises:
+        ConfigError: the outputs do not live in a bucket.
+        StorageError: the file system has no locks, or the bucket cannot be asked.
+    """
+    mirror = _mirror(project)
+    with collecting(mirror.folder) as busy:
+        found = list(_copies(mirror, busy))
+        for copy in found:
+            copy.path.unlink(missing_ok=True)
+    return found
+
+
+def _mirror(project: Project) -> Mirror:
+    mirror = project.outputs.mirror
+    if mirror is None:
+        raise ConfigError(
+            "these outputs are no copies",
+            where=f"{project.config.file}: root",
+            found=project.config.root,
+            expected="s3://bucket/prefix, of which this machine keeps working copies",
+            remedy="leave out --copies",
+        )
+    return mirror
+
+
+def _copies(mirror: Mirror, busy: frozenset[str]) -> Iterator[Copy]:
+    if not mirror.folder.is_dir():
+        return
+    for found in mirror.bucket.list():
+        parts = found.name.split("/")
+        if len(parts) < 2 or parts[0] == FOLDER or parts[1] in busy or parts[-1] in _SMALL:
+            continue
+        if not is_inside(found.name):
+            continue  # it would name a file outside of the mirror
+        path = mirror.folder / found.name
+        if path.is_file() and path.stat().st_size == found.size:
+            yield Copy(path, found.size)

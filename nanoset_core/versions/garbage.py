@@ -1,0 +1,114 @@
+"""What `nanoset gc` would remove, and what it leaves alone since it cannot tell that it is ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, read_manifest
+from nanoset_core.pipeline import shuffling
+from nanoset_core.shuffling.receipts import FACTS
+from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
+from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.versions.outputs import Version
+from nanoset_core.versions.references import Needed
+
+_TAR = re.compile(r"shard-\d{8,}\.tar")
+_LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Something that nothing needs."""
+
+    path: Path
+    output: str
+    """as it is shown: stage and name"""
+    subject: str
+    """corpus, nanoset or webdataset: by which builds hold it"""
+    kind: Literal["version", "unfinished", "cache file"]
+    """a version's folder, one whose build was never ended, or one index file of a trainer's"""
+    size: int
+    """bytes"""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Something that nothing needs, as far as can be told, and that stays."""
+
+    path: Path
+    why: str
+
+
+def judge(version: Version, needed: Needed, planned: set[str]) -> Garbage | LeftAlone | None:
+    """Garbage where nothing needs a version and all in it is ours; LeftAlone where that cannot be told; None if needed.
+
+    planned: digests of the webdatasets that plans which stay will make.
+    """
+    if version.digest in needed.digests or version.digest in planned:
+        return None
+    if version.subject in needed.held:
+        return LeftAlone(version.folder, f"may be needed: {needed.held[version.subject]}")
+    if version.linked:
+        return LeftAlone(version.folder, "a symbolic link leads to it")
+    try:
+        manifest = read_manifest(version.folder)
+    except (FormatError, OSError) as error:
+        what = error.what if isinstance(error, FormatError) else str(error)
+        return LeftAlone(version.folder, f"its manifest cannot be read: {what}")
+    if manifest is None:
+        return _judge_unfinished(version)
+    if (manifest.stage, manifest.name, manifest.digest) != (version.stage, version.name, version.digest):
+        return LeftAlone(version.folder, f"its manifest is that of {manifest.stage}/{manifest.name}/{manifest.digest}")
+    return _judge_files(version, {*manifest.files, MANIFEST}, "version")
+
+
+def _judge_unfinished(version: Version) -> Garbage | LeftAlone:
+    """Tars without a manifest: their notes say which webdataset they were to be."""
+    if version.stage != shuffling.STAGE:
+        return LeftAlone(version.folder, "it has no manifest")
+    notes = sorted((version.folder / FACTS).glob("*.json"))
+    if not notes or any(_made_from(note) != version.digest for note in notes):
+        return LeftAlone(version.folder, "it has no manifest, and no notes of ours on the tars in it")
+    ours = {path.name for path in version.folder.iterdir() if _TAR.fullmatch(path.name)}
+    return _judge_files(version, {*ours, *_LISTS, *(f"{FACTS}/{note.name}" for note in notes)}, "unfinished")
+
+
+def _made_from(note: Path) -> object:
+    try:
+        return json.loads(note.read_bytes())["made_from"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _judge_files(version: Version, ours: set[str], kind: Literal["version", "unfinished"]) -> Garbage | LeftAlone:
+    size = 0
+    for name, entry in files_below(version.folder):
+        if entry.is_symlink():
+            return LeftAlone(version.folder, f"it holds a symbolic link: {name}")
+        if name not in ours and not name.rpartition("/")[2].startswith(UNFINISHED):
+            return LeftAlone(version.folder, f"it holds a file that is not ours: {name}")
+        size += entry.stat(follow_symlinks=False).st_size
+    return Garbage(version.folder, version.label, version.subject, kind, size)
+
+
+def files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """(relative name, entry) of all that is no folder; no link is followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from files_below(Path(entry.path), f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry
+
+
+def planned_webdatasets(manifests: list[Manifest]) -> set[str]:
+    """Digests of the webdatasets that shuffle plans will make: their tars may be in the making."""
+    plans = [manifest for manifest in manifests if manifest.stage == shuffling.PLANS]
+    return {shuffling.webdataset_recipe(Recipe(**plan.recipe)).digest for plan in plans}

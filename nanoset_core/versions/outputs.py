@@ -1,0 +1,119 @@
+"""Which outputs lie below a root, in which versions. Only names are read here, and which version is the current one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import StorageError
+from nanoset_core.loading import opening
+from nanoset_core.outputs.manifest import DIGEST_HEX_DIGITS
+from nanoset_core.outputs.root import CURRENT
+from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
+from nanoset_core.storage.mirror import current_bytes
+
+CORPUS_STAGES = (raw.STAGE, tokenization.SHARDS, tokenization.STAGE, indexed.STAGE, packed.STAGE)
+STAGES = (*CORPUS_STAGES, opening.STAGE, shuffling.PLANS, shuffling.STAGE)
+_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
+_DEEPEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version's folder."""
+
+    stage: str
+    name: str
+    digest: str
+    """name of the folder: of the recipe, when it is what it should be"""
+    folder: Path
+    linked: bool
+    """whether a symbolic link leads to it"""
+
+    @property
+    def label(self) -> str:
+        """As it is shown: without the digest."""
+        return f"{self.stage}/{self.name}"
+
+    @property
+    def subject(self) -> str:
+        """The corpus, nanoset or webdataset that it belongs to."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """All versions of one output."""
+
+    stage: str
+    name: str
+    folder: Path
+    versions: tuple[Version, ...]
+    current: str | None
+    """digest of the current version; None where there is none"""
+    problem: str | None
+    """why it cannot be told which version is the current one"""
+
+    @property
+    def subject(self) -> str:
+        """The corpus, nanoset or webdataset that it belongs to."""
+        return self.name.partition("/")[0]
+
+
+def find_outputs(root: Path) -> list[Output]:
+    """Every output below the root, in the order of the stages. Links are followed: what they lead to is in use too."""
+    return [output for stage in STAGES for output in _outputs(root / stage, stage, "", (root / stage).is_symlink())]
+
+
+def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
+    try:
+        entries = sorted((entry for entry in os.scandir(folder) if entry.name[0] != "."), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StorageError(
+            "a folder of outputs cannot be read",
+            where=folder,
+            found=error.strerror,
+            remedy="give this user the right to read it: what it holds may need what lies elsewhere",
+        ) from error
+    folders = [entry for entry in entries if entry.name != "current" and entry.is_dir()]
+    # A corpus may have a name that looks like a digest, but stands where no version can.
+    found = [entry for entry in folders if name and _DIGEST.fullmatch(entry.name)]
+    pointed = any(entry.name == CURRENT for entry in entries)
+    if found or pointed:
+        versions = tuple(
+            Version(stage, name, entry.name, Path(entry.path), linked or entry.is_symlink()) for entry in found
+        )
+        current, problem = read_current(folder) if pointed else (None, None)
+        yield Output(stage, name, folder, versions, current, problem)
+    for entry in folders:
+        is_cache = stage == opening.STAGE and entry.name == opening.CACHE and "/" not in name and name != ""
+        if entry not in found and not is_cache and name.count("/") < _DEEPEST:
+            inner = f"{name}/{entry.name}" if name else entry.name
+            yield from _outputs(Path(entry.path), stage, inner, linked or entry.is_symlink())
+
+
+def read_current(folder: Path) -> tuple[str | None, str | None]:
+    """(digest of an output's current version, what is wrong with the file that names it)."""
+    try:
+        digest = json.loads(current_bytes(folder / CURRENT))["digest"]
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return None, f"{CURRENT} cannot be read: {error!r}"
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        return None, f"{CURRENT} names {digest!r}, which is no digest"
+    return digest, None
+
+
+def made_at_ns(path: Path) -> int:
+    """When a file was written, nanoseconds since 1970; 0 where it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

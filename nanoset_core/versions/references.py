@@ -1,0 +1,182 @@
+"""Which versions of outputs are needed: the current ones, what they were made from, and what they point at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.lineage.documents import Lineage
+from nanoset_core.loading import opening
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline import indexed, tokenization
+from nanoset_core.versions.outputs import CORPUS_STAGES, Output, Version, made_at_ns
+
+_DAY_NS = 24 * 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is kept though no current version needs it."""
+
+    keep: int = 0
+    """older versions of each output"""
+    newer_than_ns: int | None = None
+    """versions made after this moment, nanoseconds since 1970; None: age does not matter"""
+    unfinished: bool = False
+    """do not keep what is newer than the current version, which belongs to a build that has not ended"""
+
+    @staticmethod
+    def of(keep: int, older_than_days: float | None, *, unfinished: bool, now_ns: int) -> Policy:
+        """A policy by days."""
+        limit = None if older_than_days is None else now_ns - int(older_than_days * _DAY_NS)
+        return Policy(keep, limit, unfinished)
+
+
+@dataclass(slots=True)
+class Needed:
+    """What has to stay."""
+
+    digests: set[str] = field(default_factory=set)
+    """of versions"""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """digest → manifest of those that could be read"""
+    held: dict[str, str] = field(default_factory=dict)
+    """corpus, nanoset or webdataset → why all of it stays: what it needs cannot be told"""
+    unreadable: dict[Path, str] = field(default_factory=dict)
+    """folder of an output or version that is needed → what is wrong with it"""
+
+    def holds(self, version: Version) -> bool:
+        """Whether a version has to stay."""
+        return version.digest in self.digests or version.subject in self.held
+
+
+def find_needed(root: Path, outputs: Iterable[Output], policy: Policy) -> Needed:
+    """Follow every current version, and every other that the policy keeps, to all that it needs."""
+    outputs = list(outputs)
+    search = _Search(root, outputs)
+    for output in outputs:
+        if output.problem is not None:
+            search.hold(output.stage, output.name, output.folder, output.problem)
+        for digest in _roots(output, policy, search.current_since(output)):
+            search.follow(digest, output)
+    return search.needed
+
+
+def _roots(output: Output, policy: Policy, current_since_ns: int | None) -> Iterator[str]:
+    if output.current is not None:
+        yield output.current
+    others = [version for version in output.versions if version.digest != output.current]
+    dated = {version.digest: made_at_ns(version.folder / MANIFEST) for version in others}
+    made = {digest: made_ns for digest, made_ns in dated.items() if made_ns}  # the others are not complete
+    for digest, made_ns in made.items():
+        is_newer = not policy.unfinished and (current_since_ns is None or made_ns > current_since_ns)
+        is_young = policy.newer_than_ns is not None and made_ns > policy.newer_than_ns
+        if is_newer or is_young:
+            yield digest
+    if output.stage != tokenization.SHARDS:
+        yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep]
+
+
+class _Search:
+    def __init__(self, root: Path, outputs: list[Output]) -> None:
+        self._outputs = OutputRoot(root)
+        self._all = outputs
+        self._places = {version.digest: version for output in outputs for version in output.versions}
+        self._folders = {(output.stage, output.name): output.folder for output in outputs}
+        self.needed = Needed()
+
+    def current_since(self, output: Output) -> int | None:
+        """When the current version of an output became current, nanoseconds since 1970; None where there is none."""
+        folder = output.folder
+        if output.stage == tokenization.SHARDS:  # named by the sets of shards
+            folder = self._folders.get((tokenization.STAGE, output.name), folder)
+        return made_at_ns(folder / "current.json") or None
+
+    def hold(self, stage: str, name: str, folder: Path, why: str) -> None:
+        """Keep all that an output may need, since it cannot be read."""
+        self.needed.unreadable[folder] = why
+        subjects = {name.partition("/")[0]}
+        if stage not in CORPUS_STAGES:
+            subjects |= {output.subject for output in self._all if output.stage in CORPUS_STAGES}
+        for subject in subjects:
+            self.needed.held.setdefault(subject, f"{folder}: {why}")
+
+    def follow(self, root: str, output: Output) -> None:
+        """Mark a version, and all that it needs."""
+        if root == output.current and root not in self._places:
+            self.hold(output.stage, output.name, output.folder / root, "this is the current version, but it is gone")
+        waiting = [root]
+        while waiting:
+            digest = waiting.pop()
+            version = self._places.get(digest)
+            if version is None or digest in self.needed.digests:
+                continue
+            if version.stage == tokenization.SHARDS:  # made from source files alone
+                self.needed.digests.add(digest)
+                continue
+            try:
+                manifest = _read(version)
+                waiting += self._needs(manifest)
+                self.needed.manifests[digest] = manifest
+            except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
+                if digest == root and digest != output.current:
+                    return  # nothing needs it: it is left alone, since it cannot be read
+                self.hold(version.stage, version.name, version.folder, _what(error))
+            self.needed.digests.add(digest)
+
+    def _needs(self, manifest: Manifest) -> list[str]:
+        parents = list(map(str, manifest.recipe["parents"].values()))
+        if manifest.stage == tokenization.STAGE:
+            return parents + list(map(str, manifest.facts["shards"]))
+        if manifest.stage == indexed.STAGE:
+            return parents + self._shards_of(manifest)
+        if manifest.stage == opening.STAGE and (manifest.folder / opening.PLAN_FILE).exists():
+            return parents + list(planned_datasets(read_plan(manifest.folder)))
+        return parents
+
+    def _shards_of(self, dataset: Manifest) -> list[str]:
+        """The set of shards that a dataset was merged from, which says where its documents came from."""
+        try:
+            return [Lineage(self._outputs, dataset).tokenized.digest]
+        except MissingError:
+            return []
+
+
+def _read(version: Version) -> Manifest:
+    manifest = read_manifest(version.folder)
+    if manifest is None:
+        raise MissingError("it has no manifest")
+    return manifest
+
+
+def _what(error: Exception) -> str:
+    return error.what if isinstance(error, NanosetError) else repr(error)
+
+
+def read_plan(folder: Path) -> Mapping[str, Any]:
+    """The plan.json of one split's index mappings or blend; FormatError where it cannot be read."""
+    path = folder / opening.PLAN_FILE
+    try:
+        value = json.loads(path.read_bytes())
+        if not isinstance(value["config"], dict):
+            raise TypeError("config is no object")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(
+            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
+        ) from error
+    return value
+
+
+def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
+    members = (plan.get("plan") or {}).get("members", ())
+    prefixes = [*plan["config"].get("trainer_paths", {}), *(member["prefix"] for member in members)]
+    for prefix in dict.fromkeys(prefixes):
+        parts = str(prefix).split("/")
+        if len(parts) == 4 and parts[0] == indexed.STAGE:
+            yield parts[2]

@@ -1,0 +1,118 @@
+"""What a corpus's files are now, told by their names, sizes and times: nothing that is big is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nanoset_core.errors import InputError
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.corpus import SUFFIXES, Inventory, list_files
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.pieces import Piece, is_text
+
+READ_BYTES = 8 << 20
+"""Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that may still be read."""
+
+    left: int = READ_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """How a corpus's files differ from those of its inventory."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
+    """of the same size, but written since: whether the content is another is not known without reading it"""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.touched)
+
+    def __str__(self) -> str:
+        named = {"added": self.added, "removed": self.removed, "changed": self.changed}
+        found = [(what, paths) for what, paths in named.items() if paths]
+        found += [("written again, perhaps with other content", self.touched)] if self.touched else []
+        return "; ".join(f"{len(paths):,} {_files(paths)} {what} ({_some(paths)})" for what, paths in found)
+
+
+def _files(paths: tuple[str, ...]) -> str:
+    return "file" if len(paths) == 1 else "files"
+
+
+def _some(paths: tuple[str, ...]) -> str:
+    return ", ".join(paths[:2]) + (", …" if len(paths) > 2 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class StatSurvey:
+    """A corpus's files as they are now."""
+
+    snapshot: str | None
+    """digest of the inventory that would be taken now; None where it cannot be told without reading files"""
+    inventory: Inventory | None
+    """that inventory, unless it is the live one"""
+    changes: FileChanges
+    """against the live inventory; without one, all files are added"""
+
+
+def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> StatSurvey:
+    """Compare a corpus's files with its live inventory, by what earlier surveys remember of them.
+
+    Raises:
+        MissingError: the corpus has no folder.
+        InputError: it holds no text, or cannot be read.
+        FormatError: the inventory cannot be read.
+    """
+    folder = raw.corpus_folder(project, corpus)
+    texts = [file for file in list_files(folder, folder.parent) if is_text(file.path)]
+    if not texts:
+        raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {', '.join(SUFFIXES)}")
+    memory = FingerprintMemory(project.outputs.folder / raw.STAGE / corpus / ".fingerprints.json")
+    noted = read_inventory(live) if live is not None else {}
+    found: dict[str, list[Piece] | None] = {}
+    for stat in texts:
+        pieces = memory.recall(stat)
+        if pieces is None and _may_be_same(stat, noted) and stat.size <= budget.left:
+            budget.left -= stat.size
+            pieces = fingerprint(folder, stat)
+        found[stat.path] = pieces
+    changes = _changes(texts, found, noted)
+    if live is not None and not changes and live.recipe["version"] == raw.VERSION:
+        return StatSurvey(live.digest, None, changes)
+    if any(pieces is None for pieces in found.values()):
+        return StatSurvey(None, None, changes)
+    inventory = Inventory(corpus, tuple(piece for pieces in found.values() for piece in pieces or ()))
+    return StatSurvey(raw.inventory_recipe(inventory).digest, inventory, changes)
+
+
+def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
+    """Path → pieces of an inventory; FormatError where its file cannot be read."""
+    inventory = manifest.load(raw.FILE, Inventory.from_json)
+    files: dict[str, list[Piece]] = {}
+    for piece in inventory.pieces:
+        files.setdefault(piece.path, []).append(piece)
+    return files
+
+
+def _may_be_same(stat: FileStat, noted: dict[str, list[Piece]]) -> bool:
+    return stat.path in noted and noted[stat.path][-1].end == stat.size
+
+
+def _changes(texts: list[FileStat], found: dict[str, list[Piece] | None], noted: dict[str, list[Piece]]) -> FileChanges:
+    changed, touched = [], []
+    for stat in texts:
+        if stat.path in noted and found[stat.path] != noted[stat.path]:
+            unknown = found[stat.path] is None and _may_be_same(stat, noted)
+            (touched if unknown else changed).append(stat.path)
+    added = tuple(path for path in found if path not in noted)
+    removed = tuple(path for path in noted if path not in found)
+    return FileChanges(added, removed, tuple(changed), tuple(touched))

@@ -1,0 +1,97 @@
+"""A project that was built once, and copies of it to spoil."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sample_project import CONFIG, jsonl, write_raw
+
+from nanoset_core.config.project import SPLITS
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+
+EXTRA = """\
+  several_epochs:
+    blend: {books: 1, code: 1}
+    sequence_length: 24
+    split: "1,0,0"
+    samples: {train: 1400}
+    trainer_path: /lustre/data
+  repeated:
+    blend: {web: 0.9, books: 0.1}
+    sequence_length: 40
+    split: "80,10,10"
+    samples: {train: 700}
+    preset: nanotron
+    trainer_path: /lustre/data
+  nemo:
+    blend: {web: 0.5, books: 0.5}
+    sequence_length: 20
+    split: "90,5,5"
+    samples: {train: 500, valid: 20, test: 20}
+    preset: nemo
+    trainer_path: /lustre/data
+"""
+
+
+def build_all(project: Project) -> None:
+    """Every stage, without Dagster."""
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+    for name in project.config.nanosets:
+        for split in SPLITS:
+            if mapping.write_mappings(project, name, split).facts["blended"]:
+                mapping.write_blended(project, name, split)
+    for name, spec in project.config.webdatasets.items():
+        shuffling.make_plan(project, name)
+        for group in range(spec.groups):
+            shuffling.write_group(project, name, group)
+        shuffling.finish(project, name)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The folder of a project with all its outputs; not to be written to."""
+    folder = tmp_path_factory.mktemp("built")
+    write_raw(folder / "raw")
+    first = folder / "raw" / "web" / "part-0" / "web-0.jsonl"
+    # An empty document, a document again, and lines that are none.
+    odd = [{"id": "empty", "text": ""}, {"id": "again", "text": "the same"}, {"id": "again", "text": "the same"}]
+    first.write_bytes(first.read_bytes() + jsonl(odd) + b"no json\n\n")
+    _write_table(folder / "raw" / "books" / "table.parquet")
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "webdatasets:"))
+    build_all(Project.open(folder / "nanoset.yaml"))
+    return folder
+
+
+def _write_table(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [f"row {number} of a table, é漢, " + "word " * (number % 17) for number in range(40)]
+    table = pa.table({"id": [f"row-{number}" for number in range(40)], "text": texts})
+    pq.write_table(table, path, row_group_size=11)
+
+
+@pytest.fixture
+def copy(built: Path, tmp_path: Path) -> Callable[[], Project]:
+    """Gives a project of its own, with all outputs."""
+
+    def make() -> Project:
+        folder = tmp_path / "project"
+        shutil.copytree(built, folder, symlinks=True)
+        return Project.open(folder / "nanoset.yaml")
+
+    return make
+
+
+@pytest.fixture
+def project(built: Path) -> Project:
+    """The shared project; not to be written to."""
+    return Project.open(built / "nanoset.yaml")

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.cli.dataset_summary import describe_dataset
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+
+
+def test_counts_and_first_sequences():
+    assert list(describe_dataset(GOLDEN / "text_document", sequences=2)) == [
+        f"{GOLDEN / 'text_document'}: 13 documents, 11 sequences, uint16",
+        "441 tokens; a sequence has 2 to 301, 13 in the middle",
+        "[0] 6 tokens: 280 382 377 358 15 0",
+        "[1] 2 tokens: 222 0",
+    ]
+
+
+def test_decoded():
+    shown = list(describe_dataset(GOLDEN / "text_document", GOLDEN / "tokenizer.json", sequences=99))[2:]
+    assert len(shown) == 11
+    assert shown[0] == "[0] 6 tokens: 'The quick brown fox.<|endoftext|>'"
+    assert shown[1] == "[1] 2 tokens: ' <|endoftext|>'"
+    assert shown[-1] == "[10] 5 tokens: 'last<|endoftext|>'"
+
+
+def test_long_sequences_are_cut():
+    line = list(describe_dataset(GOLDEN / "text_document", sequences=11))[-2]
+    assert line.startswith("[9] 301 tokens: ")
+    assert line.endswith(" …")
+    assert len(line.split(": ")[1].split()) == 25
+
+
+def test_empty_dataset(tmp_path):
+    MMapIndexedDatasetBuilder(tmp_path / "empty").finalize()
+    assert list(describe_dataset(tmp_path / "empty")) == [f"{tmp_path / 'empty'}: 0 documents, 0 sequences, int32"]
+
+
+def test_missing_and_foreign(tmp_path):
+    with pytest.raises(MissingError):
+        list(describe_dataset(tmp_path / "nothing"))
+    (tmp_path / "foreign.idx").write_bytes(b"not an index at all" * 10)
+    (tmp_path / "foreign.bin").write_bytes(b"")
+    with pytest.raises(FormatError):
+        list(describe_dataset(tmp_path / "foreign"))

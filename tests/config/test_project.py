@@ -1,0 +1,380 @@
+import dataclasses
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.config.project import ExecutorSpec, NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.pipeline.project import Project
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+MINIMAL = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+"""
+NANOSET = MINIMAL + "nanosets: {pretrain: {blend: {web: 1}, sequence_length: 8}}\n"
+WEBDATASET = MINIMAL + "webdatasets: {shuffled: {corpora: [web]}}\n"
+
+
+def load(tmp_path, text: str | bytes) -> ProjectConfig:
+    path = tmp_path / "nanoset.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_config(path)
+
+
+def refused(tmp_path, text: str | bytes) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return caught.value
+
+
+def nanoset(**settings) -> str:
+    fields = {"blend": "{web: 1}", "sequence_length": "8", **settings}
+    return MINIMAL + "nanosets: {pretrain: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}}\n"
+
+
+def webdataset(**settings) -> str:
+    fields = {"corpora": "[web]", **settings}
+    return (
+        MINIMAL + "webdatasets: {shuffled: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}}\n"
+    )
+
+
+RUN = "{iterations: 9, global_batch_size: 2}"
+
+
+def per_split(blends: str, **settings) -> str:
+    return (
+        nanoset(blend="null", blend_per_split=blends, **settings).replace("pretrain", "p").replace("blend: null, ", "")
+    )
+
+
+def phases(phases: str, **settings) -> str:
+    return per_split("{}", phases=f"[{phases}]", **settings).replace("blend_per_split: {}, ", "")
+
+
+def test_defaults(tmp_path):
+    config = load(tmp_path, NANOSET + "webdatasets: {shuffled: {corpora: [web]}}\n")
+    assert config.raw_folder == tmp_path / "raw"
+    assert config.root_folder == tmp_path / "data"
+    assert config.tokenizer_file == tmp_path / "tokenizer.json"
+    assert config.workers == available_processors() == len(os.sched_getaffinity(0))
+    documents, tokenization = config.documents, config.tokenization
+    assert (documents.text_key, documents.id_key) == ("text", "id")
+    assert (documents.on_reject, documents.max_rejected_fraction, documents.max_line_mib) == ("quarantine", 0.01, 1024)
+    assert (tokenization.engine, tokenization.preset, tokenization.append_eod) == ("auto", "megatron", True)
+    assert (tokenization.workers, tokenization.range_mib) == (None, 64)
+    assert (config.executor.kind, config.executor.address) == ("processes", None)
+    nanoset = config.nanosets["pretrain"]
+    assert (nanoset.shares, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
+    assert (nanoset.trainer_path, nanoset.tokenizer_identifiers) == (None, {})
+    shuffled = config.webdatasets["shuffled"]
+    assert (shuffled.sequence_length, shuffled.samples_per_shard, shuffled.seed) == (2049, 8192, 1234)
+    assert (shuffled.member, shuffled.tail) == ("json.gz", "drop")
+
+
+def test_every_key_is_read(tmp_path):
+    config = load(
+        tmp_path,
+        """\
+raw: /raw
+root: ../out
+tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
+documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5}
+tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
+               range_mib: 1.5}
+executor: {kind: dask, address: "tls://[::1]:8786"}
+nanosets:
+  a:
+    blend: [web, code]
+    sequence_length: 2048
+    split: 90/8/2
+    seed: 0
+    samples: {train: 10, test: 1}
+    preset: megatron
+    trainer_path: /lustre
+    tokenizer_identifiers: {class: X, tokenizer_path: [a, b]}
+    max_epochs: {web: 4}
+    on_exhaustion: redistribute
+  b:
+    blend_per_split: {train: {web: 0.5, code: 0.5}, valid: code, test: web}
+    sequence_length: 1
+    schedule: {iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}
+webdatasets:
+  c: {corpora: [code, web], sequence_length: 65, samples_per_shard: 2, seed: 18446744073709551615, member: npy,
+      tail: pad, bos: true, even: true, groups: 7, engine: tiled, memory_mib: 64}
+  d: {corpora: {web: 0.7, code: 1}, mix: weights, contexts: 100}
+""",
+    )
+    assert config.raw_folder == Path("/raw")
+    assert config.root_folder == tmp_path.parent / "out"
+    assert config.tokenizer_file == Path.home() / "t.json"
+    assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
+    assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
+    assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5)
+    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
+    assert config.workers == 3
+    assert config.nanosets["a"] == NanosetSpec(
+        blend=("web", "code"), sequence_length=2048, split="90/8/2", seed=0, samples={"train": 10, "test": 1},
+        preset="megatron", trainer_path="/lustre", tokenizer_identifiers={"class": "X", "tokenizer_path": ("a", "b")},
+        max_epochs={"web": 4.0}, on_exhaustion="redistribute",
+    )  # fmt: skip
+    assert config.nanosets["b"].samples == {"train": 2000, "valid": 30, "test": 10}
+    assert config.nanosets["b"].blend_of("train") == {"web": 0.5, "code": 0.5}
+    assert (config.nanosets["b"].blend_of("valid"), config.nanosets["b"].shares) == ("code", None)
+    assert config.webdatasets["c"] == WebdatasetSpec(
+        ("code", "web"), sequence_length=65, samples_per_shard=2, seed=2**64 - 1, member="npy", tail="pad", bos=True,
+        even=True, groups=7, engine="tiled", memory_mib=64,
+    )  # fmt: skip
+    mixed = config.webdatasets["d"]
+    assert (mixed.names, mixed.numbers, mixed.mix, mixed.contexts) == (
+        ("web", "code"), {"web": 0.7, "code": 1.0}, "weights", 100,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("blend", "corpora", "is_blended"),
+    [("web", ("web",), False), ("[web]", ("web",), False), ("[web, code]", ("web", "code"), True),
+     ("{web: 1}", ("web",), True), ("{code: 1, web: 2}", ("code", "web"), True)],
+)  # fmt: skip
+def test_corpora_of_a_blend(tmp_path, blend, corpora, is_blended):
+    spec = load(tmp_path, nanoset(blend=blend)).nanosets["pretrain"]
+    assert spec.corpora == corpora
+    assert spec.is_blended is is_blended
+
+
+PHASES = """\
+nanosets:
+  run:
+    phases: [{blend: {web: 1}, until: 60}, {blend: {web: 1, code: 3}, until: 80}, {blend: code}]
+    sequence_length: 8
+    schedule: {iterations: 100, global_batch_size: 4, eval_interval: 50, eval_iters: 2}
+"""
+
+
+def test_phases_become_nanosets(tmp_path):
+    nanosets = load(tmp_path, MINIMAL + PHASES).nanosets
+    assert list(nanosets) == ["run-phase-1", "run-phase-2", "run-phase-3"]
+    assert [spec.blend for spec in nanosets.values()] == [{"web": 1}, {"web": 1, "code": 3}, "code"]
+    assert [spec.span for spec in nanosets.values()] == [(0, 60), (60, 80), (80, 100)]
+    # every phase's evaluations are those of the whole run, as Megatron-LM counts them
+    assert [dict(spec.samples) for spec in nanosets.values()] == [
+        {"train": count, "valid": 3 * 2 * 4, "test": 2 * 4} for count in (240, 80, 80)
+    ]
+
+
+def test_identifiers_from_a_description(tmp_path):
+    (tmp_path / "d.txt").write_text('{"class": "GPTDataset", "dataset_path": "/d", "tokenizer": {"class": "T"}}')
+    assert load(tmp_path, nanoset(tokenizer_identifiers="d.txt")).nanosets["pretrain"].tokenizer_identifiers == {
+        "class": "T"
+    }
+    assert "tokenizer_identifiers" in refused(tmp_path, nanoset(tokenizer_identifiers="none.txt")).where
+
+
+def test_cannot_be_changed(tmp_path):
+    config = load(tmp_path, nanoset(samples="{train: 5}", tokenizer_identifiers="{a: {b: [1]}}"))
+    spec = config.nanosets["pretrain"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.raw = "elsewhere"
+    for mapping in (config.nanosets, config.webdatasets, spec.blend, spec.samples, spec.tokenizer_identifiers["a"]):
+        with pytest.raises(TypeError, match="cannot be changed"):
+            mapping["web"] = 2
+    with pytest.raises(TypeError, match="cannot be changed"):
+        ProjectConfig(config.raw, config.root, config.tokenizer).nanosets["new"] = spec
+
+
+def test_survives_the_way_to_a_worker(tmp_path):
+    config = load(tmp_path, NANOSET)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(MissingError, match="no such configuration") as caught:
+        load_config(tmp_path / "nanoset.yaml")
+    assert caught.value.where == str(tmp_path / "nanoset.yaml")
+    assert "nanoset init" in caught.value.remedy
+
+
+def test_folder_instead_of_a_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load_config(tmp_path)
+    assert caught.value.found == "Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "found"),
+    [
+        (b"raw: \xff", "not UTF-8", "0xff"),
+        ("raw: [", "not YAML", "line 1"),
+        ("raw: a\nraw: b", "not YAML", "the key 'raw' stands twice"),
+        (NANOSET.replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' stands twice"),
+        ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
+        ("raw: !!python/name:os.system a", "not YAML", "could not determine a constructor"),
+        ("", "wrong type", "None"),
+        ("- raw", "wrong type", "['raw']"),
+    ],
+)
+def test_not_a_configuration(tmp_path, text, what, found):
+    problem = refused(tmp_path, text)
+    assert what in problem.what
+    assert found in problem.found
+    assert problem.where == str(tmp_path / "nanoset.yaml")
+    assert problem.remedy
+
+
+def test_value_that_holds_itself(tmp_path):
+    problem = refused(tmp_path, nanoset(tokenizer_identifiers="&a {b: *a}"))
+    assert "holds itself" in problem.what
+
+
+def test_merged_keys_are_no_duplicates(tmp_path):
+    text = MINIMAL + "nanosets:\n  a: &a {blend: web, sequence_length: 8}\n  b: {<<: *a, sequence_length: 9}\n"
+    config = load(tmp_path, text)
+    assert config.nanosets["b"].sequence_length == 9
+    assert config.nanosets["b"].blend == "web"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where", "remedy"),
+    [
+        (MINIMAL + "nanoset: {}", "not known", "nanoset", "write 'nanosets' instead"),
+        (nanoset(sequence_lenght=4), "not known", "nanosets.pretrain.sequence_lenght", "'sequence_length' instead"),
+        ("root: data\ntokenizer: {path: t}", "missing", "raw", "add it"),
+        (MINIMAL + "nanosets: {a: {blend: web}}", "missing", "nanosets.a.sequence_length", "add it"),
+        (nanoset(sequence_length="8.0"), "wrong type", "nanosets.pretrain.sequence_length", "correct"),
+        (nanoset(samples="{train: 1e6}"), "wrong type", "nanosets.pretrain.samples.train", "in digits"),
+        (nanoset(blend="{web: -0.5, code: 1}"), "negative", "nanosets.pretrain.blend.web", "leave the corpus out"),
+        (nanoset(blend="{web: 0, code: 0.0}"), "sum to 0", "nanosets.pretrain.blend", "give each corpus a share"),
+        (nanoset(blend="{web: 0, code: 1}"), "a weight is 0", "nanosets.pretrain.blend.web", "leave the corpus out"),
+        (nanoset(blend="{web: .nan}"), "wrong type", "nanosets.pretrain.blend.web", "correct"),
+        (nanoset(blend="[]"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
+        (nanoset(blend="{}"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
+        (nanoset(blend="[web, web]"), "named twice", "nanosets.pretrain.blend", "remove the repetition"),
+        (nanoset(blend='["../web"]'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(blend="x" * 129), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(blend='"web\\n"'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset().replace("pretrain", "p" * 129), "cannot name an asset", "nanosets." + "p" * 129, "another name"),
+        (nanoset(blend='"a,b"'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(split='"0,0,0"'), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split="words"), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split='"1,1,1,1"'), "not three shares", "nanosets.pretrain.split", "correct the shares"),
+        (nanoset(split="100"), "wrong type", "nanosets.pretrain.split", 'put it in quotes: "100"'),
+        (nanoset(sequence_length="0"), "out of range", "nanosets.pretrain.sequence_length", "correct"),
+        (nanoset(seed="-1"), "out of range", "nanosets.pretrain.seed", "correct"),
+        (nanoset(seed="4294967296"), "out of range", "nanosets.pretrain.seed", "correct"),
+        (nanoset(samples="{trian: 5}"), "no split", "nanosets.pretrain.samples.trian", "correct the name"),
+        (nanoset(samples="{train: 0}"), "out of range", "nanosets.pretrain.samples.train", "correct"),
+        (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
+        (nanoset(preset="fairseq"), "not known", "nanosets.pretrain.preset", "correct"),
+        (nanoset(blend_per_split="{train: web}"), "given once", "nanosets.pretrain", "name the corpora"),
+        (nanoset(schedule="{iterations: 5, global_batch_size: 0}"), "out of range",
+         "nanosets.pretrain.schedule.global_batch_size", ""),
+        (nanoset(schedule="{iterations: 5, global_batch_size: 1}", samples="{train: 5}"), "both say",
+         "nanosets.pretrain", "keep one"),
+        (nanoset(max_epochs="0.5"), "out of range", "nanosets.pretrain.max_epochs", ""),
+        (nanoset(max_epochs="{code: 2}"), "not in the blend", "nanosets.pretrain.max_epochs.code", "correct the name"),
+        (nanoset(on_exhaustion="ignore"), "not known", "nanosets.pretrain.on_exhaustion", ""),
+        (per_split("{trian: web}"), "no split", "nanosets.p.blend_per_split.trian", "correct the name"),
+        (per_split("{train: null}"), "no split has data", "nanosets.p.blend_per_split", "give train"),
+        (per_split("{train: {web: 0}}"), "sum to 0", "nanosets.p.blend_per_split.train", "share"),
+        (per_split("{train: web}", split='"1,1,1"'), "each has its own", "nanosets.p.split", "remove it"),
+        (per_split("{train: web}", preset="nanotron"), "cannot take", "nanosets.p.blend_per_split", "`split`"),
+        (per_split("{train: web}", samples="{valid: 5}"), "gets no documents", "nanosets.p.samples.valid", "remove"),
+        (phases("{blend: web}"), "need a schedule", "nanosets.p.schedule", "add it"),
+        (phases("{blend: web}, {blend: code}", schedule=RUN), "follow one another", "nanosets.p.phases", "correct"),
+        (phases("{blend: web, until: 9}, {blend: code}", schedule=RUN), "follow", "nanosets.p.phases", "correct"),
+        (phases("{blend: web, until: 3}, {blend: [a, a]}", schedule=RUN), "twice", "nanosets.p.phases[1].blend", ""),
+        (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "correct"),
+        (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
+        (webdataset(member="zip"), "not known", "webdatasets.shuffled.member", "correct"),
+        (webdataset(samples_per_shard="0"), "out of range", "webdatasets.shuffled.samples_per_shard", "correct"),
+        (webdataset(groups="0"), "out of range", "webdatasets.shuffled.groups", "correct"),
+        (webdataset(seed="18446744073709551616"), "out of range", "webdatasets.shuffled.seed", "correct"),
+        (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
+        (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "webdatasets.shuffled.bos to false"),
+        (webdataset(corpora="{web: -1}"), "out of range", "webdatasets.shuffled.corpora.web", "correct"),
+        (webdataset(corpora="{web: 0}"), "left out", "webdatasets.shuffled.corpora", "frequency"),
+        (webdataset(corpora="{web: 0, a: 1}", mix="weights"), "out of range", "webdatasets.shuffled.corpora.web", ""),
+        (webdataset(mix="weights"), "a weight for each", "webdatasets.shuffled.corpora", "remove the key mix"),
+        (webdataset(contexts="5"), "goes with weights", "webdatasets.shuffled.contexts", "set mix to weights"),
+        (webdataset(memory_mib="1"), "out of range", "webdatasets.shuffled.memory_mib", "correct"),
+        (webdataset(preset="tokshuf", tail="carry"), "pads each file", "webdatasets.shuffled", "remove them"),
+        (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
+        (MINIMAL + "nanosets: {9a: {blend: web, sequence_length: 8}}", "asset", "nanosets.9a", "another name"),
+        (MINIMAL + "nanosets: {a/b: {blend: web, sequence_length: 8}}", "asset", "nanosets.a/b", "another name"),
+        (MINIMAL + "nanosets: {corpus: {blend: web, sequence_length: 8}}", "taken", "nanosets.corpus", "another name"),
+        (MINIMAL + "webdatasets: {raw-jsonl: {corpora: [web]}}", "taken", "webdatasets.raw-jsonl", "another name"),
+        (NANOSET + "webdatasets: {pretrain: {corpora: [web]}}", "share a name", "webdatasets.pretrain", "rename"),
+        (
+            MINIMAL + "webdatasets: {a-b: {corpora: [web]}, a_b: {corpora: [web]}}",
+            "share a name", "webdatasets.a_b", "rename",
+        ),
+        (MINIMAL + "documents: {max_rejected_fraction: 1.5}", "out of range", "documents.max_rejected_fraction", ""),
+        (MINIMAL + "documents: {max_line_mib: 0}", "out of range", "documents.max_line_mib", ""),
+        (MINIMAL + "documents: {on_reject: ignore}", "not known", "documents.on_reject", ""),
+        (MINIMAL + "documents: {text_key: a/b}", "file's name", "documents.text_key", "rename the key"),
+        (MINIMAL + f"documents: {{text_key: {'é' * 33}}}", "file's name", "documents.text_key", "rename the key"),
+        (MINIMAL + 'documents: {text_key: ""}', "file's name", "documents.text_key", "rename the key"),
+        (MINIMAL + "tokenization: {workers: 0}", "out of range", "tokenization.workers", ""),
+        (MINIMAL + "tokenization: {range_mib: 0}", "out of range", "tokenization.range_mib", ""),
+        (MINIMAL + "executor: dask", "wrong type", "executor", "correct"),
+        (MINIMAL + "executor: {kind: ray}", "not known", "executor.kind", "correct"),
+        (MINIMAL + "executor: {kind: dask}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: host}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {address: 'tcp://h:8786'}", "have no address", "executor.address", "kind to dask"),
+        (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
+        (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
+        (MINIMAL.replace("raw: raw", "raw: gs://b/raw"), "local folders and S3", "raw", "mount the bucket"),
+        (MINIMAL.replace("root: data", "root: gs://b"), "local folders and S3", "root", "mount the bucket"),
+        (MINIMAL.replace("raw: raw", "raw: s3:///raw"), "no place in a bucket", "raw", "correct the location"),
+        (MINIMAL.replace("root: data", "root: s3://b/a/../c"), "no place in a bucket", "root", "correct the location"),
+        (MINIMAL.replace("raw: raw", "raw: s3://b/t").replace("root: data", "root: s3://b/t/o"), "among the raw text",
+         "root", "folder of its own"),
+        (MINIMAL.replace("path: tokenizer.json", "path: s3://b/t.json"), "only local", "tokenizer.path", "copy it"),
+        (MINIMAL + "storage: {fingerprint: md5}", "not known", "storage.fingerprint", ""),
+        (MINIMAL.replace("root: data", "root: raw/out"), "among the raw text", "root", "folder of its own"),
+        (MINIMAL.replace("root: data", "root: ./raw"), "among the raw text", "root", "folder of its own"),
+        (MINIMAL.replace("raw: raw", "raw:"), "wrong type", "raw", "give it a value, or remove the key"),
+    ],
+)  # fmt: skip
+def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, remedy):
+    problem = refused(tmp_path, text)
+    assert what in problem.what
+    assert problem.where == f"{tmp_path / 'nanoset.yaml'}: {where}"
+    assert problem.remedy
+    assert remedy in problem.remedy
+
+
+def test_raw_inside_the_root_is_fine(tmp_path):
+    assert load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw")).raw_folder == tmp_path / "data" / "raw"
+
+
+def project(tmp_path, tokenizer: str) -> Project:
+    load(tmp_path, f"raw: raw\nroot: data\ntokenizer: {{path: {GOLDEN / 'tokenizer.json'}, {tokenizer}}}\n")
+    return Project.open(tmp_path / "nanoset.yaml")
+
+
+def test_special_tokens_by_name(tmp_path):
+    opened = project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
+    assert (opened.eod, opened.pad) == (0, 1)
+
+
+def test_token_that_the_tokenizer_lacks(tmp_path):
+    opened = project(tmp_path, "eod: </s>, pad: <pad>")
+    for name in ("eod", "pad"):
+        with pytest.raises(ConfigError, match="has no such token") as caught:
+            getattr(opened, name)
+        assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
+        assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
+        assert "name another token" in caught.value.remedy
+
+
+def test_token_named_nowhere(tmp_path):
+    opened = project(tmp_path, "eod: x")
+    assert opened.pad is None

@@ -1,0 +1,45 @@
+import pytest
+
+from nanoset_core.config.project import load_config
+from nanoset_core.config.template import write_config
+from nanoset_core.errors import ConfigError
+
+
+def corpus(folder, name):
+    (folder / "raw" / name).mkdir(parents=True)
+    (folder / "raw" / name / "a.jsonl").write_bytes(b"{}\n")
+
+
+def test_what_is_written_can_be_read(tmp_path):
+    config = load_config(write_config(tmp_path))
+    assert config.nanosets["pretrain"].blend == "web"
+    assert config.webdatasets["shuffled"].corpora == ("web",)
+
+
+def test_names_the_corpora_that_are_there(tmp_path):
+    # Names that YAML would take for a number, a truth value or nothing.
+    names = ["2024", "1e3", "code", "no", "null", "web.v2"]
+    for name in names:
+        corpus(tmp_path, name)
+    config = load_config(write_config(tmp_path))
+    assert dict(config.nanosets["pretrain"].blend) == dict.fromkeys(sorted(names), 1.0)
+    assert config.webdatasets["shuffled"].corpora == tuple(sorted(names))
+
+
+def test_one_corpus_is_a_plain_dataset(tmp_path):
+    corpus(tmp_path, "2024")
+    assert load_config(write_config(tmp_path)).nanosets["pretrain"].blend == "2024"
+
+
+def test_leaves_what_is_there(tmp_path):
+    (tmp_path / "nanoset.yaml").write_text("mine")
+    with pytest.raises(ConfigError, match="already"):
+        write_config(tmp_path)
+    assert (tmp_path / "nanoset.yaml").read_text() == "mine"
+
+
+def test_folder_that_can_be_no_corpus_is_said(tmp_path):
+    corpus(tmp_path, "my web")
+    with pytest.raises(ConfigError, match="cannot name a corpus"):
+        write_config(tmp_path)
+    assert not (tmp_path / "nanoset.yaml").exists()

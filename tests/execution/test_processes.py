@@ -1,0 +1,197 @@
+import math
+import operator
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.execution.processes import run_tasks
+
+# Work is taken from the standard library: workers import it by name, without the help of this file.
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_every_result_once_under_its_number(workers):
+    tasks = list(range(23))
+    results = list(run_tasks(math.factorial, tasks, workers))
+    assert sorted(results) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_no_tasks(workers):
+    assert list(run_tasks(math.factorial, [], workers)) == []
+
+
+def test_work_is_done_by_other_processes_and_no_more_than_asked():
+    # eval("…", ) of a constant expression is the one builtin that tells which process it runs in.
+    pids = {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 12, 2)}
+    assert os.getpid() not in pids
+    assert 1 <= len(pids) <= 2
+
+
+def test_one_worker_is_this_process():
+    assert {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 3, 1)} == {os.getpid()}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_first_error_ends_the_run(tmp_path, workers):
+    """Those under way are finished, the rest never begin."""
+    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close()" for number in range(200)]
+    with pytest.raises(ZeroDivisionError):
+        list(run_tasks(eval, tasks, workers))
+    assert len(list(tmp_path.iterdir())) < 50
+
+
+def test_errors_of_ours_come_back_whole():
+    raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
+    with pytest.raises(NanosetError) as caught:
+        list(run_tasks(eval, [raising, "1"], 2))
+    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("w", "a:3", "r")
+
+
+def test_killed_worker_is_our_error():
+    with pytest.raises(NanosetError, match="a worker process was killed") as caught:
+        list(run_tasks(signal.raise_signal, [signal.SIGKILL] * 4, 2))
+    assert "fewer workers" in caught.value.remedy
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_worker_that_is_killed_while_another_is_started(monkeypatch, when):
+    """The pool of the standard library then fails otherwise than it says, or waits for the new worker forever."""
+    real = ProcessPoolExecutor._spawn_process
+
+    def wait_for_the_end_of_the_first(pool):
+        for process in list(pool._processes.values()):
+            process.kill()  # its task may have gone to the second
+            process.join()
+            time.sleep(0.3)  # until the pool has seen to it
+
+    def spawn(pool):
+        if when == "before":
+            wait_for_the_end_of_the_first(pool)
+            return real(pool)
+        processes, pool._processes = pool._processes, {}  # it is on the list only once it has been started
+        real(pool)
+        started, pool._processes = pool._processes, processes
+        wait_for_the_end_of_the_first(pool)
+        processes.update(started)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", spawn)
+    with pytest.raises(NanosetError, match="a worker process was killed"):
+        list(run_tasks(signal.raise_signal, [signal.SIGKILL, 0, 0, 0], 2))
+
+
+def test_workers_end_when_nobody_listens():
+    results = run_tasks(eval, ["__import__('os').getpid()", "__import__('time').sleep(60)"], 2)
+    started = time.monotonic()
+    _, pid = next(results)
+    results.close()
+    assert time.monotonic() - started < 30
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+OWNER = """
+from nanoset_core.workers import run_tasks
+import sys
+tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[1]!r}, 'a')) or __import__('time').sleep({seconds})"
+         for seconds in sys.argv[2:]]
+list(run_tasks(eval, tasks, 2))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_outlives_its_owner(tmp_path, number):
+    listing = tmp_path / "pids"
+    command = [sys.executable, "-c", OWNER, str(listing), "60", "60", "60", "60"]
+    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
+        pids = [int(pid) for pid in listing.read_text().split()]
+        assert all(map(alive, pids))
+        owner.send_signal(number)
+        _, errors = owner.communicate(timeout=20)
+        assert wait_until(lambda: not any(map(alive, pids)))
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert "SpawnProcess" not in errors
+    assert len(listing.read_text().split()) == 2
+
+
+def test_ctrl_c_is_the_owners(tmp_path):
+    """A terminal sends it to every process: workers wait for the owner's word, and say nothing."""
+    listing = tmp_path / "pids"
+    command = [sys.executable, "-c", OWNER, str(listing), "60", "60"]
+    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
+        pids = [int(pid) for pid in listing.read_text().split()]
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        time.sleep(0.3)
+        assert all(map(alive, pids))
+        os.killpg(owner.pid, signal.SIGINT)
+        _, errors = owner.communicate(timeout=20)
+        assert wait_until(lambda: not any(map(alive, pids)))
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert "SpawnProcess" not in errors
+    assert errors.count("KeyboardInterrupt") == 1
+
+
+SCRIPT = """
+from operator import neg
+from nanoset_core.workers import run_tasks
+print("started", flush=True)
+print(sorted(run_tasks(neg, [1, 2, 3], 2)))
+"""
+
+
+@pytest.mark.parametrize("way", ["script", "stdin", "module"])
+def test_works_without_a_main_guard(tmp_path, way):
+    (tmp_path / "unguarded.py").write_text(SCRIPT)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    command = {"script": ["unguarded.py"], "stdin": ["-"], "module": ["-m", "unguarded"]}[way]
+    done = subprocess.run(
+        [sys.executable, *command],
+        input=SCRIPT if way == "stdin" else None,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["started", "[(0, -1), (1, -2), (2, -3)]"]
+
+
+def test_main_module_is_as_before():
+    main = sys.modules["__main__"]
+    before = {name: main.__dict__.get(name) for name in ("__file__", "__spec__")}
+    assert len(list(run_tasks(operator.neg, [1, 2, 3], 2))) == 3
+    assert {name: main.__dict__.get(name) for name in ("__file__", "__spec__")} == before

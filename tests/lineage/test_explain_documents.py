@@ -1,0 +1,214 @@
+"""Documents → samples, against a slow search through all samples."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.lineage import positions
+from nanoset_core.lineage.find import find_document
+from nanoset_core.lineage.positions import blended, places_of, shuffled, stretches_of
+from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.mapping.config import NanosetConfig
+
+
+def slow_places(loaded):
+    """(member, sequence) → sorted [(sample, begin in sample, begin, end)] by asking every sample."""
+    found = defaultdict(list)
+    for k in range(len(loaded)):
+        member, pieces = loaded.sources(k) if isinstance(loaded, BlendedNanoset) else (0, loaded.sources(k))
+        into = 0
+        for sequence, begin, end in pieces.tolist():
+            if end > begin:
+                found[member, sequence].append((k, into, begin, end))
+                into += end - begin
+    return {key: sorted(values) for key, values in found.items()}
+
+
+def fast_places(loaded, member, sequence):
+    nanoset = loaded.datasets[member] if isinstance(loaded, BlendedNanoset) else loaded
+    found = shuffled(nanoset, stretches_of(nanoset, sequence))
+    if isinstance(loaded, BlendedNanoset):
+        found = blended(loaded, member, found)
+    rows = (found.samples, found.sample_begins, found.sequence_begins, found.sequence_ends)
+    return sorted(zip(*(row.tolist() for row in rows), strict=True))
+
+
+def write_dataset(prefix, lengths):
+    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
+    for length in lengths:
+        builder.add_document(np.arange(length, dtype=np.uint16), [length])
+    builder.finalize()
+
+
+lengths_lists = st.lists(st.one_of(st.integers(0, 6), st.integers(20, 60)), min_size=6, max_size=30).filter(
+    lambda lengths: sum(lengths) > 60
+)
+
+
+@settings(max_examples=60)
+@given(
+    lengths=lengths_lists,
+    sequence_length=st.integers(1, 9),
+    extra=st.booleans(),
+    epochs=st.floats(0.3, 3.2),
+    preset=st.sampled_from(["megatron", "nemo", "nanotron"]),
+    chunk=st.sampled_from([3, 1 << 20]),
+)
+def test_one_dataset(tmp_path_factory, lengths, sequence_length, extra, epochs, preset, chunk):
+    folder = tmp_path_factory.mktemp("one")
+    write_dataset(folder / "data", lengths)
+    config = NanosetConfig(
+        str(folder / "data"),
+        sequence_length=sequence_length,
+        split="1,0,0" if preset != "nemo" else "100,0,0",
+        train_split_samples=max(1, int(sum(lengths) / sequence_length * epochs)),
+        add_extra_token=extra or preset == "nanotron",
+        preset=preset,
+        path_to_cache=str(folder / "cache"),
+    )
+    loaded, _, _ = NanosetBuilder(config).build()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(positions, "CHUNK", chunk)
+        expected = slow_places(loaded)
+        for sequence in range(len(lengths)):
+            assert fast_places(loaded, 0, sequence) == expected.get((0, sequence), [])
+
+
+@settings(max_examples=30)
+@given(
+    members=st.lists(lengths_lists, min_size=2, max_size=3),
+    sequence_length=st.integers(2, 9),
+    samples=st.integers(1, 80),
+    preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
+)
+def test_blends(tmp_path_factory, members, sequence_length, samples, preset):
+    folder = tmp_path_factory.mktemp("blend")
+    for number, lengths in enumerate(members):
+        write_dataset(folder / f"data{number}", lengths)
+    config = NanosetConfig(
+        {str(folder / f"data{number}"): number + 1.0 for number in range(len(members))},
+        sequence_length=sequence_length,
+        split="1,0,0" if preset != "nemo" else "100,0,0",
+        train_split_samples=samples,
+        preset=preset,
+        path_to_cache=str(folder / "cache"),
+    )
+    loaded, _, _ = NanosetBuilder(config).build()
+    expected = slow_places(loaded)
+    for member, lengths in enumerate(members):
+        for sequence in range(len(lengths)):
+            assert fast_places(loaded, member, sequence) == expected.get((member, sequence), [])
+
+
+def test_places_across_chunks(monkeypatch):
+    monkeypatch.setattr(positions, "CHUNK", 4)
+    values = np.array([5, 1, 5, 5, 2, 5, 0, 0, 5, 5])
+    assert places_of(values, 5).tolist() == [0, 2, 3, 5, 8, 9]
+    assert places_of(values, 9).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["pretrain", "several_epochs", "repeated", "nemo"])
+def test_every_document_of_a_project(project, name):
+    from nanoset_core.loading.opening import load_nanoset
+
+    loaded = load_nanoset(project.outputs.folder, name, "train")
+    expected = slow_places(loaded)
+    for member, nanoset in enumerate(loaded.datasets):
+        corpus = nanoset.member.prefix.split("/")[-3]
+        for document in range(0, len(nanoset.dataset.document_indices) - 1, 13):
+            (found,) = find_document(project, name, "train", number=document, corpus=corpus)
+            sequence = int(nanoset.dataset.document_indices[document])
+            mine = [(a.sample, a.sample_tokens[0], *a.document_tokens) for a in found.appearances]
+            assert sorted(mine) == expected.get((member, sequence), [])
+            assert (found.reason is None) == (found.tokens_seen == found.origin.tokens)
+
+
+def test_by_id_by_line_and_by_number(project):
+    (by_id,) = find_document(project, "pretrain", "train", identity="web-77")
+    origin = by_id.origin
+    (by_line,) = find_document(project, "pretrain", "train", file=origin.file, line=origin.line)
+    (by_number,) = find_document(project, "pretrain", "train", number=origin.document, corpus="web")
+    assert by_id == by_line == by_number
+    assert origin.file.endswith("web-1.jsonl")
+    row = find_document(project, "plain", "train", file="table.parquet", line=7)[0].origin
+    assert (row.id, row.byte_offset) == ("row-6", -1)
+    both = find_document(project, "pretrain", "train", identity="again")
+    assert [place.origin.line for place in both] == [62, 63]
+    assert len(find_document(project, "pretrain", "train", number=0)) == 2, "one of each corpus"
+
+
+def test_why_a_document_is_never_seen(project):
+    (empty,) = find_document(project, "pretrain", "train", identity="empty")
+    assert empty.appearances == ()
+    assert "no tokens" in empty.reason
+    (other,) = find_document(project, "pretrain", "train", identity="code-119")
+    assert other.reason == "never seen in train, because it belongs to the test split"
+    assert find_document(project, "pretrain", "test", identity="code-119")[0].appearances
+    reasons = {
+        place.reason
+        for corpus, count in (("web", 180), ("code", 90))
+        for document in range(count)
+        for place in find_document(project, "pretrain", "train", number=document, corpus=corpus)
+    }
+    assert any("blend takes fewer samples" in (reason or "") for reason in reasons)
+    (tail,) = (
+        place
+        for document in range(130)
+        for place in find_document(project, "plain", "train", number=document)
+        if place.reason is not None and "tail" in place.reason
+    )
+    assert "tail, which does not fill a sample" in tail.reason
+
+
+def test_documents_that_are_not_there(project):
+    with pytest.raises(MissingError, match="no such document"):
+        find_document(project, "pretrain", "train", identity="nobody")
+    with pytest.raises(MissingError, match=r"rejected \(invalid_json"):
+        find_document(project, "pretrain", "train", file="part-0/web-0.jsonl", line=64)
+    with pytest.raises(MissingError, match="no such document"):
+        find_document(project, "pretrain", "train", number=10**9)
+    with pytest.raises(MissingError, match="not in this nanoset"):
+        find_document(project, "pretrain", "train", number=0, corpus="books")
+    for wrong in ({}, {"identity": "a", "number": 1}, {"file": "a"}, {"line": 3}):
+        with pytest.raises(ConfigError, match="one of three ways"):
+            find_document(project, "pretrain", "train", **wrong)
+
+
+def test_row_groups_that_cannot_hold_an_id_are_not_read(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from nanoset_core.lineage.documents import DocumentRows
+
+    schema = pa.schema(
+        [
+            ("file", pa.dictionary(pa.int32(), pa.string())),
+            ("line", pa.int64()),
+            ("byte_offset", pa.int64()),
+            ("id", pa.string()),
+            ("tokens", pa.int32()),
+        ]
+    )
+    rows = [
+        {"file": "a" if n < 60 else "b", "line": n % 60 + 1, "byte_offset": n, "id": f"{n:03}", "tokens": 1}
+        for n in range(100)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "t.parquet", row_group_size=10)
+    table = DocumentRows(tmp_path / "t.parquet", 100)
+    read = []
+    real = table._group
+    table._group = lambda group, columns: read.append(group) or real(group, columns)
+    assert [row for row, _ in table.search({"id": "042"})] == [42]
+    assert set(read) == {4}
+    read.clear()
+    assert [row for row, _ in table.search({"file": "b", "line": 5})] == [64]
+    assert set(read) == {6}
+    assert [values["id"] for values in table.read([99, 0, 42])] == ["099", "000", "042"]

@@ -1,0 +1,321 @@
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.outputs.manifest import (
+    MANIFEST,
+    FileFact,
+    Recipe,
+    canonical_json,
+    digest_of,
+    manifest_bytes,
+    read_manifest,
+)
+from nanoset_core.outputs.root import CURRENT, OutputRoot
+
+RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
+
+
+@pytest.fixture
+def root(tmp_path):
+    return OutputRoot(tmp_path)
+
+
+def write(folder, text=b"tokens"):
+    (folder / "tokens.bin").write_bytes(text)
+    (folder / "sub").mkdir()
+    (folder / "sub" / "empty").touch()
+    return {"documents": 2}, {"tokens.bin": "c0ffee"}
+
+
+def test_canonical_json_has_one_spelling():
+    value = {"b": [1, 2.5, None, True], "a": {"é": "\u2028\ud83d\ude00"}}
+    assert canonical_json(value) == (b'{"a":{"\\u00e9":"\\u2028\\ud83d\\ude00"},"b":[1,2.5,null,true]}')
+    assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": {1, 2}}, b"bytes"])
+def test_canonical_json_refuses_what_has_no_spelling(value):
+    with pytest.raises((ValueError, TypeError)):
+        canonical_json(value)
+
+
+def test_digests_never_change():
+    """Literal vectors: another digest for the same recipe would make every user's outputs anew."""
+    assert digest_of({}) == "44136fa355b3678a1146"
+    assert RECIPE.digest == "26695a70b882ed085e94"
+    assert Recipe("inventory", "web", 1).digest == "9b2bccb1f8ff1d0bd753"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Recipe("shard", "web", 1, RECIPE.parents, RECIPE.options),
+        Recipe("shards", "wib", 1, RECIPE.parents, RECIPE.options),
+        Recipe("shards", "web", 2, RECIPE.parents, RECIPE.options),
+        Recipe("shards", "web", 1, {"source": "ab13"}, RECIPE.options),
+        Recipe("shards", "web", 1, {"sources": "ab12"}, RECIPE.options),
+        Recipe("shards", "web", 1, RECIPE.parents, {**RECIPE.options, "eod": None}),
+        Recipe("shards", "web", 1, RECIPE.parents, {**RECIPE.options, "eod": 0.0}),
+        Recipe("shards", "web", 1, RECIPE.parents, {**RECIPE.options, "extra": None}),
+    ],
+)
+def test_everything_in_a_recipe_reaches_its_digest(other):
+    assert other.digest != RECIPE.digest
+
+
+def test_order_of_keys_does_not_reach_the_digest():
+    options = dict(reversed(RECIPE.options.items()))
+    assert Recipe("shards", "web", 1, RECIPE.parents, options).digest == RECIPE.digest
+
+
+def test_manifest_bytes_are_literal():
+    files = {"b": FileFact(2), "a": FileFact(1, "ff")}
+    content = b'[{"a":2,"z":1},{"a":{"bytes":1,"sha256":"ff"},"b":{"bytes":2}}]'
+    assert manifest_bytes(Recipe("s", "n", 1), {"z": 1, "a": 2}, files) == (
+        b'{\n "digest": "%s",\n "facts": {\n  "a": 2,\n  "z": 1\n },\n "files": {\n'
+        b'  "a": {\n   "bytes": 1,\n   "sha256": "ff"\n  },\n  "b": {\n   "bytes": 2\n  }\n },\n "nanoset": 1,\n'
+        b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  "version": 1\n },\n'
+        b' "sha256": "%s"\n}\n' % (Recipe("s", "n", 1).digest.encode(), hashlib.sha256(content).hexdigest().encode())
+    )
+
+
+def test_publish_and_find(root):
+    assert root.find(RECIPE) is None
+    manifest = root.publish(RECIPE, write)
+    assert manifest.folder == root.folder / "shards" / "web" / RECIPE.digest
+    assert (manifest.stage, manifest.name, manifest.digest) == ("shards", "web", RECIPE.digest)
+    assert manifest.facts == {"documents": 2}
+    nothing = hashlib.sha256(b"").hexdigest()
+    assert manifest.files == {"tokens.bin": FileFact(6, "c0ffee"), "sub/empty": FileFact(0, nothing)}
+    assert manifest.path("tokens.bin").read_bytes() == b"tokens"
+    assert Recipe(**manifest.recipe) == RECIPE
+    assert root.find(RECIPE) == manifest
+    assert sorted(path.name for path in manifest.folder.iterdir()) == [MANIFEST, "sub", "tokens.bin"]
+
+
+def test_what_is_there_is_not_made_again(root):
+    root.publish(RECIPE, write)
+    again = root.publish(RECIPE, lambda folder: pytest.fail("made again"))
+    assert again.facts == {"documents": 2}
+
+
+def test_rebuild_makes_it_again(root):
+    root.publish(RECIPE, lambda folder: write(folder, b"rotten"))
+    rebuilt = OutputRoot(root.folder, rebuild=True).publish(RECIPE, write)
+    assert rebuilt.path("tokens.bin").read_bytes() == b"tokens"
+    assert rebuilt.damage() is None
+
+
+def test_failure_publishes_nothing(root):
+    def fail(folder):
+        write(folder)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        root.publish(RECIPE, fail)
+    assert root.find(RECIPE) is None
+    assert list((root.folder / "shards" / "web").iterdir()) == []
+
+
+def truncate(folder):
+    (folder / "tokens.bin").write_bytes(b"token")
+
+
+def lose(folder):
+    (folder / "sub" / "empty").unlink()
+
+
+def lose_manifest(folder):
+    (folder / MANIFEST).unlink()
+
+
+def tear_manifest(folder):
+    (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-20])
+
+
+def edit_manifest(folder):
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace('"eod": 0', '"eod": 1'))
+
+
+@pytest.mark.parametrize("harm", [truncate, lose, lose_manifest, tear_manifest, edit_manifest])
+def test_damaged_output_is_made_again(root, harm):
+    manifest = root.publish(RECIPE, write)
+    harm(manifest.folder)
+    assert root.find(RECIPE) is None
+    mended = root.publish(RECIPE, write)
+    assert mended == manifest
+    assert mended.damage() is None
+
+
+def test_damage_says_what(root):
+    manifest = root.publish(RECIPE, write)
+    assert manifest.damage() is None
+    truncate(manifest.folder)
+    assert manifest.damage() == "tokens.bin has 5 bytes instead of 6"
+    (manifest.folder / "tokens.bin").unlink()
+    assert manifest.damage() == "tokens.bin is missing"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"files": [], "recipe": {}, "digest": "x", "facts": {}}',
+        b'{"files": {"a": 1}, "recipe": {}, "digest": "x", "facts": {}}',
+        b"\xff\xfe",
+        canonical_json({"files": {}, "facts": {}, "digest": "0" * 20, "recipe": RECIPE.to_json()}),
+        canonical_json({"files": {}, "facts": {}, "digest": "0" * 20, "recipe": {"stage": "x"}}),
+    ],
+)
+def test_foreign_manifest_is_refused(tmp_path, text):
+    (tmp_path / MANIFEST).write_bytes(text)
+    with pytest.raises(FormatError, match="not a manifest") as caught:
+        read_manifest(tmp_path)
+    assert caught.value.where == str(tmp_path / MANIFEST)
+    assert "delete the folder" in caught.value.remedy
+
+
+def test_no_manifest(tmp_path):
+    assert read_manifest(tmp_path) is None
+    assert read_manifest(tmp_path / "nothing") is None
+
+
+def test_current_follows_the_pointer(root):
+    assert root.current("shards", "web") is None
+    one = root.publish(RECIPE, write)
+    two = root.publish(Recipe("shards", "web", 2), write)
+    root.make_current(one)
+    assert root.current("shards", "web") == one
+    root.make_current(two)
+    assert root.current("shards", "web") == two
+    assert (root.folder / "shards/web/current.json").read_bytes() == b'{"digest":"%s"}\n' % two.digest.encode()
+    assert (root.folder / "shards/web/current").resolve() == two.folder.resolve()
+
+
+def test_current_that_stays_is_not_written_again(root):
+    manifest = root.publish(RECIPE, write)
+    root.make_current(manifest)
+    before = (manifest.folder.parent / CURRENT).stat().st_ino
+    root.make_current(manifest)
+    assert (manifest.folder.parent / CURRENT).stat().st_ino == before
+
+
+def test_make_current_mends_a_torn_pointer(root):
+    manifest = root.publish(RECIPE, write)
+    (manifest.folder.parent / CURRENT).write_bytes(b"{")
+    root.make_current(manifest)
+    assert root.current("shards", "web") == manifest
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"digest": 3}', b'{"digest": "../../elsewhere"}'])
+def test_foreign_pointer_is_refused(root, text):
+    manifest = root.publish(RECIPE, write)
+    pointer = manifest.folder.parent / CURRENT
+    pointer.write_bytes(text)
+    with pytest.raises(FormatError, match="does not name a version") as caught:
+        root.current("shards", "web")
+    assert caught.value.where == str(pointer)
+    assert "delete" in caught.value.remedy
+
+
+def test_require_tells_missing_from_damaged(root):
+    with pytest.raises(MissingError, match="have not been made") as caught:
+        root.require("shards", "web", remedy="make them")
+    assert caught.value.remedy == "make them"
+    manifest = root.publish(RECIPE, write)
+    root.make_current(manifest)
+    assert root.require("shards", "web", remedy="") == manifest
+    truncate(manifest.folder)
+    assert root.current("shards", "web") is None
+    with pytest.raises(MissingError, match="are damaged") as caught:
+        root.require("shards", "web", remedy="make them again")
+    assert "tokens.bin has 5 bytes instead of 6" in str(caught.value)
+
+
+def test_seal_completes_a_folder_written_file_by_file(root):
+    place = root.place(RECIPE)
+    place.mkdir(parents=True)
+    (place / "one.tar").write_bytes(b"12345")
+    assert root.find(RECIPE) is None
+    sealed = root.seal(RECIPE, {"shards": 1}, {"one.tar": FileFact(5, "aa")})
+    assert root.find(RECIPE) == sealed
+    assert json.loads((place / MANIFEST).read_bytes())["facts"] == {"shards": 1}
+
+
+def altered(manifest, change):
+    path = manifest.folder / MANIFEST
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value["facts"].update(documents=3),
+        lambda value: value["files"].update({"sub/empty": {"bytes": 1}}),
+        lambda value: value["files"].pop("sub/empty"),
+        lambda value: value.update({"sha255": value.pop("sha256")}),
+    ],
+)
+def test_an_altered_manifest_is_noticed(root, change):
+    manifest = root.publish(RECIPE, write)
+    path = altered(manifest, change)
+    with pytest.raises(FormatError, match="not a manifest") as caught:
+        read_manifest(manifest.folder)
+    assert caught.value.where == str(path)
+    assert root.find(RECIPE) is None
+
+
+def test_manifests_without_a_checksum_count(root):
+    manifest = root.publish(RECIPE, write)
+    altered(manifest, lambda value: value.pop("sha256"))
+    assert root.find(RECIPE) == manifest
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "", "a\0b"])
+def test_files_of_a_manifest_lie_in_its_folder(root, name):
+    manifest = root.publish(RECIPE, write)
+
+    def change(value):
+        del value["sha256"]
+        value["files"][name] = {"bytes": 1}
+
+    altered(manifest, change)
+    with pytest.raises(FormatError, match="not below its folder"):
+        read_manifest(manifest.folder)
+
+
+def test_a_manifest_counts_in_its_own_place_only(root):
+    manifest = root.publish(RECIPE, write)
+    other = manifest.folder.parent / ("0" * 20)
+    shutil.copytree(manifest.folder, other)
+    (other.parent / "current.json").write_text(json.dumps({"digest": other.name}))
+    with pytest.raises(FormatError, match="that of shards/web/"):
+        root.current("shards", "web")
+
+
+def test_loading_a_file_of_an_output(root):
+    def write_json(folder):
+        (folder / "a.json").write_text('{"a": [1]}')
+        return {}, {}
+
+    manifest = root.publish(RECIPE, write_json)
+    assert manifest.load("a.json", lambda value: value["a"]) == [1]
+    with pytest.raises(FormatError, match="KeyError") as caught:
+        manifest.load("a.json", lambda value: value["b"])
+    assert caught.value.where == str(manifest.path("a.json"))
+    manifest.path("a.json").write_text('{"a": [2]}')
+    with pytest.raises(FormatError, match="sha256"):
+        manifest.load("a.json", lambda value: value["a"])
+    manifest.path("a.json").unlink()
+    with pytest.raises(MissingError, match=r"a\.json"):
+        manifest.load("a.json", lambda value: value["a"])

@@ -1,0 +1,182 @@
+import errno
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.storage.atomic import local_path, point_to, published_folder, sha256_file, write_atomic
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_folder_appears_whole_and_alone(tmp_path):
+    final = tmp_path / "stage" / "name" / "digest"
+    with published_folder(final) as scratch:
+        (scratch / "sub").mkdir()
+        (scratch / "sub" / "file").write_bytes(b"inside")
+        assert not final.exists()
+        assert scratch.name.startswith(".")
+    assert (final / "sub" / "file").read_bytes() == b"inside"
+    assert names(final.parent) == ["digest"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1)])
+def test_failure_leaves_nothing(tmp_path, error):
+    def fail():
+        with published_folder(tmp_path / "digest") as scratch:
+            (scratch / "file").write_bytes(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_failure_leaves_the_old_folder_as_it_was(tmp_path):
+    final = tmp_path / "digest"
+    final.mkdir()
+    (final / "file").write_bytes(b"old")
+
+    def fail():
+        with published_folder(final) as scratch:
+            (scratch / "file").write_bytes(b"new")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert (final / "file").read_bytes() == b"old"
+    assert names(tmp_path) == ["digest"]
+
+
+def test_damaged_folder_is_replaced_whole(tmp_path):
+    final = tmp_path / "digest"
+    final.mkdir()
+    (final / "damaged").write_bytes(b"old")
+    with published_folder(final) as scratch:
+        (scratch / "whole").write_bytes(b"new")
+    assert names(final) == ["whole"]
+    assert names(tmp_path) == ["digest"]
+
+
+def test_twin_published_meanwhile_stays_when_asked(tmp_path):
+    final = tmp_path / "digest"
+    with published_folder(final, keep=lambda: (final / "file").read_bytes() == b"first") as scratch:
+        (scratch / "file").write_bytes(b"second")
+        with published_folder(final) as other:
+            (other / "file").write_bytes(b"first")
+        inode = final.stat().st_ino
+    assert (final / "file").read_bytes() == b"first"
+    assert final.stat().st_ino == inode
+    assert names(tmp_path) == ["digest"]
+
+
+def test_many_publishers_of_one_folder(tmp_path):
+    final = tmp_path / "digest"
+
+    def publish(number: int) -> int:
+        for _ in range(20):
+            with published_folder(final, keep=lambda: number % 2 == 0) as scratch:
+                (scratch / "file").write_bytes(b"same bytes")
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(publish, range(4))) == [0, 1, 2, 3]
+    assert names(tmp_path) == ["digest"]
+    assert (final / "file").read_bytes() == b"same bytes"
+
+
+def test_everything_is_on_the_disk_before_the_rename(tmp_path, monkeypatch):
+    """fsync of each file and folder, then rename, then fsync of the parent."""
+    events = []
+    real_fsync, real_rename = os.fsync, Path.rename
+
+    def fsync(handle: int) -> None:
+        events.append(("fsync", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+        real_fsync(handle)
+
+    def rename(self: Path, target: Path) -> Path:
+        events.append(("rename", Path(target).name))
+        return real_rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", rename)
+    with published_folder(tmp_path / "digest") as scratch:
+        (scratch / "sub").mkdir()
+        (scratch / "sub" / "a").write_bytes(b"a")
+        (scratch / "b").write_bytes(b"b")
+        name = scratch.name
+    before, after = events[: events.index(("rename", "digest"))], events[events.index(("rename", "digest")) + 1 :]
+    assert {name for kind, name in before if kind == "fsync"} == {"a", "b", "sub", name}
+    assert before[-1] == ("fsync", name)
+    assert after == [("fsync", tmp_path.name)]
+
+
+def test_write_atomic_replaces_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "new" / "file.json"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert names(path.parent) == ["file.json"]
+
+
+def test_write_atomic_failure_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_point_to_swaps_a_link(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    assert point_to(tmp_path / "current", "one")
+    assert point_to(tmp_path / "current", "two")
+    assert (tmp_path / "current").readlink() == Path("two")
+    assert names(tmp_path) == ["current", "one", "two"]
+
+
+def test_point_to_without_links(tmp_path, monkeypatch):
+    def refuse(self: Path, target: str) -> None:
+        raise OSError(errno.EPERM, "not on this file system")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    assert not point_to(tmp_path / "current", "one")
+    assert names(tmp_path) == []
+
+
+def test_sha256_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc" * 1_000_000)
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("data", "/base/data"),
+        ("../data", "/data"),
+        ("/abs/data", "/abs/data"),
+        ("file:///abs/data", "/abs/data"),
+        ("~/data", str(Path.home() / "data")),
+    ],
+)
+def test_local_path(url, expected):
+    assert local_path(url, base=Path("/base"), where="x") == Path(expected)
+
+
+def test_local_path_refuses_buckets():
+    with pytest.raises(ConfigError, match="only local files") as caught:
+        local_path("s3://bucket/prefix", base=Path("/base"), where="nanoset.yaml: raw")
+    assert caught.value.where == "nanoset.yaml: raw"
+    assert caught.value.remedy

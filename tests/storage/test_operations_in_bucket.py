@@ -1,0 +1,95 @@
+"""`nanoset status`, `diff`, `gc`, `explain` and `verify` say of a bucket what they say of a folder, without copies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import s3_server
+from click.testing import CliRunner
+from sample_project import build_all, tree
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.locks import in_use
+from nanoset_core.versions.copies import find_copies, remove_copies
+from nanoset_core.versions.gc import collect
+
+QUESTIONS = (
+    "status --json",
+    "diff web --json",
+    "gc --json",
+    "verify --json",
+    "verify --deep --json",
+    "explain pretrain train 3 --json",
+    "explain pretrain train --number 5 --corpus code --json",
+)
+
+
+@pytest.fixture
+def twins(make_project, remote_project):
+    """Two projects, alike but for their roots: built, changed, built again; the bucket's without its copies."""
+    configs = make_project("local"), remote_project()
+    for config in configs:
+        build_all(config)
+        with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
+            file.write(b'{"text": "one document more"}\n')
+        build_all(config)
+    forget_copies(configs[1])
+    return configs
+
+
+def forget_copies(config: Path) -> None:
+    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
+
+
+def said(config: Path, question: str) -> str:
+    """What is said, without where outputs are and when they were made."""
+    answer = CliRunner().invoke(nanoset, [*question.split(), "--config", str(config)], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    text = answer.output
+    project = Project.open(config).config
+    for place in (project.root_folder, config.parent, project.root if project.root_place else ""):
+        text = text.replace(str(place) or "<place>", "<place>")
+    return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)
+
+
+def test_told_of_and_collected_like_a_folder(twins, place):
+    for question in QUESTIONS:
+        forget_copies(twins[1])
+        local, remote = (said(config, question) for config in twins)
+        assert remote == local, question
+    local, remote = map(Project.open, twins)
+    before = collect(local)
+    assert before.garbage
+    after = collect(remote)
+    assert [item.output for item in after.garbage] == [item.output for item in before.garbage]
+    data = {name: sha for name, sha in tree(twins[0].parent / "data").items() if ".in-use" not in name}
+    stored = s3_server.objects(place)
+    assert stored == {name: sha for name, sha in data.items() if not name.endswith("/current")}
+    assert not collect(remote).garbage
+    forget_copies(twins[1])
+    assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
+
+
+def test_copies_go_and_come_back(remote_project, make_project, place):
+    config = remote_project()
+    build_all(config)
+    project = Project.open(config)
+    before = s3_server.objects(place)
+    with in_use(project.outputs.folder, ["web"]):
+        held = remove_copies(project)
+    gone = held + remove_copies(project)
+    assert any("/web/" in str(copy.path) for copy in gone)
+    assert not any("/web/" in str(copy.path) for copy in held)
+    assert not list(project.outputs.folder.rglob("*.bin"))
+    assert not list(project.outputs.folder.rglob("*.npy"))
+    assert s3_server.objects(place) == before
+    said(config, "verify --deep --json")
+    build_all(config)
+    assert s3_server.objects(place) == before
+    with pytest.raises(ConfigError, match="no copies"):
+        find_copies(Project.open(make_project("local")))

@@ -1,0 +1,181 @@
+"""Objects read like files, and token files read by blocks."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
+from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage.block_file import BlockFile
+from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.mirror import Mirror
+from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.s3 import Bucket
+
+LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
+NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
+
+
+@pytest.fixture
+def data(tmp_path, place):
+    content = os.urandom((9 << 20) + 5)
+    (tmp_path / "file").write_bytes(content)
+    for name in NAMES:
+        Bucket(place).upload(tmp_path / "file", name)
+    return content
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_read_from_anywhere(place, data, name):
+    with (RemoteFolder(place) / name).open() as file:
+        assert file.read() == data
+        file.seek(8 << 20)
+        assert file.read(1 << 20) == data[8 << 20 : 9 << 20]
+        assert file.seek(-3, os.SEEK_END) == len(data) - 3
+        assert file.read() == data[-3:]
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_refused(place, data):
+    with (RemoteFolder(place) / NAMES[0]).open() as file:
+        file.read(10)
+        Bucket(place).put(data[::-1], NAMES[0])
+        with pytest.raises(SourceChangedError, match=r"plain\.jsonl"):
+            file.seek(9 << 20)  # beyond what was read ahead
+            file.read()
+
+
+SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
+INTERNAL = b"<Error><Code>InternalError</Code><Message>We did</Message></Error>"
+FAILURES = {
+    "throttled": (503, len(SLOW_DOWN), SLOW_DOWN),
+    "ill": (500, len(INTERNAL), INTERNAL),
+    "cut": (206, 4, b"da"),
+}
+
+
+@pytest.fixture
+def failing_store() -> Iterator[tuple[S3Place, list[tuple[int, int, bytes]], list[int]]]:
+    """A server of one object, `data`; → (its place, answers to give instead of it, the status of all given)."""
+    instead: list[tuple[int, int, bytes]] = []
+    given: list[int] = []
+
+    class Store(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._say(200, 4, b"")
+
+        def do_GET(self) -> None:
+            status, size, body = instead.pop() if instead else (206, 4, b"data")
+            given.append(status)
+            self._say(status, size, body)
+            self.close_connection = True
+
+        def _say(self, status: int, size: int, body: bytes) -> None:
+            self.send_response(status)
+            for name, value in (("Content-Length", str(size)), ("ETag", '"e"'), ("Last-Modified", LONG_AGO)):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield S3Place("b", "p", f"http://127.0.0.1:{server.server_port}", "us-east-1"), instead, given
+        server.shutdown()
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_store, monkeypatch, failure):
+    monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
+    place, instead, given = failing_store
+    instead += [failure] * 9
+    with RemoteFolder(place, "k").open() as file:
+        assert file.read() == b"data"
+    assert len(given) == 10
+    instead += [failure] * 200
+    with RemoteFolder(place, "k").open() as file, pytest.raises(StorageError, match="after 10 attempt"):
+        file.read()
+    assert len(given) == 20
+
+
+def test_what_is_not_there_is_said(place):
+    with pytest.raises(FileNotFoundError):
+        (RemoteFolder(place) / "nothing").open()
+
+
+def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, monkeypatch):
+    asked = []
+    real = Bucket.read_range
+    monkeypatch.setattr(Bucket, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
+    blocks = BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / NAMES[0], block_bytes=4096)
+    assert blocks[5000:5010] == data[5000:5010]
+    assert blocks[5010:5020] == data[5010:5020]
+    assert asked == [(4096, 8192)]
+    begins = np.random.default_rng(0).integers(0, len(data) - 9000, 40)
+    blocks.bring(begins, begins + 9000)
+    before = len(asked)
+    for begin in begins.tolist():
+        assert blocks[begin : begin + 9000] == data[begin : begin + 9000]
+    assert len(asked) == before
+    assert blocks[len(data) - 7 : len(data)] == data[-7:]
+    assert not list((tmp_path / "mirror").rglob("*")) or not any(path.is_file() for path in tmp_path.rglob("*.jsonl"))
+
+
+def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path):
+    blocks = BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / NAMES[0])
+    Bucket(place).put(b"other", NAMES[0])
+    with pytest.raises(SourceChangedError):
+        blocks[0:10]
+    with pytest.raises(MissingError):
+        BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / "nothing")
+
+
+def test_folders_are_listed_fresh(place, data):
+    folder = RemoteFolder(place)
+    assert sorted(entry.name for entry in folder.iterdir()) == sorted({name.split("/")[0] for name in NAMES})
+    Bucket(place).put(b"x", "later/new.jsonl")
+    assert (folder / "later").is_dir()
+    assert [found[:2] for found in (folder / "later").files()] == [("new.jsonl", 1)]
+    Bucket(place).remove("later/new.jsonl")
+    assert not (folder / "later").is_dir()
+
+
+def test_keys_that_no_folder_could_hold_are_refused(place):
+    Bucket(S3Place(place.bucket, "", place.endpoint_url)).put(b"x", f"{place.prefix}/web/../../out.jsonl")
+    with pytest.raises(InputError, match=r"no path of a file"):
+        list(RemoteFolder(place).files())
+
+
+def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    written = []
+    for number in (300, 200):
+        prefix = tmp_path / f"of-{number}"
+        builder = MMapIndexedDatasetBuilder(prefix, dtype=np.uint16)
+        for length in range(number):
+            builder.add_document(np.arange(length, dtype=np.uint16), [length])
+        builder.finalize()
+        for end in ("bin", "idx"):
+            Bucket(place).upload(tmp_path / f"of-{number}.{end}", f"text_document.{end}")
+        dataset = MMapIndexedDataset(f"{place.url}/text_document")
+        local = MMapIndexedDataset(prefix)
+        assert len(dataset) == len(local) == number
+        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True))
+        assert np.array_equal(dataset.tokens, local.tokens)
+        assert len(pickle.loads(pickle.dumps(dataset))) == number
+        written.append(dataset)
+        time.sleep(1.1)  # times in buckets are whole seconds
+    with pytest.raises(MissingError):
+        MMapIndexedDataset(f"{place.url}/nothing")
+    assert not list((tmp_path / "cache").rglob("*.bin"))

@@ -1,0 +1,183 @@
+"""Which failures pass by themselves, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+
+from nanoset_core.errors import ConfigError, StorageError
+from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
+from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3_requests import persist
+
+
+def answered(status: int, code: str) -> ClientError:
+    response = {"Error": {"Code": code, "Message": "told so"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "GetObject")
+
+
+PASSING = [
+    answered(500, "InternalError"),
+    answered(503, "SlowDown"),
+    answered(429, "TooManyRequests"),
+    answered(400, "RequestTimeout"),
+    answered(400, "BadDigest"),
+    EndpointConnectionError(endpoint_url="http://here"),
+    ReadTimeoutError(endpoint_url="http://here"),
+    ConnectionResetError("reset"),
+    requests.DamagedTransferError("too few bytes"),
+]
+FINAL = [
+    (answered(403, "AccessDenied"), "may read and write there"),
+    (answered(404, "NoSuchBucket"), "make the bucket"),
+    (NoCredentialsError(), "AWS chain"),
+    (answered(404, "404"), "storage.endpoint_url"),
+    (answered(400, "InvalidRequest"), "see whether the store is up"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
+
+
+class Failing:
+    """Fails some times, then answers."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times, self.sent = error, times, 0
+
+    def __call__(self) -> str:
+        self.sent += 1
+        if self.sent <= self.times:
+            raise self.error
+        return "answer"
+
+
+@pytest.mark.parametrize("error", PASSING, ids=repr)
+def test_what_passes_is_tried_again(error):
+    assert persist(Failing(error, 9), "s3://b/k") == "answer"
+    with pytest.raises(StorageError, match="after 10 attempt") as caught:
+        persist(Failing(error, 10), "s3://b/k")
+    assert caught.value.where == "s3://b/k"
+
+
+@pytest.mark.parametrize(("error", "remedy"), FINAL, ids=repr)
+def test_what_does_not_pass_is_said_at_once(error, remedy):
+    failing = Failing(error, 1)
+    with pytest.raises(StorageError) as caught:
+        persist(failing, "s3://b/k", reads=False)
+    assert failing.sent == 1
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("error", [answered(404, "NoSuchKey"), answered(412, "PreconditionFailed")], ids=repr)
+def test_answers_are_no_failures(error):
+    with pytest.raises(ClientError):
+        persist(Failing(error, 1), "s3://b/k")
+
+
+def test_waits_double_with_jitter_and_end(monkeypatch):
+    waits = []
+    monkeypatch.setattr(requests.time, "sleep", waits.append)
+    monkeypatch.setattr(requests._jitter, "uniform", lambda low, high: high)
+    persist(Failing(PASSING[0], 9), "s3://b/k")
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+
+
+def test_a_store_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
+        Bucket(S3Place("b", "", "http://127.0.0.1:9", anonymous=True)).head("k")
+
+
+@pytest.fixture
+def deaf_store() -> Iterator[S3Place]:
+    """A server that says 404 to everything, as other services than S3 do; and some stores when an object is gone."""
+
+    class NotFound(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_DELETE = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield S3Place("b", "p", f"http://127.0.0.1:{server.server_port}", region="us-east-1")
+        server.shutdown()
+
+
+def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
+    bucket = Bucket(deaf_store)
+    for request in (lambda: list(bucket.list()), bucket.level, lambda: bucket.put(b"data", "k")):
+        with pytest.raises(StorageError, match=r"storage\.endpoint_url"):
+            request()
+    bucket.remove("k")
+
+
+def test_an_upload_that_somebody_aborted_begins_anew(place, tmp_path, monkeypatch):
+    data = os.urandom(11 << 20)
+    (tmp_path / "file").write_bytes(data)
+    failing = Failing(answered(404, "NoSuchUpload"), 1)
+    send = Bucket._send_body
+
+    def aborted(bucket: Bucket, operation: str, *arguments: object, **more: object) -> object:
+        failing()
+        return send(bucket, operation, *arguments, **more)
+
+    monkeypatch.setattr(Bucket, "_send_body", aborted)
+    Bucket(place, part_bytes=5 << 20).upload(tmp_path / "file", "k")
+    assert Bucket(place).sha256("k") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
+    monkeypatch.setattr(requests, "ATTEMPTS", 1)
+    url = "http://someone:hunter2@127.0.0.1:9"
+    place = S3Place("b", "", url, anonymous=True)
+    for request in (lambda: Bucket(place).head("k"), lambda: RemoteFolder(place, "k").open()):
+        with pytest.raises(StorageError, match=r"127\.0\.0\.1:9") as told:
+            request()
+        assert "hunter2" not in str(told.value)
+    with pytest.raises(ConfigError, match="endpoint_url") as refused:
+        parse_place("s3://b/p", StorageSpec(endpoint_url=url), where="root")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_profile_that_is_not_there_is_named():
+    with pytest.raises(StorageError, match="nobody-has-this"):
+        Bucket(S3Place("b", "", profile="nobody-has-this")).head("k")
+
+
+def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch, tmp_path):
+    from botocore import UNSIGNED
+
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)  # it would go before the profile's
+    (tmp_path / "config").write_text("[profile team]\nregion = eu-central-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    team = requests.client(S3Place("b", "p", profile="team"))
+    assert team.meta.region_name == "eu-central-1"
+    assert requests.client(S3Place("b", "q", profile="team")) is team
+    named = requests.client(S3Place("b", "p", region="us-west-2", profile="team"))
+    assert named.meta.region_name == "us-west-2"
+    public = requests.client(S3Place("b", "p", "http://127.0.0.1:9", anonymous=True))
+    assert public.meta.config.signature_version is UNSIGNED
+    assert public.meta.endpoint_url == "http://127.0.0.1:9"
+
+
+def test_stores_have_copies_apart(tmp_path):
+    folders = {mirror_folder(S3Place("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
+    assert len(folders) == 3

@@ -1,0 +1,84 @@
+"""Outputs that are made, and not yet in their bucket, while others look at it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from concurrent.futures import Future
+
+import pytest
+import s3_server
+from sample_project import build_all
+
+from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.project import Project
+from nanoset_core.shuffling.receipts import remember, send, stored
+from nanoset_core.shuffling.shards import ShardFacts
+from nanoset_core.storage.mirror import Mirror, bring_manifests
+from nanoset_core.verification.files import previous_version
+from nanoset_core.versions.diff_versions import find_versions
+
+
+def write(folder):
+    (folder / "a-file").write_bytes(b"some bytes")
+    return {}, {}
+
+
+def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
+    outputs = OutputRoot(tmp_path / "mirror", remote=place)
+    publish = Mirror.publish
+
+    def looked_at_meanwhile(mirror, folder, files, manifest):
+        bring_manifests(mirror.folder, MANIFEST)
+        publish(mirror, folder, files, manifest)
+
+    monkeypatch.setattr(Mirror, "publish", looked_at_meanwhile)
+    made = outputs.publish(Recipe("datasets", "web", 1), write)
+    assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
+    assert (made.folder / MANIFEST).is_file()
+
+
+def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, tmp_path, monkeypatch):
+    looks, sent = [], []
+    done = Future.done
+    monkeypatch.setattr(Future, "done", lambda future: looks.append(1) or done(future))
+    monkeypatch.setattr(OutputRoot, "_send", lambda outputs, folder: sent.append(folder))
+    outputs = OutputRoot(tmp_path / "mirror", remote=place)
+    made = Manifest(tmp_path / "mirror" / "x", {}, "", {}, {})
+    with outputs.sending() as send:
+        for number in range(200):
+            send(made)
+            while len(sent) <= number:
+                time.sleep(0.001)
+    assert len(sent) == 200
+    assert len(looks) < 2000
+
+
+def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
+    mirror = Mirror(tmp_path / "mirror", place)
+    folder = mirror.folder / "webdatasets/mix/version"
+    noted = ShardFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
+    remember(folder, noted, "plan")
+    for content in (b"dead", b"good"):
+        (folder / f"{noted.stem}.tar").write_bytes(content)
+        if content == b"dead":
+            with pytest.raises(StorageError, match="other bytes than were written"):
+                send(mirror, folder, [noted])
+            assert not s3_server.objects(place)
+    send(mirror, folder, [noted])
+    assert stored(mirror, folder, [0], "plan") == {0: noted}
+
+
+def test_what_was_not_sent_is_no_version(remote_project, place):
+    config = remote_project()
+    build_all(config)
+    project = Project.open(config)
+    unsent = OutputRoot(project.outputs.folder, remote=project.outputs.remote, here=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OutputRoot, "_send", lambda outputs, folder: None)
+        unsent.publish(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
+    with pytest.raises(MissingError, match="no previous version"):
+        find_versions(project, "web", None)
+    assert previous_version(project.outputs.current("datasets", "web")) is None

@@ -1,0 +1,71 @@
+"""Imports of the core flow one way: down this list, and never in a circle between two rooms."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CORE = Path(__file__).parents[1] / "nanoset_core"
+LAYERS = (
+    ("errors",),
+    ("serialization",),
+    ("storage",),
+    ("outputs",),
+    ("execution",),
+    ("indexed",),
+    ("raw",),
+    ("tokenization",),
+    ("mapping",),
+    ("loading",),
+    ("config",),
+    ("shuffling", "packed", "handoff"),
+    ("pipeline",),
+    ("lineage",),
+    ("verification", "versions"),
+    ("cli",),
+)
+"""Lowest first. A room may import itself and what lies below; rooms beside each other do not know each other."""
+ABOVE_ALL = {"demo"}
+"""May import every room; imported by its own command alone."""
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+
+def room_of(module: str) -> str:
+    """`nanoset_core.raw.lines` → raw."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, imported module of the core) of every import statement, those under TYPE_CHECKING and in functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            if node.module == "nanoset_core":
+                yield from ((node.lineno, f"nanoset_core.{alias.name}") for alias in node.names)
+            elif (node.module or "").startswith("nanoset_core."):
+                yield node.lineno, str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.startswith("nanoset_core."))
+
+
+def test_every_room_has_its_layer():
+    rooms = {path.name for path in CORE.iterdir() if (path / "__init__.py").is_file()}
+    files = {path.stem for path in CORE.glob("*.py")} - {"__init__"}
+    assert rooms | files == LEVEL.keys() | ABOVE_ALL
+
+
+@pytest.mark.parametrize("room", sorted(LEVEL))
+def test_imports_flow_down(room):
+    paths = sorted((CORE / room).rglob("*.py")) or [CORE / f"{room}.py"]
+    wrong = [
+        f"{path.relative_to(CORE)}:{line}: {room} imports {module}"
+        for path in paths
+        for line, module in imports(path)
+        if (other := room_of(module)) != room
+        and LEVEL.get(other, len(LAYERS)) >= LEVEL[room]
+        and not (room == "cli" and other == "demo" and path.name == "demo.py")
+    ]
+    assert wrong == []

@@ -1,0 +1,344 @@
+"""Identical ids, always: the numpy engine against the reference, and the choice between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core import tokenization
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.tokenization.bpe import Encoded, canary, make_engine, numpy_engine, recognise, units, word_encoder
+from nanoset_core.tokenization.bpe.canary import canary_texts, same_pieces, same_tokens, sample_of
+from nanoset_core.tokenization.bpe.checked import CheckedEngine
+from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine, slices
+
+engines = tokenization.engines
+
+
+@pytest.fixture
+def pair(known, kind):
+    """The numpy engine and the reference."""
+    knowledge, reference = known[kind]
+    return NumpyEngine(knowledge.rules, knowledge.classes, reference), reference
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Everything that happens to long text happens to short text."""
+    monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
+    monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
+    monkeypatch.setattr(units, "_FOREIGN_BYTES", 12)
+    monkeypatch.setattr(word_encoder, "_FEW", 0)
+
+
+def assert_same(engine, reference, texts):
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    assert ours.lengths.tolist() == theirs.lengths.tolist()
+    np.testing.assert_array_equal(ours.ids, theirs.ids)
+    assert ours.ids.dtype == ours.lengths.dtype == np.int32
+
+
+def test_any_text(pair, hard_texts):
+    engine, reference = pair
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(hard_texts, max_size=5))
+    def check(texts):
+        assert_same(engine, reference, texts)
+
+    check()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_any_text_in_small_steps(pair, hard_texts):
+    engine, reference = pair
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(hard_texts, max_size=5))
+    def check(texts):
+        assert_same(engine, reference, texts)
+
+    check()
+
+
+LONG = {
+    "one line of a megabyte": "lorem ipsum dolor sit amet " * 40_000,
+    "one word of a megabyte": "x" * 1_000_000,
+    "words of every length": " ".join("abcdefghij"[size % 10] * size for size in range(1, 600)),
+    "random letters": "".join(chr(97 + number * number % 26) for number in range(3_000)),
+    "rulers": "\n".join(character * size for character in "=-*_#~." for size in range(1, 140, 3)),
+    "ideographs without a space": "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(200_000)),
+    "spaces": " " * 100_000,
+    "newlines": "\n" * 10_000 + " \n" * 5_000 + "\t\r\n" * 5_000,
+    "digits": "1234567890" * 5_000 + "١٢٣٤" * 1_000,
+    "every code point": "".join(chr(point) for point in range(1, 0x30000) if not 0xD800 <= point < 0xE000),
+    "code points between letters": "a".join(map(chr, range(1, 0x3000))),
+    "code points between spaces": " ".join(map(chr, range(1, 0x3000))),
+    "marks": "".join("e" + chr(mark) for mark in range(0x300, 0x370)) * 20,
+    "added tokens everywhere": "some text <|endoftext|> more\n" * 2_000,
+    "zero bytes": "some text \0 more words\n" * 2_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_text(pair, text):
+    assert_same(*pair, [text, "short", text[: len(text) // 2]])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        [""],
+        ["", ""],
+        ["", "a", "", "", "b", ""],
+        [" "],
+        ["\n"],
+        [" \n\t "],
+        ["<|endoftext|>"],
+        ["\0"],
+        ["a"] * 1000,
+    ],
+)
+def test_empty_and_small(pair, texts):
+    assert_same(*pair, texts)
+
+
+def test_added_tokens_that_appear_or_vanish_in_normal_form(known):
+    knowledge, reference = known["neox"]
+    engine = NumpyEngine(knowledge.rules, knowledge.classes, reference)
+    for text in (
+        "a [MASK] b",
+        "a [MAS\u212a] b",
+        "a [KEEP] b",
+        "a [\u212aEEP] b",
+        "a <|endoftext|>\u0338 b",
+        "[KEEP]\u0338",
+    ):
+        assert_same(engine, reference, [text])
+
+
+def test_documents_do_not_touch(pair):
+    """A document's tokens are those it has alone."""
+    engine, _ = pair
+    texts = ["it", "'s", " x", "  ", "y", "1", "2345", "\n", "\n", "!", "\n\n", "a ", " b", "<|end", "oftext|>"]
+    alone = [engine.encode([text]).ids.tolist() for text in texts]
+    together = engine.encode(texts)
+    ends = np.cumsum(together.lengths)
+    assert [ids.tolist() for ids in np.split(together.ids, ends[:-1])] == alone
+
+
+def test_the_same_engine_twice_and_in_any_order(pair, hard_texts):
+    engine, _ = pair
+    texts = ["one two three", "three two one", "日本語 text", "e\u0301 \0 x"] * 10
+    first, again = engine.encode(texts), engine.encode(texts)
+    np.testing.assert_array_equal(first.ids, again.ids)
+    assert engine.encode(texts[::-1]).lengths.tolist() == first.lengths.tolist()[::-1]
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "ok \udfff", "a" * 100 + "\ud83d\ude00"])
+def test_what_is_not_text(pair, bad):
+    for engine in pair:
+        with pytest.raises(InputError, match="document 1") as error:
+            engine.encode(["good", bad, "good"])
+        assert error.value.expected
+
+
+def test_what_is_not_text_far_into_a_batch(pair):
+    for engine in pair:
+        with pytest.raises(InputError, match="document 40, character 3"):
+            engine.encode(["x " * 20_000] * 40 + ["bad\udc00"])
+
+
+def test_the_canary_knows_every_class_and_passes(pair, known, kind):
+    knowledge = known[kind][0]
+    texts = canary_texts(knowledge.rules, knowledge.classes)
+    assert {int(knowledge.classes[ord(c)]) for c in "".join(texts)} == set(np.unique(knowledge.classes).tolist())
+    assert same_pieces(*pair, texts)
+    assert same_tokens(*pair, texts)
+
+
+def test_the_canary_notices_one_wrong_character(known, kind):
+    knowledge, reference = known[kind]
+    for point in (0x41, 0x31, 0x2028, 0xAA, 0x1FFFF):
+        classes = knowledge.classes.copy()
+        classes[point] = classes[point] % 3 + 1
+        engine = NumpyEngine(knowledge.rules, classes, reference)
+        assert not same_pieces(engine, reference, canary_texts(knowledge.rules, classes)), hex(point)
+
+
+def test_the_canary_notices_one_wrong_merge(known):
+    knowledge, reference = known["gpt2"]
+    merges = knowledge.rules.vocabulary.merges.copy()
+    merges[[3, 300]] = merges[[300, 3]]
+    vocabulary = dataclasses.replace(knowledge.rules.vocabulary, merges=merges)
+    rules = dataclasses.replace(knowledge.rules, vocabulary=vocabulary)
+    engine = NumpyEngine(rules, knowledge.classes, reference)
+    assert not same_tokens(engine, reference, canary_texts(rules, knowledge.classes))
+
+
+def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
+    """Words that tables are seeded with may end inside a character."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=267, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(["あいうえおかきくけこ"[:n] + "🎉🎊"[n % 2] for n in range(11)] * 50, trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    engine = make_engine(tmp_path / "tokenizer.json", "numpy", cache=tmp_path)
+    reference = make_engine(tmp_path / "tokenizer.json", "tokenizers")
+    words = recognise(tmp_path / "tokenizer.json").rules.vocabulary
+    assert max(words.lengths) > 8
+    assert_same(engine, reference, ["あいう🎉", "い え", "あいうえおかきく🎊け"])
+
+
+def test_samples_are_short_and_spread(monkeypatch):
+    monkeypatch.setattr(canary, "_SAMPLED_CHARACTERS", 3)
+    assert sample_of(["abcdef"]) == ["abc"]
+    assert sample_of([]) == []
+    sample = sample_of([str(number) for number in range(10_000, 20_000)])
+    assert (sample[0], sample[-1], len(sample)) == ("100", "193", 16)
+
+
+class OffByOne:
+    """Wrong about documents with a z."""
+
+    name, reason = "numpy", "for the test"
+
+    def __init__(self, reference) -> None:
+        self.reference = reference
+
+    def encode(self, texts):
+        encoded = self.reference.encode(texts)
+        return Encoded(encoded.ids + any("z" in text for text in texts), encoded.lengths)
+
+
+def test_a_difference_in_the_first_documents_falls_back_loudly(known, caplog):
+    reference = known["gpt2"][1]
+    engine = CheckedEngine(OffByOne(reference), reference, reason="trusted")
+    assert engine.encode([]).ids.tolist() == []
+    with caplog.at_level(logging.WARNING):
+        assert_same(engine, reference, ["fuzz", "other"])
+    assert engine.name == "tokenizers"
+    assert "sample of the documents" in engine.reason
+    assert "takes over" in caplog.text
+
+
+def test_no_difference_no_noise(known, caplog):
+    reference = known["gpt2"][1]
+    engine = CheckedEngine(OffByOne(reference), reference, reason="trusted")
+    with caplog.at_level(logging.WARNING):
+        assert_same(engine, reference, ["plain"])
+    assert (engine.name, engine.reason, caplog.text) == ("numpy", "trusted", "")
+
+
+def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        for choice in ("auto", "numpy"):
+            engine = make_engine(tokenizer_files[kind], choice, cache=tmp_path)
+            assert engine.name == "numpy"
+            assert "split pattern recognised, canary passed" in engine.reason
+    assert "numpy engine" in caplog.text
+    reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
+    assert (reference.name, reference.reason) == ("tokenizers", "asked for")
+    assert_same(engine, reference, ["Some text, it's 12345.", "", "x<|endoftext|>y"])
+
+
+@pytest.fixture
+def strange(tokenizer_files, tmp_path):
+    """A tokenizer that the numpy engine does not know."""
+    path = tmp_path / "strange.json"
+    text = tokenizer_files["gpt2"].read_text()
+    path.write_text(text.replace('"normalizer": null', '"normalizer": {"type": "Lowercase"}'))
+    return path
+
+
+def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
+    engine = make_engine(strange, cache=tmp_path)
+    assert engine.name == "tokenizers"
+    assert "Lowercase" in engine.reason
+    with pytest.raises(ConfigError, match="cannot be checked") as error:
+        make_engine(strange, "numpy", cache=tmp_path)
+    assert "Lowercase" in error.value.found
+
+
+def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
+    find_out = engines.find_out
+
+    def wrong(path, reference):
+        known = find_out(path, reference)
+        classes = known.classes.copy()
+        classes[ord("x")] = 3
+        return dataclasses.replace(known, classes=classes)
+
+    monkeypatch.setattr(engines, "find_out", wrong)
+    engine = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
+    assert engine.name == "tokenizers"
+    assert "canary" in engine.reason
+    assert "used instead" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_knowledge_from_the_cache_is_found_out_again(known, tokenizer_files, tmp_path):
+    knowledge = known["gpt2"][0]
+    classes = knowledge.classes.copy()
+    classes[ord("x")] = 3
+    engines.keep(dataclasses.replace(knowledge, classes=classes), tokenizer_files["gpt2"], tmp_path)
+    assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
+    np.testing.assert_array_equal(engines.recall(tokenizer_files["gpt2"], tmp_path).classes, knowledge.classes)
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    with pytest.raises(ConfigError, match="engine"):
+        make_engine(tmp_path / "tokenizer.json", "fastest")
+    with pytest.raises(MissingError, match="no such tokenizer"):
+        make_engine(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
+    with pytest.raises(FormatError, match="remedy"):
+        make_engine(tmp_path / "tokenizer.json")
+
+
+def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_files, tmp_path):
+    tokenizer = ReferenceEngine(tokenizer_files["gpt2"]).tokenizer
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=50)
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    expected = ReferenceEngine(tokenizer_files["gpt2"])
+    for kind in ("tokenizers", "numpy"):
+        assert_same(make_engine(path, kind, cache=tmp_path), expected, ["one two three four five six", ""])
+
+
+@given(st.lists(st.text(max_size=5)), st.integers(1, 12))
+def test_slices_cover_all_documents(texts, limit):
+    found = list(slices(texts, limit))
+    assert [index for begin, end in found for index in range(begin, end)] == list(range(len(texts)))
+    for begin, end in found:
+        assert sum(map(len, texts[begin : end - 1])) < limit
+
+
+def test_a_vocabulary_of_bytes_without_merges(tokenizer_files, tmp_path):
+    parsed = json.loads(tokenizer_files["gpt2"].read_bytes())
+    vocabulary = parsed["model"]["vocab"]
+    parsed["model"] |= {"merges": [], "vocab": {word: token for word, token in vocabulary.items() if len(word) == 1}}
+    (tmp_path / "bytes.json").write_text(json.dumps(parsed))
+    engine = make_engine(tmp_path / "bytes.json", "numpy", cache=tmp_path)
+    assert engine.name == "numpy"
+    assert_same(engine, make_engine(tmp_path / "bytes.json", "tokenizers"), ["it's 12 bytes", "é世🎉"])
+
+
+def test_a_merge_at_which_the_library_panics(tmp_path):
+    """Its panics are no Exceptions."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    with pytest.raises(FormatError, match="not a tokenizer"):
+        make_engine(tmp_path / "tokenizer.json")

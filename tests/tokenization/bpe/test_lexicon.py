@@ -1,0 +1,124 @@
+"""The lexicon against a function from words to tokens, while its tables fill up, overflow and start anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.tokenization.bpe import lexicon as lexicon_module
+from nanoset_core.tokenization.bpe.lexicon import LONGEST, PADDING, Batch, Lexicon
+
+KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
+
+
+def tokens_of(word: bytes) -> list[int]:
+    """Tokens that depend on every byte and on the length."""
+    return [KNOWN[word]] if word in KNOWN else [sum(word) + len(word), *word[::3]]
+
+
+def encode_long(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    tokens = [tokens_of(word) for word in words]
+    return np.array([i for ids in tokens for i in ids], np.int32), np.array([len(ids) for ids in tokens], np.int32)
+
+
+def encode(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return encode_long([word.tobytes().rstrip(b"\0") for word in words])
+
+
+def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lengths = np.array([len(word) for word in words], np.int64)
+    return np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8), np.cumsum(lengths) - lengths, lengths
+
+
+def seed(lexicon: Lexicon) -> None:
+    lexicon.teach(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+
+
+def check(lexicon: Lexicon, blocks: list[list[bytes]]) -> None:
+    batch = Batch()
+    for words in blocks:
+        lexicon.look_up(*laid_out(words), batch)
+    ids, lengths = lexicon.tokens(batch)
+    expected = [tokens_of(word) for words in blocks for word in words]
+    assert ids.tolist() == [token for tokens in expected for token in tokens]
+    assert lengths.tolist() == [len(tokens) for tokens in expected]
+
+
+letters = st.binary(min_size=1, max_size=20).map(lambda word: bytes(byte % 255 + 1 for byte in word))
+words = st.one_of(letters, st.builds(bytes.__mul__, letters, st.integers(1, 20)), st.sampled_from(sorted(KNOWN)))
+batches = st.lists(st.lists(st.lists(words, max_size=20), max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches)
+def test_words_have_their_tokens_again_and_again(batches):
+    lexicon = Lexicon(encode, encode_long, seed)
+    for blocks in [*batches, *batches]:
+        check(lexicon, blocks)
+
+
+@pytest.mark.parametrize("full", [1, 2, 4, 31])
+def test_words_have_their_tokens_when_tables_are_full(full, monkeypatch):
+    monkeypatch.setitem(lexicon_module.SLOT_BITS_LIMITS, full, 3)
+
+    @settings(max_examples=60, deadline=None)
+    @given(batches)
+    def run(batches):
+        lexicon = Lexicon(encode, encode_long, seed)
+        for blocks in [*batches, *batches]:
+            check(lexicon, blocks)
+
+    run()
+
+
+def word(number: int, size: int) -> bytes:
+    return str(number).encode().rjust(size, b"x")
+
+
+def test_memory_is_bounded_when_words_never_come_back(monkeypatch):
+    for width in lexicon_module.SLOT_BITS_LIMITS:
+        monkeypatch.setitem(lexicon_module.SLOT_BITS_LIMITS, width, 8)
+    lexicon = Lexicon(encode, encode_long, seed)
+    sizes, restarts = [], 0
+    for turn in range(40):
+        before = len(lexicon)
+        check(lexicon, [[word(turn * 100 + number, size) for number in range(25) for size in (6, 12, 30, 60, 300)]])
+        sizes.append(lexicon.nbytes)
+        restarts += len(lexicon) < before
+    assert max(sizes) == max(sizes[:10])
+    assert restarts >= 4  # 128 words of a width fit, 25 come each time
+
+
+def test_words_of_one_batch_are_asked_for_once():
+    asked = []
+
+    def counting(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(words))
+        return encode(words)
+
+    lexicon = Lexicon(counting, encode_long, seed)
+    check(lexicon, [[b"one", b"two", b"one"], [b"two", b"three", b"the"]])
+    check(lexicon, [[b"three", b"one", b"two"]])
+    assert asked == [3]
+
+
+def test_learnt_seeds_come_from_their_own_encoder_and_never_twice():
+    def refuse(_words):
+        raise AssertionError
+
+    def learn(lexicon: Lexicon) -> None:
+        seed(lexicon)
+        words = [*KNOWN, b"part of \xe3", b"once", b"once", b"z" * 40]
+        lexicon.learn(*laid_out(words), encode)
+
+    lexicon = Lexicon(refuse, refuse, learn)
+    assert len(lexicon) == len(KNOWN) + 3
+    check(lexicon, [[b"once", b"part of \xe3", b"the", b"z" * 40]])
+
+
+def test_the_longest_words():
+    lexicon = Lexicon(encode, encode_long, seed)
+    check(lexicon, [[b"y" * size for size in (LONGEST - 1, LONGEST, LONGEST + 1, 5000)]])
+    assert len(lexicon) == len(KNOWN) + 2  # longer ones are not kept

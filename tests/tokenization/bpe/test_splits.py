@@ -1,0 +1,158 @@
+"""Splitting on bytes against a slow reading of the regular expressions, and against the library itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.tokenization.bpe.byte_classes import ByteClassifier
+from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SPACE
+from nanoset_core.tokenization.bpe.gpt2_split import gpt2_starts
+from nanoset_core.tokenization.bpe.llama3_split import llama3_starts
+
+CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
+
+
+def vectorised(starts, classes, texts: list[str]) -> list[list[str]]:
+    """Pieces of each text, by one of the fast functions; texts are not empty."""
+    data = b"\xff".join([b"", *(text.encode() for text in texts), b""])
+    found = starts(np.frombuffer(data, np.uint8), ByteClassifier(classes).classify(data))
+    edges = np.flatnonzero(found).tolist()
+    pieces: list[list[str]] = []
+    for begin, end in pairwise(edges):
+        if data[begin:end] == b"\xff":
+            pieces.append([])
+        else:
+            pieces[-1].append(data[begin:end].decode())
+    return pieces[:-1]
+
+
+def run(text: str, begin: int, kinds: set[int], classes) -> int:
+    """End of the run of characters of some classes that begins at `begin`."""
+    end = begin
+    while end < len(text) and int(classes[ord(text[end])]) in kinds:
+        end += 1
+    return end
+
+
+def words_after(text: str, begin: int, classes, kinds: tuple[int, ...]) -> int:
+    """End of ` ?` and one or more characters of one of the classes, or `begin`."""
+    after_space = begin + (text[begin] == " ")
+    for kind in kinds:
+        for low in (after_space, begin):
+            end = run(text, low, {kind}, classes)
+            if end > low:
+                return end
+    return begin
+
+
+def spaces_after(text: str, begin: int, spaces: set[int], classes) -> int:
+    r"""End of `\s+(?!\S)|\s+`."""
+    end = run(text, begin, spaces, classes)
+    return end - 1 if end < len(text) and end > begin + 1 else end
+
+
+def next_gpt2(text: str, begin: int, classes) -> int:
+    for contraction in CONTRACTIONS:
+        if text.startswith(contraction, begin):
+            return begin + len(contraction)
+    end = words_after(text, begin, classes, (LETTER, NUMBER, OTHER))
+    return end if end > begin else spaces_after(text, begin, {SPACE}, classes)
+
+
+def next_llama3(text: str, begin: int, classes, digits: int) -> int:
+    for contraction in CONTRACTIONS:
+        if text[begin : begin + len(contraction)].replace("ſ", "s").lower() == contraction:
+            return begin + len(contraction)
+    after_one = begin + (int(classes[ord(text[begin])]) in (OTHER, SPACE))
+    end = run(text, after_one, {LETTER}, classes)
+    if end > after_one:
+        return end
+    if (end := run(text, begin, {NUMBER}, classes)) > begin:
+        return min(end, begin + digits)
+    if (end := words_after(text, begin, classes, (OTHER,))) > begin:
+        return run(text, end, {NEWLINE}, classes)
+    end = run(text, begin, {SPACE, NEWLINE}, classes)
+    newlines = [place for place in range(begin, end) if text[place] in "\r\n"]
+    return newlines[-1] + 1 if newlines else spaces_after(text, begin, {SPACE}, classes)
+
+
+def slowly(following, text: str, classes) -> list[str]:
+    pieces, begin = [], 0
+    while begin < len(text):
+        end = following(text, begin, classes)
+        pieces.append(text[begin:end])
+        begin = end
+    return pieces
+
+
+@pytest.fixture
+def splits(known, kind):
+    """(fast, slow, pieces of the library, classes) of a tokenizer."""
+    knowledge, reference = known[kind]
+    rule = knowledge.rules.split
+    fast, slow = (
+        (gpt2_starts, next_gpt2)
+        if rule.pattern == "gpt2"
+        else (partial(llama3_starts, digits=rule.digits), partial(next_llama3, digits=rule.digits))
+    )
+    return fast, slow, reference.split, knowledge.classes
+
+
+def test_fast_slow_and_library_agree(splits, hard_texts):
+    fast, slow, library, classes = splits
+
+    @settings(max_examples=400, deadline=None)
+    @given(st.lists(hard_texts.filter(bool), min_size=1, max_size=4))
+    def check(texts):
+        expected = [slowly(slow, text, classes) for text in texts]
+        assert vectorised(fast, classes, texts) == expected
+        assert [[text[low:high] for _, (low, high) in library(text)] for text in texts] == expected
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("I'll say he'd've", ["I", "'ll", " say", " he", "'d", "'ve"]),
+        ("it's 'sample' ''s", ["it", "'s", " '", "sample", "'", " ''", "s"]),
+        ("'RE're'rex", ["'", "RE", "'re", "'re", "x"]),
+        ("a  b\t c\n\nd \n", ["a", " ", " b", "\t", " c", "\n", "\n", "d", " \n"]),
+        ("x\u3000\u3000y", ["x", "\u3000", "\u3000", "y"]),
+        ("12345 678.9", ["12345", " 678", ".", "9"]),
+    ],
+)
+def test_gpt2_pieces(known, text, pieces):
+    assert vectorised(gpt2_starts, known["gpt2"][0].classes, [text]) == [pieces]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("WE'RE 'ſa it'S", ["WE", "'RE", " '", "ſa", " it", "'S"]),
+        ("x'ſa 's", ["x", "'ſ", "a", " '", "s"]),
+        ("1234567 ١٢٣٤", ["123", "456", "7", " ", "١٢٣", "٤"]),
+        ("(foo ((bar \u2014baz", ["(foo", " ((", "bar", " \u2014", "baz"]),
+        ("a!\n\n  \n\n   b", ["a", "!\n\n", "  \n\n", "  ", " b"]),
+        ("a\n \n  \n x", ["a", "\n \n  \n", " x"]),
+        ("a \t(b)\tc", ["a", " ", "\t", "(b", ")", "\tc"]),
+        ("x\n  ", ["x", "\n", "  "]),
+    ],
+)
+def test_llama3_pieces(known, text, pieces):
+    assert vectorised(llama3_starts, known["llama3"][0].classes, [text]) == [pieces]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "runs"), [(1, []), (2, [2]), (24, [24]), (25, [24]), (26, [24, 2]), (48, [24, 24]), (49, [24, 24])]
+)
+def test_runs_of_spaces_are_cut_and_one_left_over_goes_with_the_word(known, spaces, runs):
+    found = vectorised(partial(gpt2_starts, longest_run=24), known["neox"][0].classes, ["a" + " " * spaces + "b"])
+    left = " " if spaces % 24 == 1 else ""
+    assert found == [["a", *(" " * size for size in runs), left + "b"]]

@@ -1,0 +1,120 @@
+"""Cutting documents, and finding what is for the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.tokenization.bpe.units import SAFE_CUT, ForeignText, cut, cuts_are_safe, sort_out
+
+FOREIGN = ForeignText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", nfc=True)
+
+
+def test_pieces_are_the_text(known, kind, hard_texts):
+    """And a piece of the library's begins at every cut."""
+    reference = known[kind][1]
+
+    @settings(max_examples=300, deadline=None)
+    @given(hard_texts, st.integers(1, 30))
+    def check(text, size):
+        pieces = list(cut(text.encode(), size))
+        assert b"".join(pieces) == text.encode()
+        begins = {begin for _, (begin, _) in reference.split(text)}
+        place = 0
+        for piece in pieces[:-1]:
+            assert len(piece) >= size
+            place += len(piece.decode())
+            assert place in begins
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts"),
+    [
+        ("ab cd\te\nf", ["ab", " cd", "\te", "\nf"]),
+        ("a, b) c", ["a, b) c"]),
+        ("Привет мир\nда", ["Привет", " мир\nда"]),
+        ("这是一个测试，然后。す。ン，", ["这是一个测试", "，然后", "。す", "。ン", "，"]),
+        ("\u3000 \u00a0 \u2003 x", ["\u3000 \u00a0 \u2003 x"]),  # white space before a space: no piece begins there
+        ("!。\n", ["!。\n"]),
+    ],
+)
+def test_where_text_may_be_cut(text, cuts):
+    assert [piece.decode() for piece in cut(text.encode(), 1)] == cuts
+
+
+def test_cuts_are_checked_against_the_classes(known):
+    classes = known["gpt2"][0].classes
+    assert cuts_are_safe(classes)
+    for point, value in ((0xE9, 4), (0x4E2D, 4), (0x5B57, 3), (0x3042, 3), (0x3002, 1)):
+        changed = classes.copy()
+        changed[point] = value
+        assert not cuts_are_safe(changed), hex(point)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", False),
+        ("plain <| text [MASK", False),
+        ("é composed", False),
+        ("a\0b", True),
+        ("x<|pad|>y", True),
+        ("[MASK]", True),
+        ("e\u0301", True),
+        ("\u212b", True),
+    ],
+)
+def test_foreign_text(text, expected):
+    assert (text.encode() in FOREIGN) is expected
+    if expected and text.isascii():
+        assert FOREIGN.suspects(text.encode())
+
+
+def test_unnormalised_text_is_nothing_special_without_a_normalizer():
+    assert "e\u0301".encode() not in ForeignText([], b"\0", nfc=False)
+
+
+def test_several_forbidden_bytes():
+    foreign = ForeignText([], b"\0qQ\xf0", nfc=False)
+    assert [text.encode() in foreign for text in ("a", "iq", "Q", "🎉", "é", "\0")] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_no_added_tokens():
+    assert b"anything" not in ForeignText([], b"\0", nfc=False)
+
+
+def test_only_the_lines_that_need_it_are_foreign(monkeypatch):
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
+    text = "plain words here and <|pad|> then more plain words and e\u0301 end of it all"
+    pieces, kinds = zip(*sort_out(text.encode(), FOREIGN), strict=True)
+    assert b"".join(pieces) == text.encode()
+    assert kinds == (False, True, False, True, False)
+    for piece, foreign in zip(pieces, kinds, strict=True):
+        assert (piece in FOREIGN) == foreign
+        assert not foreign or len(piece) < 24
+
+
+def test_stretches_are_not_joined_without_end(monkeypatch):
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.units.UNIT_BYTES", 40)
+    text = b"\0 some words " * 50 + b"and words without anything " * 50
+    pieces, kinds = zip(*sort_out(text, FOREIGN), strict=True)
+    assert b"".join(pieces) == text
+    assert max(map(len, pieces)) < 80
+    assert set(kinds) == {True, False}
+
+
+def test_cut_pattern_stays_linear():
+    assert SAFE_CUT.search(b"\xe4" * 100_000 + b"=" * 100_000) is None
+    assert np.prod([len(piece) for piece in cut(b"-" * 100_000, 10)]) == 100_000

@@ -1,0 +1,68 @@
+"""The hash table against a dict, with room for many collisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.tokenization.bpe.word_table import ABSENT, WordTable, unique_keys
+
+
+def columns(keys: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
+    return [np.array([key[word] for key in keys], np.uint64).reshape(len(keys)) for word in range(width)]
+
+
+def keys_of(width: int) -> st.SearchStrategy[tuple[int, ...]]:
+    word = st.one_of(st.integers(1, 40), st.integers(1, 2**64 - 1))
+    return st.tuples(*[word] * width)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 31])
+def test_table_is_a_dict(width):
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.lists(keys_of(width), unique=True, max_size=40), max_size=4), st.lists(keys_of(width)))
+    def check(insertions, queries):
+        table, twin = WordTable(width, slot_bits=3), {}
+        for keys in insertions:
+            new = [key for key in keys if key not in twin]
+            values = np.arange(len(twin), len(twin) + len(new), dtype=np.int32)
+            table.insert(columns(new, width), values)
+            twin.update(zip(new, values.tolist(), strict=True))
+        asked = queries + list(twin)
+        assert table.find(columns(asked, width)).tolist() == [twin.get(key, ABSENT) for key in asked]
+        assert len(table) == len(twin)
+
+    check()
+
+
+def test_table_grows_and_keeps_everything():
+    table = WordTable(1, slot_bits=2)
+    keys = np.random.default_rng(0).permutation(np.arange(1, 20_001)).astype(np.uint64)
+    for begin in range(0, len(keys), 3_000):
+        table.insert([keys[begin : begin + 3_000]], np.arange(begin, min(begin + 3_000, len(keys)), dtype=np.int32))
+    np.testing.assert_array_equal(table.find([keys]), np.arange(len(keys)))
+    assert table.find([np.arange(30_000, 31_000, dtype=np.uint64)]).max() == ABSENT
+    assert table.nbytes == (8 + 4) << 16  # at most half full
+
+
+def test_skipped_keys_get_any_value_but_absent():
+    table = WordTable(1)
+    table.insert([np.array([5], np.uint64)], np.array([7], np.int32))
+    found = table.find([np.array([5, 6, 9], np.uint64)], skip=np.array([1]))
+    assert found[[0, 2]].tolist() == [7, ABSENT]
+    assert found[1] != ABSENT
+
+
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_unique_keys(width):
+    @settings(max_examples=80, deadline=None)
+    @given(st.lists(st.tuples(*[st.integers(1, 5)] * width), max_size=60))
+    def check(keys):
+        first, inverse = unique_keys(columns(keys, width))
+        distinct = list(dict.fromkeys(keys))  # in order of first occurrence
+        assert [keys[place] for place in first.tolist()] == distinct
+        assert [distinct[rank] for rank in inverse.tolist()] == keys
+
+    check()

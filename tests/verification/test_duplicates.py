@@ -1,0 +1,42 @@
+"""Copies of documents are found by a hash that does not depend on chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.verification.duplicates import duplicate_share, sequence_hashes
+
+
+def write(prefix, documents):
+    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
+    for document in documents:
+        builder.add_document(np.array(document, np.uint16), [len(document)])
+    builder.finalize()
+    return MMapIndexedDataset(prefix)
+
+
+documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
+
+
+@settings(max_examples=80)
+@given(documents=documents, chunk=st.integers(1, 40))
+def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, documents, chunk):
+    dataset = write(tmp_path_factory.mktemp("d") / "d", documents)
+    hashes = [value for part in sequence_hashes(dataset, chunk) for value in part.tolist()]
+    filled = [tuple(document) for document in documents if document]
+    assert len(hashes) == len(filled)
+    assert len(set(hashes)) == len(set(filled))
+    assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
+    expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
+    assert duplicate_share(dataset) == expected
+
+
+def test_a_sample_of_the_hashes_estimates_the_share(tmp_path):
+    rng = np.random.default_rng(3)
+    unique = [rng.integers(0, 60_000, 6).tolist() for _ in range(3000)]
+    dataset = write(tmp_path / "d", unique + unique[:1000])
+    assert duplicate_share(dataset) == 0.25
+    assert abs(duplicate_share(dataset, most_hashes=800) - 0.25) < 0.06

@@ -1,0 +1,153 @@
+"""One pair: every fault is found and named."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.indexed.layout import HEADER, bin_path, idx_path
+from nanoset_core.verification import dataset as module
+from nanoset_core.verification.dataset import Promise, spread_chunks, spread_rows, verify_dataset
+
+EOD = 0
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    rng = np.random.default_rng(1)
+    builder = MMapIndexedDatasetBuilder(tmp_path / "data", np.uint16)
+    for length in (5, 1, 9, 30, 2, 7):
+        builder.add_document(np.append(rng.integers(1, 500, length), EOD).astype(np.uint16), [length + 1])
+    builder.finalize()
+    return tmp_path / "data"
+
+
+PROMISE = Promise(max_id=499, dtype="uint16", after=(EOD,), documents=6, sequences=6, tokens=60)
+
+
+def poke(path, offset, data):
+    content = bytearray(path.read_bytes())
+    content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def only(report):
+    (finding,) = report.findings
+    assert finding.severity == "error"
+    assert finding.remedy
+    return finding
+
+
+def test_a_healthy_pair(prefix):
+    report = verify_dataset(prefix, promise=PROMISE, deep=True)
+    assert report.findings == []
+    assert report.figures["tokens"] == report.figures["tokens_read"] == 60
+    assert report.figures["duplicate_documents"] == 0.0
+    assert verify_dataset(prefix).findings == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "what"),
+    [
+        (0, b"X", "not an index of an indexed dataset"),
+        (9, b"\x02", "unknown version"),
+        (17, b"\x63", "unknown dtype code"),
+        (18, b"\x07", "the file ends too early"),
+        (HEADER.size + 4, struct.pack("<i", -3), "sequence 1 has a negative length"),
+        (HEADER.size + 4 * 6 + 8, struct.pack("<q", 13), "sequence 1 has an impossible pointer"),
+        (HEADER.size + 12 * 6, struct.pack("<q", 1), "the first document does not begin at sequence 0"),
+        (HEADER.size + 12 * 6 + 8 * 3, struct.pack("<q", 1), "document 3 begins before the one in front of it"),
+        (HEADER.size + 12 * 6 + 8 * 6, struct.pack("<q", 5), "the documents do not end at the last sequence"),
+    ],
+)
+def test_faults_of_the_idx(prefix, offset, data, what):
+    poke(idx_path(prefix), offset, data)
+    finding = only(verify_dataset(prefix))
+    assert finding.what == what
+    assert str(idx_path(prefix)) in finding.where
+
+
+def test_a_gap_between_sequences(prefix):
+    poke(idx_path(prefix), HEADER.size + 4, struct.pack("<i", 1))
+    found = {finding.what: finding for finding in verify_dataset(prefix).findings}
+    gap = found["sequence 2 does not begin where the one before it ends"]
+    assert gap.where.endswith(f"byte {HEADER.size + 4 * 6 + 8 * 2}")
+    assert (gap.found, gap.expected) == ("byte 16 of the .bin", "byte 14")
+    assert "the .bin is not as long as its sequences" in found
+
+
+def test_a_wrong_dtype_and_wrong_counts(prefix):
+    found = {f.what: f for f in verify_dataset(prefix, promise=Promise(dtype="int32", tokens=61)).findings}
+    assert found["the tokens have another type than the tokenizer asks for"].found == "uint16"
+    assert found["the .idx has another number of tokens than its manifest"].expected == "61"
+
+
+def test_a_cut_and_a_long_bin(prefix):
+    path = bin_path(prefix)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2])
+    assert only(verify_dataset(prefix)).what == "the token file is shorter than its index says"
+    path.write_bytes(whole + b"\0\0")
+    finding = only(verify_dataset(prefix))
+    assert (finding.what, finding.found) == ("the .bin is not as long as its sequences", "122 bytes")
+    path.unlink()
+    assert only(verify_dataset(prefix)).what == "no such file"
+
+
+def test_a_token_outside_the_vocabulary(prefix):
+    poke(bin_path(prefix), 2 * 10, struct.pack("<H", 500))
+    finding = only(verify_dataset(prefix, promise=PROMISE))
+    assert finding.what == "a token is not in the vocabulary"
+    assert finding.where.endswith("byte 20 (sequence 2)")
+    assert (finding.found, finding.expected) == ("id 500", "0 to 499")
+
+
+def test_a_missing_end_of_document(prefix):
+    poke(bin_path(prefix), 2 * 7, struct.pack("<H", 3))
+    finding = only(verify_dataset(prefix, promise=PROMISE))
+    assert finding.what == "a sequence does not begin and end with the tokens that it should"
+    assert "(sequence 1)" in finding.where
+
+
+def test_a_missing_begin_of_document(prefix):
+    finding = only(verify_dataset(prefix, promise=Promise(before=(777,), after=(EOD,))))
+    assert "(sequence 0, and 5 more)" in finding.where
+
+
+def test_a_sequence_too_short_for_its_framing(tmp_path):
+    builder = MMapIndexedDatasetBuilder(tmp_path / "d", np.uint16)
+    builder.add_document(np.array([4], np.uint16), [1])
+    builder.finalize()
+    assert not verify_dataset(tmp_path / "d", promise=Promise(before=(4,), after=(4,))).passed
+
+
+def test_an_empty_dataset(tmp_path):
+    MMapIndexedDatasetBuilder(tmp_path / "empty", np.int32).finalize()
+    assert verify_dataset(tmp_path / "empty", promise=PROMISE.__class__(max_id=3, after=(0,)), deep=True).passed
+
+
+def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
+    monkeypatch.setattr(module, "QUICK_TOKENS", 16)
+    monkeypatch.setattr(module, "_QUICK_PIECES", 4)
+    monkeypatch.setattr(module, "QUICK_SEQUENCES", 3)
+    report = verify_dataset(prefix, promise=PROMISE)
+    assert report.figures["tokens_read"] == 16
+    assert "duplicate_documents" not in report.figures
+    poke(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
+    assert not verify_dataset(prefix, promise=PROMISE).passed, "the last document is always looked at"
+    assert verify_dataset(prefix, promise=PROMISE, deep=True).figures["tokens_read"] == 60
+
+
+def test_spreading():
+    assert spread_rows(3, 5).tolist() == [0, 1, 2]
+    assert spread_rows(101, 5).tolist() == [0, 25, 50, 75, 100]
+    assert spread_rows(0, 5).tolist() == []
+    chunks = list(spread_chunks(10**9, False))
+    assert chunks[0][0] == 0
+    assert chunks[-1][1] == 10**9
+    assert all(begin >= before for (_, before), (begin, _) in pairwise(chunks))
+    assert list(spread_chunks((1 << 20) + 1, True)) == [(0, 1 << 20), (1 << 20, (1 << 20) + 1)]

@@ -1,0 +1,559 @@
+"""`nanoset gc`: what nothing needs goes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from click.testing import CliRunner
+from sample_project import jsonl, sentences, tree
+from versions.changing import build, change_web
+
+from nanoset_core import load_nanoset
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import StorageError
+from nanoset_core.lineage.documents import Lineage
+from nanoset_core.outputs.manifest import read_manifest
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import locks as in_use_module
+from nanoset_core.storage.atomic import published_folder
+from nanoset_core.storage.locks import busy_names, collecting, in_use
+from nanoset_core.versions import gc as gc_module
+from nanoset_core.versions.gc import collect, plan_gc
+
+
+def fresh_tree(folder):
+    """What a build of the same inputs makes where nothing was built before."""
+    other = shutil.copytree(folder, folder.with_name(folder.name + "-fresh"), ignore=shutil.ignore_patterns("data"))
+    build(other)
+    found = tree(other / "data")
+    shutil.rmtree(other)
+    return found
+
+
+def chain(project, corpus):
+    raw.make_inventory(project, corpus)
+    tokenization.tokenize(project, corpus)
+    indexed.index(project, corpus)
+
+
+def why(collection, path):
+    return [item.why for item in collection.left if path in item.path.as_posix()]
+
+
+def test_of_a_fresh_build_everything_is_needed(copy):
+    folder = copy()
+    before = tree(folder / "data")
+    project = Project.open(folder / "nanoset.yaml")
+    assert plan_gc(project) == collect(project) == gc_module.Collection((), (), ())
+    assert tree(folder / "data") == before
+
+
+def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
+    folder = copy()
+    first = tree(folder / "data")
+    for word in ("late", "later"):
+        change_web(folder, word)
+        project = build(folder)
+    planned = plan_gc(project)
+    assert collect(project).garbage == planned.garbage
+    assert not planned.left
+    assert {item.output for item in planned.garbage} >= {
+        "inventory/web",
+        "shards/web",
+        "tokenized/web",
+        "datasets/web",
+        "nanosets/pretrain/train/blend",
+        "nanosets/pretrain/cache",
+        "webdatasets/shuffled",
+    }
+    assert not [item for item in planned.garbage if item.subject in ("code", "books", "plain")]
+    assert tree(folder / "data") == fresh_tree(folder)
+    assert collect(project).garbage == ()
+    (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
+    collect(build(folder))
+    assert tree(folder / "data") == first
+
+
+def test_the_plan_says_how_many_bytes_and_writes_nothing(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    before = tree(folder / "data")
+    planned = plan_gc(project)
+    assert tree(folder / "data") == before
+    collect(project)
+    sizes = {path: os.path.getsize(folder / "data" / path) for path in tree(folder / "data")}
+    assert planned.size == sum(item.size for items in planned.by_output().values() for item in items) > 0
+    gone = before.keys() - sizes.keys()
+    assert gone
+    assert not before.keys() ^ gone ^ sizes.keys()
+
+
+def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
+    folder = copy()
+    digests = [Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").digest]
+    for word in ("one", "two"):
+        change_web(folder, word)
+        project = build(folder)
+        digests.append(project.outputs.current("datasets", "web").digest)
+    for number, digest in enumerate(digests):
+        os.utime(folder / "data/datasets/web" / digest / "manifest.json", (number, number))
+    collect(project, keep=1)
+    left = {path.name for path in (folder / "data/datasets/web").iterdir() if path.is_dir() and not path.is_symlink()}
+    assert left == set(digests[1:])
+    dataset = read_manifest(folder / "data/datasets/web" / digests[1])
+    lineage = Lineage(project.outputs, dataset)
+    documents = lineage.origins(range(dataset.facts["documents"]))
+    assert [document.id for document in documents[-3:]] == ["one-0", "one-1", "one-2"]
+
+
+def test_young_versions_are_kept_on_request(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    assert plan_gc(project, older_than_days=1).garbage == ()
+    long_ago = time.time() - 2 * 86400
+    old = [path for path in (folder / "data").rglob("*") if path.is_file()]
+    for path in old:
+        os.utime(path, (long_ago, long_ago))
+    assert plan_gc(project, older_than_days=3).garbage == ()
+    assert plan_gc(project, older_than_days=1).garbage == plan_gc(project).garbage != ()
+
+
+def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    old = project.outputs.current("datasets", "web")
+    samples = load_nanoset(folder / "data", "pretrain", "train").batch(range(50))
+    change_web(folder)
+    chain(project, "web")
+    assert project.outputs.current("datasets", "web").digest != old.digest
+    assert collect(project).garbage == ()
+    assert (load_nanoset(folder / "data", "pretrain", "train").batch(range(50)) == samples).all()
+    assert Lineage(project.outputs, old).origins([0])[0].id == "web-0"
+
+
+def test_what_a_running_build_works_on_stays(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    before = tree(folder / "data")
+    # The old lines again: the build takes up old shards that nothing else needs.
+    (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def listen(progress):
+        if progress.stage == "tokenized_shards":
+            reached.set()
+            assert go_on.wait(60)
+
+    running = Project.open(folder / "nanoset.yaml", listen)
+    thread = threading.Thread(target=chain, args=(running, "web"))
+    thread.start()
+    try:
+        assert reached.wait(60)
+        assert busy_names(folder / "data") == {"web"}
+        found = collect(project)
+    finally:
+        go_on.set()
+        thread.join()
+    assert why(found, "shards/web") == ["a running build works on it"]
+    assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
+    assert {name for name in before if "/web/" in name} <= tree(folder / "data").keys()
+    collect(build(folder))
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_a_build_that_begins_waits_for_a_collection_to_look(tmp_path):
+    began = threading.Event()
+
+    def work():
+        with in_use(tmp_path, ["web", "code"]):
+            began.set()
+
+    with collecting(tmp_path) as busy:
+        assert busy == frozenset()
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert not began.wait(0.2)
+    thread.join()
+    assert began.is_set()
+    assert busy_names(tmp_path) == frozenset()
+
+
+def test_builds_hold_their_corpora_too_and_each_other_not_up(copy):
+    project = Project.open(copy() / "nanoset.yaml")
+    assert in_use_module.names_of(project, "pretrain") == {"pretrain", "web", "code"}
+    assert in_use_module.names_of(project, "shuffled") == {"shuffled", "web", "code", "books"}
+    assert in_use_module.names_of(project, "web") == {"web"}
+    root = project.outputs.folder
+    with in_use(root, ["web"]), in_use(root, ["web", "code"]):
+        assert busy_names(root) == {"web", "code"}
+
+
+def test_collections_during_a_build_of_another_process_do_no_harm(copy):
+    folder = copy()
+    change_web(folder)
+    build(folder)
+    change_web(folder, "later")
+    script = "import sys; from pathlib import Path; from versions.changing import build; build(Path(sys.argv[1]))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
+    project = Project.open(folder / "nanoset.yaml")
+    collections, removed = 0, 0
+    while process.poll() is None:
+        found = collect(project, unfinished=True)
+        collections, removed = collections + 1, removed + len(found.garbage)
+    assert process.returncode == 0
+    assert collections > 3
+    assert removed > 0
+    collect(project)
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_lock_files_of_another_user_can_be_held(tmp_path):
+    with in_use(tmp_path, ["web"]):
+        pass
+    for path in (tmp_path / ".in-use").iterdir():
+        path.chmod(0o444)
+    with in_use(tmp_path, ["web"]):
+        assert busy_names(tmp_path) == {"web"}
+    with collecting(tmp_path) as busy:
+        assert busy == frozenset()
+
+
+def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
+    folder = copy()
+    for path in (folder / "data").rglob("current.json"):
+        os.utime(path, (1e9, 1e9))
+    change_web(folder)
+
+    def stop(progress):
+        if progress.stage == "tokenized_shards" and progress.done == progress.total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chain(Project.open(folder / "nanoset.yaml", stop), "web")
+    project = Project.open(folder / "nanoset.yaml")
+    assert not [item for item in collect(project).garbage if item.output == "shards/web"]
+    taken = [item for item in collect(project, unfinished=True).garbage if item.output == "shards/web"]
+    assert len(taken) == 1
+    collect(build(folder))
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_shards_of_a_corpus_that_was_never_finished_stay(copy):
+    folder = copy()
+    shutil.rmtree(folder / "data/tokenized/web")
+    shutil.rmtree(folder / "data/datasets/web")
+    shutil.rmtree(folder / "data/nanosets/pretrain")
+    shutil.rmtree(folder / "data/shuffle_plans")
+    shutil.rmtree(folder / "data/webdatasets")
+    project = Project.open(folder / "nanoset.yaml")
+    assert plan_gc(project).garbage == ()
+    assert {item.output for item in plan_gc(project, unfinished=True).garbage} == {"shards/web"}
+
+
+def test_a_version_that_became_current_meanwhile_is_put_back(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    place = folder / "data/datasets/web"
+    before = tree(place)
+    current = project.outputs.current("datasets", "web").folder
+    assert gc_module._set_aside(current) is None
+    assert tree(place) == before
+    old = next(item.path for item in plan_gc(project).garbage if item.output == "datasets/web")
+    aside = gc_module._set_aside(old)
+    assert aside.name.startswith(".tmp-")
+    project.outputs.sweep()
+    assert not aside.exists(), "a collection that is killed now leaves litter, which the next sweep takes"
+
+
+def test_unreadable_old_versions_are_left_alone_and_named(copy):
+    folder = copy()
+    old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
+    change_web(folder)
+    project = build(folder)
+    (old / "manifest.json").write_text("{")
+    found = collect(project, keep=1)
+    assert {item.subject for item in found.garbage} == set()
+    assert "it is needed, but this is not a manifest" in why(found, f"datasets/web/{old.name}")[0]
+    found = collect(project)
+    assert "its manifest cannot be read" in why(found, f"datasets/web/{old.name}")[0]
+    assert (old / "web_text_document.bin").exists()
+    assert "shards/web" in {item.output for item in found.garbage}
+
+
+@pytest.mark.parametrize("damage", ["no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}'])
+def test_all_of_a_corpus_stays_while_its_current_version_is_unknown(copy, damage):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    (folder / "data/tokenized/web/current.json").write_text(damage)
+    found = collect(project)
+    assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
+    assert "tokenized/web: current.json" in why(found, "shards/web")[0]
+
+
+def test_all_corpora_stay_while_a_live_nanoset_cannot_be_read(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    live = project.outputs.current("nanosets", "pretrain/train/index_mappings").folder
+    (live / "manifest.json").write_text("{}")
+    found = collect(project)
+    assert "not a manifest" in why(found, str(live))[0]
+    assert {item.subject for item in found.garbage} == {"shuffled"}
+    assert "may be needed" in why(found, "datasets/web")[0]
+    assert "index_mappings" in why(found, "datasets/web")[0]
+    assert "what it needs cannot be told" in why(found, "nanosets/pretrain/cache")[0]
+
+
+def test_a_live_version_that_is_gone_holds_what_it_may_have_needed(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    shutil.rmtree(project.outputs.current("tokenized", "web").folder)
+    assert "shards/web" not in {item.output for item in collect(project).garbage}
+
+
+def test_links_are_read_and_never_followed_to_remove(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    away = folder.with_name("away")
+    (folder / "data/datasets/web").rename(away)
+    (folder / "data/datasets/web").symlink_to(away)
+    nanosets = folder.with_name("nanosets-away")
+    (folder / "data/nanosets").rename(nanosets)
+    (folder / "data/nanosets").symlink_to(nanosets)
+    old = next(path for path in (folder / "data/shards/web").iterdir() if path.is_dir())
+    before = tree(away), tree(nanosets)
+    found = collect(project)
+    assert (tree(away), tree(nanosets)) == before
+    assert {item.output.split("/")[0] for item in found.garbage} <= {
+        "inventory",
+        "shards",
+        "tokenized",
+        "shuffle_plans",
+        "webdatasets",
+    }
+    assert why(found, "datasets/web") == ["a symbolic link leads to it"]
+    assert old.exists() or old in [item.path for item in found.garbage]
+    assert tokenization.are_shards_whole(
+        project, tokenization.tokenized_recipe(project, "web", project.outputs.current("inventory", "web").digest)
+    )
+
+
+def test_a_linked_live_nanoset_keeps_the_dataset_that_it_needs(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    old = project.outputs.current("datasets", "web").folder
+    for place in ("nanosets", "shuffle_plans", "webdatasets"):
+        (folder / "data" / place).rename(folder.with_name(place))
+        (folder / "data" / place).symlink_to(folder.with_name(place))
+    change_web(folder)
+    chain(project, "web")
+    collect(project)
+    assert (old / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "other name", "no manifest"])
+def test_folders_that_are_not_just_ours_are_left_alone(copy, kind):
+    folder = copy()
+    old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
+    change_web(folder)
+    project = build(folder)
+    if kind == "file":
+        (old / "notes").mkdir()
+        (old / "notes/mine.txt").write_text("do not lose this")
+    elif kind == "link":
+        (old / "raw").symlink_to(folder / "raw")
+    elif kind == "other name":
+        old = old.rename(old.with_name("0" * 20))
+    else:
+        (old / "manifest.json").unlink()
+    before = tree(old)
+    found = collect(project)
+    expected = {
+        "file": "not ours: notes/mine.txt",
+        "link": "symbolic link: raw",
+        "other name": "its manifest is that of datasets/web/",
+        "no manifest": "it has no manifest",
+    }
+    assert expected[kind] in why(found, str(old))[0]
+    assert tree(old) == before
+
+
+def test_tars_in_the_making_stay_and_abandoned_ones_go(copy):
+    folder = copy()
+    change_web(folder)
+    project = Project.open(folder / "nanoset.yaml")
+    chain(project, "web")
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 0)
+    assert collect(project).garbage == ()
+    assert shuffling.is_group_written(project, "shuffled", 0)
+    unfinished = next(path.parent for path in (folder / "data/webdatasets/shuffled").glob("*/.shards"))
+    (unfinished / "manifest.jsonl").write_bytes(b"")  # as a run leaves it that is killed before its last step
+    change_web(folder, "later")
+    project = build(folder)
+    found = collect(project)
+    assert [item.path for item in found.garbage if item.kind == "unfinished"] == [unfinished]
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_foreign_index_files_stay_in_the_cache(copy):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    cache = folder / "data/nanosets/pretrain/cache"
+    foreign = {"a" * 32 + "-GPTDataset-train-sample_index.npy", "nanoset.json", "mine-nanoset.json"}
+    (cache / "sub").mkdir()
+    for name in (*foreign, "sub/x"):
+        (cache / name).write_bytes(b"{}")
+        os.utime(cache / name, (1e9, 1e9))
+    listed = {
+        name
+        for split in ("train", "valid", "test")
+        for asset in ("index_mappings", "blend")
+        for name in project.outputs.current("nanosets", f"pretrain/{split}/{asset}").facts["cache_files"]
+    }
+    found = collect(project)
+    left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
+    assert left >= listed | foreign | {"sub/x"}
+    assert {name for name in left - listed - foreign if not name.endswith("nanoset.json")} == {"sub/x"}
+    assert "4 files (8 bytes) that no note of ours lists" in why(found, "pretrain/cache")[0]
+
+
+def test_index_files_are_known_by_their_notes_once_the_manifests_are_gone(copy):
+    folder = copy()
+    old = {path.name for path in (folder / "data/nanosets/pretrain/cache").iterdir()}
+    change_web(folder)
+    project = build(folder)
+    garbage = {item.path for item in plan_gc(project).garbage if item.kind == "cache file"}
+    for output in (folder / "data/nanosets/pretrain").glob("*/*"):
+        for version in output.iterdir() if output.is_dir() else ():
+            if version.is_dir() and not version.is_symlink() and version.name != (output / "current").readlink().name:
+                shutil.rmtree(version)
+    assert {item.path for item in plan_gc(project).garbage if item.kind == "cache file"} == garbage
+    assert {path.name for path in garbage} <= old
+    cut_short = [item.path for item in plan_gc(project).garbage if item.kind == "cache file"][:20]
+    for path in cut_short:
+        path.unlink()
+    collect(project)
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_unfinished_names_of_the_dead_go_and_of_the_living_stay(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    dead = folder / "data/shards/web/.tmp-0123-dead"
+    with published_folder(folder / "data/shards/web/0123") as alive:
+        dead.mkdir()
+        (dead / "tokens.bin").write_bytes(b"x" * 100)
+        assert set(plan_gc(project).unfinished) == {dead, alive, alive.with_name(alive.name + ".lock")}
+        assert collect(project).unfinished == (dead,)
+        assert alive.is_dir()
+    assert not dead.exists()
+
+
+def test_outputs_of_what_is_not_configured_any_more_stay(copy):
+    folder = copy()
+    config = folder / "nanoset.yaml"
+    config.write_text(config.read_text().replace("  plain:\n", "  other:\n"))
+    shutil.rmtree(folder / "raw/books")
+    (folder / "raw/books").mkdir()
+    shutil.rmtree(folder / "raw/code")
+    found = plan_gc(Project.open(config))
+    assert found.garbage == ()
+    assert [item.path.relative_to(folder / "data").as_posix() for item in found.left] == [
+        "datasets/code",
+        "nanosets/plain",
+    ]
+    assert "does not ask for it any more" in why(found, "nanosets/plain")[0]
+
+
+def test_what_cannot_be_removed_is_reported(copy, monkeypatch):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+    monkeypatch.setattr(gc_module.shutil, "rmtree", lambda *_, **__: None)
+    found = collect(project)
+    assert {item.kind for item in found.garbage} == {"cache file"}
+    assert "it could not be removed" in why(found, "datasets/web")[0]
+
+
+def test_a_file_system_without_locks_is_refused_unless_told(copy, monkeypatch):
+    folder = copy()
+    change_web(folder)
+    project = build(folder)
+
+    def no_locks(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(in_use_module.fcntl, "flock", no_locks)
+    with pytest.raises(StorageError, match="--no-locks"):
+        collect(project)
+    assert plan_gc(project).garbage
+    assert collect(project, locks=False).garbage
+    assert tree(folder / "data") == fresh_tree(folder)
+
+
+def test_the_command_lists_first_and_removes_when_told(copy):
+    folder = copy()
+    change_web(folder)
+    build(folder)
+    before = tree(folder / "data")
+    run = CliRunner().invoke
+    config = ["--config", str(folder / "nanoset.yaml")]
+    listed = run(nanoset, ["gc", *config])
+    assert listed.exit_code == 0, listed.output
+    assert "datasets/web" in listed.output
+    assert "nothing was removed yet: say --yes" in listed.output
+    planned = json.loads(run(nanoset, ["gc", "--json", *config]).output)
+    assert planned["removed"] is False
+    assert planned["bytes"] == sum(item["bytes"] for item in planned["garbage"]) > 0
+    assert tree(folder / "data") == before
+    assert "removed: " in run(nanoset, ["gc", "--yes", *config]).output
+    assert tree(folder / "data") == fresh_tree(folder)
+    assert "0 versions and files, 0 B" in run(nanoset, ["gc", *config]).output
+
+
+def test_a_root_that_is_not_there_has_no_garbage(make_project):
+    config = make_project()
+    assert CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(config)]).exit_code == 0
+    assert not (config.parent / "data").exists()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(copy, seed):
+    folder = copy()
+    draw = random.Random(seed)
+    project = Project.open(folder / "nanoset.yaml")
+    stages = [
+        lambda: change_web(folder, f"word{draw.random()}"),
+        lambda: (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:])),
+        lambda: chain(project, "web"),
+        lambda: mapping.write_mappings(project, "pretrain", draw.choice(["train", "valid"])),
+        lambda: shuffling.make_plan(project, "shuffled"),
+        lambda: shuffling.write_group(project, "shuffled", draw.randrange(3)),
+        lambda: collect(project, keep=draw.randrange(2), unfinished=draw.random() < 0.5),
+        lambda: collect(project),
+    ]
+    for _ in range(14):
+        draw.choice(stages)()
+        load_nanoset(folder / "data", "plain", "train").batch(range(10))
+    found = collect(build(folder), unfinished=True)
+    assert found.left == ()
+    assert tree(folder / "data") == fresh_tree(folder)

@@ -1,0 +1,371 @@
+"""`nanoset status` says what a build would do, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sample_project import jsonl, sentences, tree
+from versions.changing import build, change_web
+
+from nanoset_core.cli import nanoset
+from nanoset_core.cli.sizes import spelled_age, spelled_size
+from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, state, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.locks import in_use
+from nanoset_core.versions import stat_survey
+from nanoset_core.versions.live import live_version
+from nanoset_core.versions.reasons import of_options
+from nanoset_core.versions.status import project_status
+
+
+def status(folder):
+    return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
+
+
+def states(folder):
+    return {label: row.state for label, row in status(folder).items() if row.state != "up to date"}
+
+
+def why(folder, label):
+    return list(status(folder)[label].why)
+
+
+def set_config(folder, old, new):
+    config = folder / "nanoset.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+
+
+def test_all_is_up_to_date_after_a_build(copy):
+    folder = copy()
+    before = tree(folder / "data")
+    found = status(folder)
+    assert {row.state for row in found.values()} == {"up to date"}
+    assert not any(row.why for row in found.values())
+    assert list(found) == [
+        "corpus books",
+        "corpus code",
+        "corpus web",
+        "nanoset pretrain train",
+        "nanoset pretrain valid",
+        "nanoset pretrain test",
+        "nanoset pretrain handoff",
+        "nanoset plain train",
+        "nanoset plain valid",
+        "nanoset plain test",
+        "nanoset plain handoff",
+        "webdataset shuffled",
+        "packed books",
+    ]
+    assert tree(folder / "data") == before
+    dataset = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web")
+    figures = found["corpus web"].figures
+    assert figures["files"] == 4
+    assert (figures["documents"], figures["tokens"]) == (240, dataset.facts["tokens"])
+    assert figures["bytes"] == sum(os.path.getsize(path) for path in dataset.folder.glob("web_*"))
+    assert found["corpus web"].made_at == (dataset.folder / "manifest.json").stat().st_mtime
+    assert found["nanoset pretrain train"].figures["samples"] == 400
+    assert found["nanoset pretrain train"].figures["tokens"] == 400 * 32
+
+
+def test_all_is_missing_before_a_build(copy):
+    folder = copy()
+    shutil.rmtree(folder / "data")
+    found = status(folder)
+    assert {row.state for row in found.values()} == {"missing"}
+    assert found["corpus web"].why == ("not built yet",)
+    assert found["nanoset pretrain train"].why == ("web is not up to date", "code is not up to date")
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize("kind", ["added", "removed", "changed", "grown"])
+def test_changed_files_are_named_with_all_that_is_made_of_them(copy, kind):
+    folder = copy()
+    file = folder / "raw/web/part-1/web-3.jsonl"
+    if kind == "added":
+        (file.parent / "web-4.jsonl").write_bytes(jsonl(sentences("new", 2)))
+    elif kind == "removed":
+        file.unlink()
+    elif kind == "changed":
+        file.write_bytes(file.read_bytes().replace(b"the", b"eht"))
+    else:
+        change_web(folder)
+    expected = {
+        "added": "1 file added (part-1/web-4.jsonl)",
+        "removed": "1 file removed (part-1/web-3.jsonl)",
+        "changed": "1 file changed (part-1/web-3.jsonl)",
+        "grown": "1 file changed (part-1/web-3.jsonl)",
+    }
+    assert why(folder, "corpus web") == [expected[kind]]
+    found = states(folder)
+    assert set(found) == {
+        "corpus web",
+        *(f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")),
+        "webdataset shuffled",
+    }
+    assert set(found.values()) == {"stale"}
+    build(folder)
+    assert states(folder) == {}
+
+
+def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatch):
+    folder = copy()
+    file = folder / "raw/web/part-1/web-3.jsonl"
+    os.utime(file, (time.time() - 100, time.time() - 100))
+    assert states(folder) == {}
+    raw.make_inventory(Project.open(folder / "nanoset.yaml"), "web")
+    os.utime(file, (time.time() - 99, time.time() - 99))
+    monkeypatch.setattr(stat_survey.Budget, "__init__", lambda self, left=10: setattr(self, "left", left))
+    touched = why(folder, "corpus web")
+    assert len(touched) == 1
+    assert "written again, perhaps with other content (" in touched[0]
+    assert "web is not up to date" in why(folder, "webdataset shuffled")
+
+
+def test_known_files_are_not_read(copy, monkeypatch):
+    folder = copy()
+    for path in (folder / "raw").rglob("*.jsonl*"):
+        os.utime(path, (1e9, 1e9))
+    for corpus in ("web", "code", "books"):
+        raw.make_inventory(Project.open(folder / "nanoset.yaml"), corpus)
+
+    def read(*_):
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(stat_survey, "fingerprint", read)
+    assert states(folder) == {}
+
+
+def test_changed_settings_are_named(copy):
+    folder = copy()
+    set_config(folder, "append_eod: true", "append_eod: false")
+    set_config(folder, "seed: 7", "seed: 8")
+    set_config(folder, "member: npy", "member: json.gz")
+    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == ["framing.after"]
+    assert "seed: 7 → 8" in why(folder, "nanoset pretrain valid")
+    assert "web changed" in why(folder, "nanoset pretrain valid")
+    assert "member: npy → json.gz" in why(folder, "webdataset shuffled")
+    assert why(folder, "packed books") == ["dataset changed"]
+
+
+def test_a_setting_of_one_nanoset_makes_nothing_else_stale(copy):
+    folder = copy()
+    set_config(folder, "seed: 7", "seed: 8")
+    assert set(states(folder)) == {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
+    assert why(folder, "nanoset pretrain train") == ["seed: 7 → 8"]
+    assert why(folder, "nanoset pretrain handoff") == ["train changed", "valid changed", "test changed"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label", "reason"),
+    [
+        ("datasets/web/*/*.bin", "corpus web", "damaged: web_text_document.bin is missing"),
+        ("shards/web/*/tokens.idx", "corpus web", "a shard is missing or damaged"),
+        ("tokenized/web/*/manifest.json", "corpus web", "manifest.json is missing"),
+        ("inventory/web/*/inventory.json", "corpus web", "damaged: inventory.json is missing"),
+        ("nanosets/pretrain/cache/*-train-sample_index.npy", "nanoset pretrain train", "an index file is missing"),
+        ("nanosets/plain/valid/index_mappings/*/plan.json", "nanoset plain valid", "damaged: plan.json is missing"),
+        ("nanosets/plain/handoff/*/START.md", "nanoset plain handoff", "damaged: START.md is missing"),
+        ("webdatasets/shuffled/*/shard-00000002.tar", "webdataset shuffled", "damaged: shard-00000002.tar is missing"),
+        ("shuffle_plans/shuffled/*/plan.json", "webdataset shuffled", "damaged: plan.json is missing"),
+        ("packed/books/*/books.pbin", "packed books", "damaged: books.pbin is missing"),
+    ],
+)
+def test_lost_files_are_named(copy, pattern, label, reason):
+    folder = copy()
+    next((folder / "data").glob(pattern)).unlink()
+    found = status(folder)
+    assert found[label].state == "stale"
+    assert any(reason in text for text in found[label].why), found[label].why
+
+
+@pytest.mark.parametrize("place", ["tokenized/web", "nanosets/pretrain/train/blend", "webdatasets/shuffled"])
+@pytest.mark.parametrize("file", ["current.json", "manifest.json"])
+def test_unreadable_state_is_damage_not_a_crash(copy, place, file):
+    folder = copy()
+    path = folder / "data" / place / ("current/" * (file == "manifest.json") + file)
+    path.write_text("{]")
+    rows = [row for row in status(folder).values() if row.state != "up to date"]
+    assert {row.state for row in rows} <= {"stale", "missing"}
+    assert any("cannot be read" in text or "not a manifest" in text for row in rows for text in row.why)
+
+
+def test_corpora_that_cannot_be_read_are_failing_and_the_rest_is_told(copy):
+    folder = copy()
+    shutil.rmtree(folder / "raw/code")
+    (folder / "raw/books/dangling.jsonl").symlink_to(folder / "nowhere")
+    found = status(folder)
+    assert found["corpus code"].state == "failing"
+    assert "no folder of raw text" in found["corpus code"].why[0]
+    assert found["corpus books"].state == "failing"
+    assert "a file is not there" in found["corpus books"].why[0]
+    assert found["corpus web"].state == "up to date"
+    assert found["nanoset pretrain train"].why == ("code is not up to date",)
+    assert found["packed books"].why == ("books is not up to date",)
+
+
+def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy):
+    folder = copy()
+    file = folder / "raw/web/part-0/web-0.jsonl"
+    file.write_bytes(file.read_bytes() + b"no json\n" * 3)
+    build(folder)
+    found = status(folder)
+    assert found["corpus web"].state == "up to date"
+    assert found["corpus web"].figures["rejected"] == 3
+    lines = [line for path in found["corpus web"].rejects for line in Path(path).read_text().splitlines()]
+    assert len(lines) == 3
+    printed = CliRunner().invoke(nanoset, ["status", "--config", str(folder / "nanoset.yaml")])
+    assert printed.exit_code == 0
+    assert f"rejected lines of web: {found['corpus web'].rejects[0]}" in printed.output
+
+    set_config(folder, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+    assert states(folder)["corpus web"] == "failing"
+    assert "3 of 243 lines rejected, which is more than allowed" in why(folder, "corpus web")[0]
+
+    file.write_bytes(file.read_bytes() + b"no json\n")
+    assert states(folder)["corpus web"] == "stale", "its shards are not there to tell"
+    project = Project.open(folder / "nanoset.yaml")
+    raw.make_inventory(project, "web")
+    with pytest.raises(NanosetError):
+        tokenization.tokenize(project, "web")
+    assert states(folder)["corpus web"] == "failing"
+    assert "4 of 244 lines rejected" in why(folder, "corpus web")[0]
+
+
+def test_a_split_that_cannot_be_built_is_failing(copy):
+    folder = copy()
+    set_config(folder, "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2")
+    found = status(folder)
+    assert found["nanoset pretrain train"].state == "failing"
+    assert "more often" in found["nanoset pretrain train"].why[0]
+
+
+def test_tars_are_counted_while_they_are_made(copy):
+    folder = copy()
+    set_config(folder, "seed: 5", "seed: 6")
+    assert why(folder, "webdataset shuffled") == ["seed: 5 → 6"]
+    project = Project.open(folder / "nanoset.yaml")
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 1)
+    assert why(folder, "webdataset shuffled") == ["plan changed", "1 of 3 groups of tars written"]
+
+
+def test_what_is_being_built_is_marked(copy):
+    folder = copy()
+    with in_use(folder / "data", ["web"]):
+        assert {label for label, row in status(folder).items() if row.busy} == {"corpus web"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
+    folder = copy()
+    draw = random.Random(seed)
+    project = Project.open(folder / "nanoset.yaml")
+    splits = ("train", "valid", "test")
+    events = [
+        lambda: change_web(folder, f"word{draw.random()}"),
+        lambda: raw.make_inventory(project, "web"),
+        lambda: tokenization.tokenize(project, "web"),
+        lambda: indexed.index(project, "web"),
+        lambda: mapping.write_mappings(project, "pretrain", draw.choice(splits)),
+        lambda: mapping.write_blended(project, "pretrain", draw.choice(splits)),
+        lambda: handoff.write_handoff(project, "pretrain"),
+        lambda: shuffling.make_plan(project, "shuffled"),
+        lambda: draw.choice(sorted((folder / "data").glob("*/*/*/*.*"))).unlink(),
+        lambda: draw.choice(sorted((folder / "data/nanosets").glob("*/cache/*.npy"))).unlink(),
+        lambda: build(folder),
+    ]
+    for _ in range(12):
+        try:
+            draw.choice(events)()
+        except NanosetError:
+            continue
+        assert_as_build(folder)
+
+
+def assert_as_build(folder):
+    project = Project.open(folder / "nanoset.yaml")
+    inventories = {corpus: raw.survey(project, corpus) for corpus in raw.corpora(project)}
+    undone = {step.label for step in state.steps(project, inventories) if not step.done}
+    kinds = {
+        "raw_jsonl": "corpus",
+        "tokenized_shards": "corpus",
+        "indexed_dataset": "corpus",
+        "packed_dataset": "packed",
+    }
+    expected = set()
+    for step in state.steps(project, inventories):
+        if step.label in undone:
+            if step.asset[0] in kinds:
+                expected.add(f"{kinds[step.asset[0]]} {step.partition}")
+            elif step.asset[0] == "shuffled":
+                expected.add("webdataset shuffled")
+            else:
+                expected.add(f"nanoset {step.asset[0]} {step.partition or 'handoff'}")
+    assert {label for label, row in status(folder).items() if row.state != "up to date"} == expected, undone
+
+
+def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
+    folder = copy()
+    config = ["--config", str(folder / "nanoset.yaml")]
+    done = CliRunner().invoke(nanoset, ["status", *config])
+    assert done.exit_code == 0, done.output
+    assert "13 up to date" in done.output
+    change_web(folder)
+    stale = CliRunner().invoke(nanoset, ["status", *config])
+    assert stale.exit_code == 1
+    assert "stale: corpus web: 1 file changed (part-1/web-3.jsonl)" in stale.output
+    rows = CliRunner().invoke(nanoset, ["status", "--json", *config])
+    assert rows.exit_code == 1
+    found = {(row["kind"], row["name"], row["part"]): row for row in json.loads(rows.output)}
+    assert found["corpus", "web", None]["state"] == "stale"
+    assert found["corpus", "code", None]["documents"] == 120
+
+
+def test_options_that_differ_are_spelled():
+    assert of_options({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": (1,)}, "e": "x" * 50}) == [
+        "a.b: 1 → 2",
+        f"e: none → {'x' * 39}…",
+    ]
+
+
+def test_sizes_and_ages_are_spelled():
+    assert [spelled_size(size) for size in (0, 999, 1000, 9994, 9995, 99949, 999_499, 999_500, 1.5e12, 2e18)] == [
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "9.99 kB",
+        "10.0 kB",
+        "99.9 kB",
+        "999 kB",
+        "1.00 MB",
+        "1.50 TB",
+        "2,000 PB",
+    ]
+    assert [spelled_age(seconds) for seconds in (-1, 59, 60, 3599, 3600, 90_000, 31 * 86400)] == [
+        "0 s",
+        "59 s",
+        "1 min",
+        "59 min",
+        "1 h 0 min",
+        "1 d 1 h",
+        "31 d",
+    ]
+
+
+def test_a_live_version_that_is_gone_is_damage(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    shutil.rmtree(project.outputs.current("datasets", "web").folder)
+    found = live_version(project, "datasets", "web")
+    assert found.manifest is None
+    assert found.exists
+    assert "manifest.json is missing" in found.problem
