@@ -1,5 +1,5 @@
 # make demo   an example project of real text, built            make test   the whole test suite
-# make dev    the Dagster UI on the demo                         make lint   ruff
+# make dev    the Dagster UI on the demo                         make lint   ruff; make types   mypy
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for the README; needs Chromium
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then builds that
@@ -13,7 +13,7 @@ TRIALS ?= 3000
 KILLS ?= 200
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 dev tour test faults lint install clean
+.PHONY: demo demo-s3 dev tour test faults lint types install clean
 
 install: $(VENV)/.installed
 
@@ -46,6 +46,9 @@ faults: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) $(DEMO) build *.egg-info
