@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core import tokenization
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import Encoded, canary, make_engine, numpy_engine, recognise, units, word_encoder
 from nanoset_core.tokenization.bpe.canary import canary_texts, same_pieces, same_tokens, sample_of
 from nanoset_core.tokenization.bpe.checked import CheckedEngine
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine, slices
-
-engines = tokenization.engines
 
 
 @pytest.fixture
@@ -272,7 +270,7 @@ def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
 
 
 def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
-    find_out = engines.find_out
+    find_out = bpe.find_out
 
     def wrong(path, reference):
         known = find_out(path, reference)
@@ -280,7 +278,7 @@ def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_
         classes[ord("x")] = 3
         return dataclasses.replace(known, classes=classes)
 
-    monkeypatch.setattr(engines, "find_out", wrong)
+    monkeypatch.setattr(bpe, "find_out", wrong)
     engine = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
     assert engine.name == "tokenizers"
     assert "canary" in engine.reason
@@ -292,9 +290,9 @@ def test_wrong_knowledge_from_the_cache_is_found_out_again(known, tokenizer_file
     knowledge = known["gpt2"][0]
     classes = knowledge.classes.copy()
     classes[ord("x")] = 3
-    engines.keep(dataclasses.replace(knowledge, classes=classes), tokenizer_files["gpt2"], tmp_path)
+    bpe.keep(dataclasses.replace(knowledge, classes=classes), tokenizer_files["gpt2"], tmp_path)
     assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
-    np.testing.assert_array_equal(engines.recall(tokenizer_files["gpt2"], tmp_path).classes, knowledge.classes)
+    np.testing.assert_array_equal(bpe.recall(tokenizer_files["gpt2"], tmp_path).classes, knowledge.classes)
 
 
 def test_files_that_cannot_be_used(tmp_path):
