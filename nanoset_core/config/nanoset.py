@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.splits import SPLITS, parse_split
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
 from nanoset_core.serialization.frozen import FrozenDict, freeze
 
@@ -53,13 +53,13 @@ class ScheduleSpec:
     eval_iters: int = 100
     """steps of an evaluation (--eval-iters)"""
 
-    def samples(self, iterations: int | None = None) -> dict[str, int]:
+    def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
         """Split → samples that the trainer asks for (Megatron-LM `get_train_valid_test_num_samples`).
 
         iterations: of a phase; default all.
         """
         evaluations = self.iterations // self.eval_interval + 1
-        steps = {
+        steps: dict[SplitName, int] = {
             "train": self.iterations if iterations is None else iterations,
             "valid": evaluations * self.eval_iters,
             "test": self.eval_iters,

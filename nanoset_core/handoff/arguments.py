@@ -11,11 +11,11 @@ from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff.data_args import blend_from_words, read_data_args, read_per_split
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
 
 
-def config_from_arguments(options: Mapping[str, Any], splits: Sequence[str] = SPLITS) -> NanosetConfig:
+def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS) -> NanosetConfig:
     """The configuration that a run with these arguments has.
 
     options: Megatron-LM's names with underscores; None, "" or () for what was not given. splits: those that matter.
@@ -24,7 +24,7 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[str] = SP
     if options["seq_length"] is None:
         raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="add it")
     data = _data(options)
-    return NanosetConfig(
+    config = NanosetConfig(
         **data,
         sequence_length=options["seq_length"],
         random_seed=options["seed"],
@@ -33,8 +33,8 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[str] = SP
         preset=options["preset"],
         tokenizer_identifiers=_identifiers(options["tokenizer_identifiers"]),
         trainer_paths=_trainer_paths(data, options["trainer_path"]),
-        **{f"{split}_split_samples": count for split, count in _samples(options).items() if split in splits},
     )
+    return config.with_samples({split: count for split, count in _samples(options).items() if split in splits})
 
 
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _samples(options: Mapping[str, Any]) -> dict[str, int | None]:
-    samples: dict[str, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
+def _samples(options: Mapping[str, Any]) -> dict[SplitName, int | None]:
+    samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
     steps, batch = options["train_iters"], options["global_batch_size"]
     if (steps is None) != (batch is None):
         raise ConfigError("a run is known by its steps and its batch", where="--train-iters, --global-batch-size")
@@ -68,7 +68,7 @@ def _samples(options: Mapping[str, Any]) -> dict[str, int | None]:
         return samples
     if any(count is not None for count in samples.values()):
         raise ConfigError("the samples are given twice", where="--train-iters", found="and --…-samples")
-    return dict(ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples())
+    return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
 def _identifiers(text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -113,6 +113,15 @@ class NanosetConfig:
     def samples(self, split: SplitName) -> int | None:
         """Samples asked for, or None."""
         return (self.train_split_samples, self.valid_split_samples, self.test_split_samples)[SPLITS.index(split)]
+
+    def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
+        """The same with other numbers of samples, and one epoch of each split that is not named."""
+        return replace(
+            self,
+            train_split_samples=samples.get("train"),
+            valid_split_samples=samples.get("valid"),
+            test_split_samples=samples.get("test"),
+        )
 
     def drops_last_partial(self, split: SplitName) -> bool:
         """Whether the split leaves out its last, short sample."""

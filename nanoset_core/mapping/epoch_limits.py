@@ -122,23 +122,24 @@ def _refusal(found: tuple[Exhausted, ...]) -> InputError:
 
 def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
     """The largest number of samples, split by split, at which every limit is kept."""
-    samples: dict[str, int] = {}
+    samples = {split: config.samples(split) for split in SPLITS}
     for split in SPLITS:
-        asked = config.samples(split)
+        asked = samples[split]
         if asked is None or not _exhausted(config, split, limits, reader):
             continue
-        name = f"{split}_split_samples"
-        size = _largest(asked, lambda count, split=split, name=name: not _exhausted(  # type: ignore[misc]
-            replace(config, **{name: count}), split, limits, reader
-        ))  # fmt: skip
+
+        def fits(count: int, split: SplitName = split) -> bool:
+            return not _exhausted(config.with_samples({split: count}), split, limits, reader)
+
+        size = _largest(asked, fits)
         if size == 0:
             raise InputError(
                 f"the limits on epochs leave no sample of the {split} split",
                 found=f"{asked:,} samples asked for",
                 remedy="raise max_epochs, or give the split a larger share",
             )
-        samples[name] = size
-    return replace(config, **samples)
+        samples[split] = size
+    return config.with_samples(samples)
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:

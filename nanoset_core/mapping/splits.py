@@ -11,8 +11,8 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError
 
-SPLITS = ("train", "valid", "test")
 SplitName = Literal["train", "valid", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
 Rows = tuple[int, int]
 """Sequences of a split, (begin, end excl)."""
 Bookends = tuple[float, float]

@@ -17,8 +17,9 @@ from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader
-from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.indexed import current_dataset
@@ -133,18 +134,19 @@ def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
     )
 
 
-def _whole(planned: Mapping[str, PlannedSplit]) -> Any:
+def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:
     """One configuration of the three that the splits were built with."""
-    samples = {f"{split}_split_samples": found.config.samples(split) for split, found in planned.items()}
-    first = planned["train"].config
+    first = planned["train"].config.with_samples(
+        {split: found.config.samples(split) for split, found in planned.items()}
+    )
     paths = {prefix: path for found in planned.values() for prefix, path in found.config.trainer_paths.items()}
     if first.blend_per_split is not None:
         blends = [
             found.config.blend_per_split[number] if found.plan is not None and found.config.blend_per_split else None
             for number, found in enumerate(planned.values())
         ]
-        return replace(first, blend_per_split=blends, trainer_paths=paths, **samples)
-    return replace(first, trainer_paths=paths, **samples)
+        return replace(first, blend_per_split=blends, trainer_paths=paths)
+    return replace(first, trainer_paths=paths)
 
 
 def _transitions(spec: NanosetSpec) -> list[int]:

@@ -177,8 +177,7 @@ def _settled(
         return config, limits, ()
     if not (shared and spec.on_exhaustion == "redistribute"):
         # What another split lacks is no reason to refuse this one.
-        others = {f"{other}_split_samples": None for other in SPLITS if other != split}
-        config = replace(config, **others)
+        config = config.with_samples({split: config.samples(split)})
     settled = settle(config, limits, spec.on_exhaustion, reader)
     return settled.config, limits, settled.exhausted
 
@@ -205,9 +204,8 @@ def _as_asked(
         tokenizer_identifiers=dict(spec.tokenizer_identifiers),
         trainer_paths={prefixes[corpus]: trainer_prefix(project, name, found) for corpus, found in datasets.items()},
         path_to_cache=str(cache_folder(project, name)),
-        **{f"{split}_split_samples": spec.samples.get(split) for split in splits},
     )
-    return config, prefixes
+    return config.with_samples({split: spec.samples.get(split) for split in splits}), prefixes
 
 
 def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Any:
@@ -227,7 +225,7 @@ def _one_split(
     weighted = isinstance(spec.blend_of(split), Mapping)
     if weighted and samples is None and config.rules.takes_samples(split):
         samples = _epoch_of_scarcest(config, name, split, reader)
-    return replace(config, **{f"{other}_split_samples": samples if other == split else None for other in SPLITS})
+    return config.with_samples({split: samples})
 
 
 def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName, reader: LengthReader) -> int | None:
@@ -248,10 +246,9 @@ def _epoch_of_scarcest(config: NanosetConfig, name: str, split: SplitName, reade
 
 
 def _epoch_samples(config: NanosetConfig, prefix: str, split: SplitName) -> int:
-    data = (
-        {"data_path": prefix}
-        if config.blend_per_split is None
-        else {"blend_per_split": [prefix if other == split else None for other in SPLITS]}
-    )
-    plan = plan_split(replace(config, **data, **{f"{split}_split_samples": None}), split)
+    if config.blend_per_split is None:
+        alone = replace(config, data_path=prefix)
+    else:
+        alone = replace(config, blend_per_split=[prefix if other == split else None for other in SPLITS])
+    plan = plan_split(alone.with_samples({}), split)
     return 0 if plan is None else plan.samples

@@ -1,6 +1,7 @@
 """Plans: what they promise is what is built, and what cannot be is refused before anything is built."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -292,6 +293,15 @@ def test_numbers_of_numpy_are_plain_ones():
     assert type(config.train_split_samples) is int
     weighted = NanosetConfig({"d": np.float32(0.5)}, sequence_length=8)
     assert weighted.blend("train") == (["d"], [0.5])
+
+
+def test_other_numbers_of_samples():
+    config = NanosetConfig("d", sequence_length=8, train_split_samples=5, valid_split_samples=6)
+    assert config.with_samples({"valid": 7, "test": 8}) == replace(
+        config, train_split_samples=None, valid_split_samples=7, test_split_samples=8
+    )
+    with pytest.raises(ConfigError, match="test_split_samples"):
+        config.with_samples({"test": -1})
 
 
 def test_configurations_do_not_change():

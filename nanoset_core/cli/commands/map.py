@@ -161,8 +161,8 @@ def _show(
             console.print(plan_table(f"{name} {split}", found))
         else:
             console.print(f"{name} {split}: no data", highlight=False)
-    for found in exhausted.values():
-        for one in found:
+    for splits in exhausted.values():
+        for one in splits:
             click.secho(
                 f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}, above its limit "
                 f"of {one.limit:g}", fg="yellow", err=True,
