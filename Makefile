@@ -1,7 +1,8 @@
 # make demo   an example project of real text, built            make test   the whole test suite
 # make dev    the Dagster UI on the demo                         make lint   ruff; make types   mypy
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
-# make tour   screenshots of that UI for the README; needs Chromium
+# make tour   screenshots of that UI for docs/dagster.md; needs Chromium
+# make docs   docs/ as a site in build/docs
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then builds that
 #              are killed (KILLS times), starved, raced and misled, locally and in a bucket, as another
 
@@ -13,7 +14,7 @@ TRIALS ?= 3000
 KILLS ?= 200
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 dev tour test faults lint types install clean
+.PHONY: demo demo-s3 dev tour test faults lint types docs install clean
 
 install: $(VENV)/.installed
 
@@ -49,6 +50,10 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+docs: install
+	$(BIN)/python docs/generate.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
 clean:
 	rm -rf $(VENV) $(DEMO) build *.egg-info

@@ -23,7 +23,7 @@ MARKER = ".nanoset-demo"
 BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
 
 CONFIG = """\
-# Written by `nanoset demo`. Every key is explained in README.md.
+# Written by `nanoset demo`. Every key is explained in docs/configuration.md.
 raw: raw
 root: data
 tokenizer:

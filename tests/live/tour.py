@@ -1,4 +1,4 @@
-"""Screenshots of the live UI over the demo project, for the README: `make tour`.
+"""Screenshots of the live UI over the demo project, for docs/dagster.md: `make tour`.
 
 Builds nothing: the demo is there already (`make demo`). Its UI is opened on a free port, and ended afterwards.
 """
@@ -18,7 +18,7 @@ from live.browser import Browser, browsing, chromium
 from live.dagster_dev import dagster_dev
 from live.processes import until
 
-SCREENSHOTS = Path(__file__).parent / "screenshots"
+SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 200_000
 PIXELS = 1600
 _GROUPS = ",".join(f"global@global:{group}" for group in ("corpora", "pretrain", "shuffled"))
