@@ -7,15 +7,18 @@ import os
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.bpe.base import Encoded, Engine
-from nanoset_core.tokenization.bpe.canary import canary_texts, same_pieces, same_tokens
-from nanoset_core.tokenization.bpe.checked import CheckedEngine
+from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
-from nanoset_core.tokenization.bpe.knowledge import Knowledge, cache_folder, find_out, keep, recall
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.recognition import Recognition, recognise
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.settings import NotRecognisedError
+from nanoset_core.tokenization.bpe.probe_cache import (
+    TokenizerProbe,
+    cache_folder,
+    load_cached,
+    probe_tokenizer,
+    save_cached,
+)
+from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import NotRecognisedError, Recognition, recognise
 
 __all__ = ["KINDS", "Encoded", "Engine", "Recognition", "make_engine", "recognise"]
 
@@ -65,14 +68,14 @@ def make_engine(
 
 def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None) -> Engine:
     """The numpy engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
-    recalled = recall(tokenizer_json, folder)
+    recalled = load_cached(tokenizer_json, folder)
     engine = _passing(recalled, reference) if recalled else None
     if engine:
         return engine
-    known = find_out(tokenizer_json, reference)
+    known = probe_tokenizer(tokenizer_json, reference)
     engine = _passing(known, reference)
     if engine:
-        keep(known, tokenizer_json, folder)
+        save_cached(known, tokenizer_json, folder)
         return engine
     reference.reason = "the numpy engine gave other tokens than the reference for the canary texts"
     logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
@@ -84,10 +87,10 @@ def _gigatoken_engine(
 ) -> Engine:
     """The gigatoken engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
     engine = GigatokenEngine(tokenizer_json)
-    known = recall(tokenizer_json, folder)
+    known = load_cached(tokenizer_json, folder)
     if known is None:
-        known = find_out(tokenizer_json, reference)
-        keep(known, tokenizer_json, folder)
+        known = probe_tokenizer(tokenizer_json, reference)
+        save_cached(known, tokenizer_json, folder)
     if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
         return CheckedEngine(engine, reference, reason="asked for, canary passed")
     reference.reason = "the gigatoken engine gave other tokens than the reference for the canary texts"
@@ -95,7 +98,7 @@ def _gigatoken_engine(
     return reference
 
 
-def _passing(known: Knowledge, reference: ReferenceEngine) -> Engine | None:
+def _passing(known: TokenizerProbe, reference: ReferenceEngine) -> Engine | None:
     """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
     engine = NumpyEngine(known.rules, known.classes, reference)
     texts = canary_texts(known.rules, known.classes)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.bpe.base import Encoded
-from nanoset_core.tokenization.bpe.reference import not_unicode
+from nanoset_core.tokenization.bpe.reference import Encoded, not_unicode
 
 
 class GigatokenEngine:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.token_lists import TokenLists
-from nanoset_core.tokenization.bpe.word_table import ABSENT, FILL_LIMIT, WordTable, unique_keys
+from nanoset_core.tokenization.bpe.words import ABSENT, FILL_LIMIT, TokenLists, WordTable, unique_keys
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""

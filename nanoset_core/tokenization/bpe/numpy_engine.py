@@ -7,17 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.base import Encoded
-from nanoset_core.tokenization.bpe.byte_classes import ByteClasses, ByteClassifier
-from nanoset_core.tokenization.bpe.gpt2_split import gpt2_starts
+from nanoset_core.tokenization.bpe.classes import ByteClasses, ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
-from nanoset_core.tokenization.bpe.llama3_split import llama3_starts
-from nanoset_core.tokenization.bpe.merging import Merger
-from nanoset_core.tokenization.bpe.pair_ranks import PairRanks
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine, not_unicode, slices
+from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
+from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
-from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, cut, sort_out
-from nanoset_core.tokenization.bpe.word_encoder import WordEncoder
+from nanoset_core.tokenization.bpe.splits import gpt2_starts, llama3_starts
+from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, cut, partition_units
 
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
@@ -75,7 +71,7 @@ class NumpyEngine:
             for document, data in enumerate(encoded, begin):
                 data, is_mixed = self._checked(texts[document], data, suspect)
                 whole = ((piece, False) for piece in cut(data, UNIT_BYTES))
-                for piece, is_foreign in sort_out(data, self._foreign) if is_mixed else whole:
+                for piece, is_foreign in partition_units(data, self._foreign) if is_mixed else whole:
                     if piece:
                         units.add(piece, document, is_foreign)
                     if units.size >= BATCH_BYTES:

@@ -1,18 +1,18 @@
-"""The `tokenizers` engine: Hugging Face's own library, the reference for every other engine."""
+"""What every engine gives, and the engine that the others are held to: Hugging Face's `tokenizers` library."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from nanoset_core.errors import FormatError, InputError, MissingError
-from nanoset_core.tokenization.bpe.base import Encoded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,6 +21,32 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids of a batch of documents, without added special tokens."""
+
+    ids: np.ndarray
+    """int32[n]: token ids of all documents, back to back."""
+    lengths: np.ndarray
+    """int32[d]: tokens per document; sums to n."""
+
+
+class Engine(Protocol):
+    """Text to token ids. Every engine gives the same ids for the same `tokenizer.json`."""
+
+    name: str
+    """"tokenizers" or "numpy"."""
+    reason: str
+    """Why this engine was chosen, for logs and metadata."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents; int32 ids of all of them and int32 tokens per document.
+
+        Raises InputError when a text cannot be written as UTF-8 (a lone surrogate).
+        """
+        ...
 
 
 class ReferenceEngine:

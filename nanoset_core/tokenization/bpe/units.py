@@ -9,9 +9,9 @@ unnormalised text) is a few lines and not the whole document.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from unicodedata import is_normalized
+from unicodedata import is_normalized, normalize
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, OTHER, SPACE
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
 _FOREIGN_BYTES = 1 << 11
+_BLOCK = 0x10000
+_CONTEXTS = ("", "a\u0345")  # alone, and after the mark that sorts behind all others
 
 _NEVER_SPACE = ((0xC0, 0x1000), (0x4000, 0xD800), (0xE000, 0x10000))
 _ALWAYS_LETTER = ((0x3041, 0x3080), (0x30A1, 0x30FB), (0x5000, 0x9000))
@@ -123,7 +125,7 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
     yield text[begin:]
 
 
-def sort_out(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
+def partition_units(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
     """(piece, whether it is for the reference) of a text that holds something for the reference."""
     run: list[bytes] = []
     size, kind = 0, False
@@ -136,3 +138,24 @@ def sort_out(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
         size += len(piece)
         kind = is_foreign
     yield b"".join(run), kind
+
+
+def trusts_python(normalise: Callable[[str], str]) -> bool:
+    """False when the library changes a character, or moves it as a mark, that Python leaves alone.
+
+    Unicode never changes the normal form of characters it has, so two versions differ in newer characters only, and a
+    text that the newer version calls normal is normal to the older one. The library's tables must not be the newer.
+    """
+    for begin in range(0, 0x110000, _BLOCK):
+        points = [point for point in range(begin, begin + _BLOCK) if point != 0x0A and not 0xD800 <= point < 0xE000]
+        for context in _CONTEXTS:
+            text = "\n".join(context + chr(point) for point in points)
+            here, there = normalize("NFC", text), normalise(text)
+            if here != there and _moved_alone(text, here, there):
+                return False
+    return True
+
+
+def _moved_alone(text: str, here: str, there: str) -> bool:
+    lines = zip(text.split("\n"), here.split("\n"), there.split("\n"), strict=True)
+    return any(before == in_python != in_library for before, in_python, in_library in lines)

@@ -1,16 +1,61 @@
-"""Reads vocabulary and merges of a byte-level BPE model."""
+"""Vocabulary and merges of a byte-level BPE model, as plain arrays."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.byte_alphabet import byte_characters, decode_tokens
-from nanoset_core.tokenization.bpe.pair_ranks import MOST_IDS, MOST_MERGES
-from nanoset_core.tokenization.bpe.rules import Vocabulary
-from nanoset_core.tokenization.bpe.settings import NotRecognisedError
+from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
+
+
+class NotRecognisedError(Exception):
+    """A setting that the numpy engine does not know; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words and merges of a byte-level BPE model."""
+
+    data: np.ndarray
+    """uint8[m]: bytes of all words back to back; none of them holds a zero byte."""
+    lengths: np.ndarray
+    """int64[n]: bytes of each word."""
+    ids: np.ndarray
+    """int32[n]: token of each word."""
+    byte_tokens: np.ndarray
+    """int32[256]: token of each byte, -1 for none."""
+    merges: np.ndarray
+    """int32[r, 3]: left token, right token and what they make, in order of rank."""
+
+
+def byte_characters() -> list[str]:
+    """256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    spare = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
+
+
+_NO_BYTE = 256
+_BYTE_OF = np.full(0x200, _NO_BYTE, np.uint16)
+_BYTE_OF[[ord(character) for character in byte_characters()]] = np.arange(256)
+
+
+def decode_tokens(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(data uint8[m], lengths int64[n], readable bool[n]): bytes that n tokens stand for, back to back.
+
+    `readable` is False, and the bytes mean nothing, for tokens that hold a character outside the alphabet.
+    """
+    characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
+    found = _BYTE_OF[np.minimum(characters, len(_BYTE_OF) - 1)]
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    unreadable_before = np.append(0, np.cumsum(found == _NO_BYTE))
+    ends = np.cumsum(lengths)
+    readable = unreadable_before[ends] == unreadable_before[ends - lengths]
+    return found.astype(np.uint8), lengths, readable
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.knowledge import Knowledge, find_out
-from nanoset_core.tokenization.bpe.recognition import SPLIT_PATTERNS
+from nanoset_core.tokenization.bpe.probe_cache import TokenizerProbe, probe_tokenizer
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import SPLIT_PATTERNS
 
 PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times, haven't they?
     def frobnicate(self, value=None):\n        return self.table[value] != "x" or 3.14159\n\n
@@ -87,12 +87,12 @@ def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def known(tokenizer_files) -> dict[str, tuple[Knowledge, ReferenceEngine]]:
+def known(tokenizer_files) -> dict[str, tuple[TokenizerProbe, ReferenceEngine]]:
     """Rules and classes of each tokenizer, and the reference."""
     found = {}
     for kind, path in tokenizer_files.items():
         reference = ReferenceEngine(path)
-        found[kind] = find_out(path, reference), reference
+        found[kind] = probe_tokenizer(path, reference), reference
     return found
 
 

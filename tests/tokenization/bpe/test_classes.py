@@ -6,8 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.byte_classes import ByteClassifier
-from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SEPARATOR, SPACE, probe_each
+from nanoset_core.tokenization.bpe.classes import (
+    LETTER,
+    NEWLINE,
+    NUMBER,
+    OTHER,
+    SEPARATOR,
+    SPACE,
+    ByteClassifier,
+    probe_each,
+)
 
 
 def test_classes_of_some_characters(known, kind):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.tokenization import bpe
-from nanoset_core.tokenization.bpe import Encoded, canary, make_engine, numpy_engine, recognise, units, word_encoder
-from nanoset_core.tokenization.bpe.canary import canary_texts, same_pieces, same_tokens, sample_of
-from nanoset_core.tokenization.bpe.checked import CheckedEngine
+from nanoset_core.tokenization.bpe import Encoded, checks, make_engine, merges, numpy_engine, recognise, units
+from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens, sample_of
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine, slices
 
@@ -33,7 +32,7 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
     monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
     monkeypatch.setattr(units, "_FOREIGN_BYTES", 12)
-    monkeypatch.setattr(word_encoder, "_FEW", 0)
+    monkeypatch.setattr(merges, "_FEW", 0)
 
 
 def assert_same(engine, reference, texts):
@@ -200,7 +199,7 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
 
 
 def test_samples_are_short_and_spread(monkeypatch):
-    monkeypatch.setattr(canary, "_SAMPLED_CHARACTERS", 3)
+    monkeypatch.setattr(checks, "_SAMPLED_CHARACTERS", 3)
     assert sample_of(["abcdef"]) == ["abc"]
     assert sample_of([]) == []
     sample = sample_of([str(number) for number in range(10_000, 20_000)])
@@ -270,15 +269,15 @@ def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
 
 
 def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
-    find_out = bpe.find_out
+    probe_tokenizer = bpe.probe_tokenizer
 
     def wrong(path, reference):
-        known = find_out(path, reference)
+        known = probe_tokenizer(path, reference)
         classes = known.classes.copy()
         classes[ord("x")] = 3
         return dataclasses.replace(known, classes=classes)
 
-    monkeypatch.setattr(bpe, "find_out", wrong)
+    monkeypatch.setattr(bpe, "probe_tokenizer", wrong)
     engine = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
     assert engine.name == "tokenizers"
     assert "canary" in engine.reason
@@ -290,9 +289,9 @@ def test_wrong_knowledge_from_the_cache_is_found_out_again(known, tokenizer_file
     knowledge = known["gpt2"][0]
     classes = knowledge.classes.copy()
     classes[ord("x")] = 3
-    bpe.keep(dataclasses.replace(knowledge, classes=classes), tokenizer_files["gpt2"], tmp_path)
+    bpe.save_cached(dataclasses.replace(knowledge, classes=classes), tokenizer_files["gpt2"], tmp_path)
     assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
-    np.testing.assert_array_equal(bpe.recall(tokenizer_files["gpt2"], tmp_path).classes, knowledge.classes)
+    np.testing.assert_array_equal(bpe.load_cached(tokenizer_files["gpt2"], tmp_path).classes, knowledge.classes)
 
 
 def test_files_that_cannot_be_used(tmp_path):

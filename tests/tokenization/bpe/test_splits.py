@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.byte_classes import ByteClassifier
-from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SPACE
-from nanoset_core.tokenization.bpe.gpt2_split import gpt2_starts
-from nanoset_core.tokenization.bpe.llama3_split import llama3_starts
+from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SPACE, ByteClassifier
+from nanoset_core.tokenization.bpe.splits import gpt2_starts, llama3_starts
 
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.units import SAFE_CUT, ForeignText, cut, cuts_are_safe, sort_out
+from nanoset_core.tokenization.bpe.units import (
+    SAFE_CUT,
+    ForeignText,
+    cut,
+    cuts_are_safe,
+    partition_units,
+    trusts_python,
+)
 
 FOREIGN = ForeignText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", nfc=True)
 
@@ -97,7 +106,7 @@ def test_no_added_tokens():
 def test_only_the_lines_that_need_it_are_foreign(monkeypatch):
     monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
     text = "plain words here and <|pad|> then more plain words and e\u0301 end of it all"
-    pieces, kinds = zip(*sort_out(text.encode(), FOREIGN), strict=True)
+    pieces, kinds = zip(*partition_units(text.encode(), FOREIGN), strict=True)
     assert b"".join(pieces) == text.encode()
     assert kinds == (False, True, False, True, False)
     for piece, foreign in zip(pieces, kinds, strict=True):
@@ -109,7 +118,7 @@ def test_stretches_are_not_joined_without_end(monkeypatch):
     monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
     monkeypatch.setattr("nanoset_core.tokenization.bpe.units.UNIT_BYTES", 40)
     text = b"\0 some words " * 50 + b"and words without anything " * 50
-    pieces, kinds = zip(*sort_out(text, FOREIGN), strict=True)
+    pieces, kinds = zip(*partition_units(text, FOREIGN), strict=True)
     assert b"".join(pieces) == text
     assert max(map(len, pieces)) < 80
     assert set(kinds) == {True, False}
@@ -118,3 +127,41 @@ def test_stretches_are_not_joined_without_end(monkeypatch):
 def test_cut_pattern_stays_linear():
     assert SAFE_CUT.search(b"\xe4" * 100_000 + b"=" * 100_000) is None
     assert np.prod([len(piece) for piece in cut(b"-" * 100_000, 10)]) == 100_000
+
+
+NEW_MARK, NEW_COMPOSITE = "\u1abf", "\u0cc0"
+
+
+def nfc(text: str) -> str:
+    return normalize("NFC", text)
+
+
+def test_the_same_tables_are_trusted():
+    assert trusts_python(nfc)
+
+
+def test_an_older_library_is_trusted():
+    """It takes a mark that it does not know for a letter, and leaves alone what Python sorts."""
+    assert trusts_python(lambda text: NEW_MARK.join(map(nfc, text.split(NEW_MARK))))
+
+
+def test_a_newer_library_is_not_trusted():
+    """It sorts a mark, or changes a character, that Python does not know."""
+    letter = "\u0560"
+    assert not trusts_python(lambda text: nfc(text).replace("\u0345" + letter, letter + "\u0345"))
+    assert not trusts_python(lambda text: nfc(text).replace(letter, "x"))
+
+
+def test_the_library_leaves_alone_what_python_calls_normal():
+    from tokenizers.normalizers import NFC
+
+    library = NFC()
+    text = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.characters(categories=["Mn", "Mc"])))
+
+    @settings(max_examples=500, deadline=None)
+    @given(text)
+    def check(text):
+        normal = nfc(text)
+        assert library.normalize_str(normal) == normal
+
+    check()

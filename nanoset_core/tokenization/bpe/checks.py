@@ -1,16 +1,19 @@
-"""Text that shows whether an engine splits and merges as the reference does, before it is trusted with a corpus."""
+"""Whether an engine splits and merges as the reference does: on canary texts before use, then on documents."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.base import Engine
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Rules
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_RUN = 60
 _SAMPLED_WORDS = 400
@@ -79,3 +82,37 @@ def _words(rules: Rules) -> list[str]:
     data = vocabulary.data.tobytes()
     chosen = range(0, len(ends), max(1, len(ends) // _SAMPLED_WORDS))
     return [data[ends[i] - vocabulary.lengths[i] : ends[i]].decode(errors="ignore") for i in chosen]
+
+
+class CheckedEngine:
+    """Encodes with a fast engine, after comparing it on a sample of the first documents.
+
+    May be called from several threads; one at a time gets on.
+    """
+
+    def __init__(self, fast: Engine, reference: Engine, *, reason: str) -> None:
+        self._engine = fast
+        self._reference = reference
+        self._sampled = False
+        self._lock = threading.Lock()
+        self.reason = reason
+
+    @property
+    def name(self) -> str:
+        """Name of the engine that is in use."""
+        return self._engine.name
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        with self._lock:
+            encoded = self._engine.encode(texts)
+            if self._sampled or not len(texts):
+                return encoded
+            self._sampled = True
+            sample = sample_of(texts)
+            if same_tokens(self._engine, self._reference, sample):
+                return encoded
+            self.reason = f"the {self.name} engine gave other tokens than the reference for a sample of the documents"
+            logger.warning("%s; the %s engine takes over", self.reason, self._reference.name)
+            self._engine = self._reference
+            return self._engine.encode(texts)

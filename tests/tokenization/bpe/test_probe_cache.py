@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nanoset_core.tokenization.bpe import knowledge, make_engine
-from nanoset_core.tokenization.bpe.knowledge import cache_folder, keep, recall
+from nanoset_core.tokenization.bpe import make_engine, probe_cache
+from nanoset_core.tokenization.bpe.probe_cache import cache_folder, load_cached, save_cached
 
 
 def assert_same(first, second):
@@ -21,41 +21,41 @@ def assert_same(first, second):
 
 def test_what_is_kept_comes_back(known, kind, tokenizer_files, tmp_path):
     folder = tmp_path / "new" / "folder"
-    assert recall(tokenizer_files[kind], folder) is None
-    keep(known[kind][0], tokenizer_files[kind], folder)
-    assert_same(recall(tokenizer_files[kind], folder), known[kind][0])
+    assert load_cached(tokenizer_files[kind], folder) is None
+    save_cached(known[kind][0], tokenizer_files[kind], folder)
+    assert_same(load_cached(tokenizer_files[kind], folder), known[kind][0])
     assert [path.suffix for path in folder.iterdir()] == [".npz"]  # and no temporary file
 
 
 @pytest.mark.parametrize("size", [0, 10, 1000, -1])
 def test_damage_is_noticed(known, tokenizer_files, tmp_path, size):
-    keep(known["gpt2"][0], tokenizer_files["gpt2"], tmp_path)
+    save_cached(known["gpt2"][0], tokenizer_files["gpt2"], tmp_path)
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())
     if size < 0:
         content[len(content) // 2] ^= 0xFF
     path.write_bytes(content if size < 0 else content[:size])
-    assert recall(tokenizer_files["gpt2"], tmp_path) is None
+    assert load_cached(tokenizer_files["gpt2"], tmp_path) is None
 
 
 def test_another_tokenizer_or_library_has_another_file(known, tokenizer_files, tmp_path, monkeypatch):
-    keep(known["gpt2"][0], tokenizer_files["gpt2"], tmp_path)
-    assert recall(tokenizer_files["neox"], tmp_path) is None
-    monkeypatch.setattr(knowledge, "version", lambda _package: "0.0.1")
-    assert recall(tokenizer_files["gpt2"], tmp_path) is None
+    save_cached(known["gpt2"][0], tokenizer_files["gpt2"], tmp_path)
+    assert load_cached(tokenizer_files["neox"], tmp_path) is None
+    monkeypatch.setattr(probe_cache, "version", lambda _package: "0.0.1")
+    assert load_cached(tokenizer_files["gpt2"], tmp_path) is None
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(known, tokenizer_files, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    keep(known["gpt2"][0], tokenizer_files["gpt2"], blocked / "folder")
-    assert recall(tokenizer_files["gpt2"], blocked / "folder") is None
+    save_cached(known["gpt2"][0], tokenizer_files["gpt2"], blocked / "folder")
+    assert load_cached(tokenizer_files["gpt2"], blocked / "folder") is None
     assert make_engine(tokenizer_files["gpt2"], cache=blocked / "folder").name == "numpy"
 
 
 def test_no_folder_at_all(known, tokenizer_files):
-    keep(known["gpt2"][0], tokenizer_files["gpt2"], None)
-    assert recall(tokenizer_files["gpt2"], None) is None
+    save_cached(known["gpt2"][0], tokenizer_files["gpt2"], None)
+    assert load_cached(tokenizer_files["gpt2"], None) is None
 
 
 def test_the_default_folder(monkeypatch, tmp_path):

@@ -17,12 +17,9 @@ import orjson
 
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
-from nanoset_core.tokenization.bpe.normal_form import trusts_python
-from nanoset_core.tokenization.bpe.recognition import recognise
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import Rules, SplitRule, Vocabulary
-from nanoset_core.tokenization.bpe.settings import NotRecognisedError
-from nanoset_core.tokenization.bpe.units import cuts_are_safe
+from nanoset_core.tokenization.bpe.rules import NotRecognisedError, Rules, SplitRule, Vocabulary, recognise
+from nanoset_core.tokenization.bpe.units import cuts_are_safe, trusts_python
 
 _FORMAT = 1  # of the file; to be raised when what is kept, or how it is found out, changes
 _ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges")
@@ -31,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class TokenizerProbe:
     """All that the numpy engine needs besides the reference."""
 
     rules: Rules
@@ -40,18 +37,18 @@ class Knowledge:
     """uint8[0x110000]: class of every code point."""
 
 
-def recall(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> Knowledge | None:
+def load_cached(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> TokenizerProbe | None:
     """What an earlier start found out and kept in `folder`; to be checked before it is believed."""
     return _read(folder / _file_name(Path(tokenizer_json))) if folder else None
 
 
-def keep(known: Knowledge, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
+def save_cached(known: TokenizerProbe, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
     """Keep knowledge for the next start; where that cannot be done, the next start takes longer and that is all."""
     if folder:
         _write(folder / _file_name(Path(tokenizer_json)), known)
 
 
-def find_out(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> Knowledge:
+def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> TokenizerProbe:
     """Read the rules and probe the library; raises NotRecognisedError."""
     recognition = recognise(tokenizer_json)
     if recognition.rules is None:
@@ -61,7 +58,7 @@ def find_out(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine)
     classes = probe_classes(reference.split, newlines_apart=recognition.rules.split.pattern == "llama3")
     if not cuts_are_safe(classes):
         raise NotRecognisedError("the library's Unicode tables are not as they should be")
-    return Knowledge(recognition.rules, classes)
+    return TokenizerProbe(recognition.rules, classes)
 
 
 def cache_folder() -> Path | None:
@@ -80,7 +77,7 @@ def _file_name(tokenizer_json: Path) -> str:
     return f"{digest.hexdigest()[:32]}.npz"
 
 
-def _read(path: Path) -> Knowledge | None:
+def _read(path: Path) -> TokenizerProbe | None:
     """None when there is no such file, or it is damaged (each member carries a CRC)."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -92,7 +89,7 @@ def _read(path: Path) -> Knowledge | None:
         return None
 
 
-def _write(path: Path, known: Knowledge) -> None:
+def _write(path: Path, known: TokenizerProbe) -> None:
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **_to_arrays(known))
     try:
@@ -101,7 +98,7 @@ def _write(path: Path, known: Knowledge) -> None:
         logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
 
 
-def _to_arrays(known: Knowledge) -> dict[str, np.ndarray]:
+def _to_arrays(known: TokenizerProbe) -> dict[str, np.ndarray]:
     rules = known.rules
     settings = {
         "pattern": rules.split.pattern,
@@ -117,7 +114,7 @@ def _to_arrays(known: Knowledge) -> dict[str, np.ndarray]:
     return arrays | {"settings": settings_bytes, "class_begins": begins, "class_values": known.classes[begins]}
 
 
-def _from_arrays(arrays: dict[str, np.ndarray]) -> Knowledge:
+def _from_arrays(arrays: dict[str, np.ndarray]) -> TokenizerProbe:
     settings = orjson.loads(arrays["settings"].tobytes())
     classes = np.repeat(arrays["class_values"], np.diff(arrays["class_begins"], append=CODE_POINTS))
     rules = Rules(
@@ -128,4 +125,4 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Knowledge:
         settings["whole_words"],
         Vocabulary(*(arrays[name] for name in _ARRAYS)),
     )
-    return Knowledge(rules, classes)
+    return TokenizerProbe(rules, classes)

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.merging import LONGEST_WORD, Merger
-from nanoset_core.tokenization.bpe.pair_ranks import NO_RANK, PairRanks
+from nanoset_core.tokenization.bpe.merges import LONGEST_WORD, NO_RANK, Merger, PairRanks
 
 LETTERS = b"abcd"
 BYTE_TOKENS = np.full(256, -1, np.int32)
