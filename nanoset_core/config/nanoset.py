@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
-from nanoset_core.serialization.frozen import FrozenDict, freeze
+from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""

@@ -16,8 +16,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.serialization.frozen import FrozenDict
-from nanoset_core.serialization.parsing import parse
+from nanoset_core.serialization.parsing import FrozenDict, parse
 from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place

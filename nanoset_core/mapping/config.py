@@ -13,7 +13,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import Preset, get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
-from nanoset_core.serialization.frozen import FrozenDict, freeze
+from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
 """One dataset; datasets with weights; or datasets without weights."""

@@ -1,4 +1,4 @@
-"""Plain values → frozen dataclasses: unknown keys and wrong types are errors that name the key's path."""
+"""Plain values → frozen dataclasses: unknown keys, wrong types, numbers out of range are errors with the key's path."""
 
 from __future__ import annotations
 
@@ -6,55 +6,116 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.frozen import FrozenDict, freeze
+from nanoset_core.serialization.settings import MISSING, Between, alternatives, bare, describe, range_of
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _PLAIN = (str, int, float, bool, type(None))
+_OUT_OF_RANGE = "this value is out of range"
+
+
+class FrozenDict(dict[Key, Value]):
+    """A dict whose changing methods raise TypeError: what a frozen dataclass needs to be frozen all the way down.
+
+    A dict and not a `types.MappingProxyType`, which json, pickle, copy and `dataclasses.asdict` refuse.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this dictionary cannot be changed: build a new one, such as {**old, key: value}")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __copy__(self) -> FrozenDict[Key, Value]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict[Key, Value]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def freeze(value: Any) -> Any:
+    """A plain value (of JSON or YAML) with every dictionary in it frozen and every list a tuple."""
+    if isinstance(value, dict):
+        return FrozenDict({key: freeze(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    return value
 
 
 def parse(kind: type[T], value: object, path: str, where: object) -> T:
-    """Build the dataclass `kind` from a mapping.
+    """Build a dataclass from a mapping.
 
     Args:
         kind: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping, other dataclasses,
-            unions of those, or Any (then: any plain value). Mappings become FrozenDict, lists tuples.
+            unions of those, or Any (then: any plain value); numbers may be `Annotated` with the range `Between`.
+            Mappings become FrozenDict, lists tuples.
         value: what the file holds.
         path: the key's path so far, such as "nanosets.web"; "" at the top.
         where: the file, for messages.
 
     Raises:
-        ConfigError: an unknown or missing key, or a value of the wrong type.
+        ConfigError: an unknown or missing key, a value of the wrong type, or a number out of range.
     """
     if not isinstance(value, Mapping):
         raise _wrong(kind, value, path, where)
-    hints = get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in value:
         if key not in fields:
-            raise _unknown(str(key), list(fields), path, where)
+            raise _unknown(str(key), fields, path, where)
     given = {}
     for name, field in fields.items():
         inner = f"{path}.{name}" if path else name
         if name in value:
             given[name] = convert(hints[name], value[name], inner, where)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif field.default is MISSING and field.default_factory is MISSING:
+            expected = describe(hints[name])
             raise ConfigError(
-                "a key is missing", where=f"{where}: {inner}", expected=_describe(hints[name]), remedy="add it"
+                "a key is missing", where=f"{where}: {inner}", expected=expected, remedy=f'add it: "{name}: …"'
             )
     return kind(**given)
 
 
 def convert(hint: Any, value: object, path: str, where: object) -> Any:
-    """Check one value against a type hint and return it in that type."""
+    """Check one value against a type hint and return it in that type.
+
+    Raises:
+        ConfigError: it is of another type, or out of range.
+    """
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _convert_number(hint, value, path, where)
     if origin in (Union, types.UnionType):
         return _convert_union(hint, arguments, value, path, where)
-    if dataclasses.is_dataclass(hint):
-        return parse(hint, value, path, where)  # type: ignore[type-var]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return parse(hint, value, path, where)
     if origin is tuple and isinstance(value, list):
         return tuple(convert(arguments[0], item, f"{path}[{index}]", where) for index, item in enumerate(value))
     if origin is Mapping and isinstance(value, Mapping):
@@ -66,6 +127,26 @@ def convert(hint: Any, value: object, path: str, where: object) -> Any:
     if not _is_plain(hint, value):
         raise _wrong(hint, value, path, where)
     return float(value) if hint is float else value  # type: ignore[arg-type]
+
+
+def check_range(between: Between, value: float, path: str, where: object) -> None:
+    """Refuse a number out of range.
+
+    Raises:
+        ConfigError: it is below or above.
+    """
+    if value not in between:
+        raise ConfigError(
+            _OUT_OF_RANGE,
+            where=f"{where}: {path}",
+            found=value,
+            expected=str(between),
+            remedy=f"set it to {_nearest(between, value):,} or {'more' if value < between.low else 'less'}",
+        )
+
+
+def _nearest(between: Between, value: float) -> float:
+    return between.low if value < between.low or between.high is None else between.high
 
 
 def _is_plain(hint: Any, value: object) -> bool:
@@ -96,12 +177,23 @@ def _any(value: object, path: str, where: object) -> Any:
     return freeze(value)
 
 
+def _convert_number(hint: Any, value: object, path: str, where: object) -> Any:
+    number = convert(bare(hint), value, path, where)
+    between = range_of(hint)
+    if between is not None:
+        check_range(between, number, path, where)
+    return number
+
+
 def _convert_mapping(
     arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str, where: object
 ) -> FrozenDict[Any, Any]:
+    names = get_args(arguments[0])  # of a Literal
     for key in value:
-        if not _is_plain(arguments[0], key):
+        if not _is_plain(str, key):
             raise _wrong_key(key, path, where)
+        if names and key not in names:
+            raise _unknown(key, names, path, where)
     return FrozenDict({key: convert(arguments[1], item, f"{path}.{key}", where) for key, item in value.items()})
 
 
@@ -111,30 +203,10 @@ def _convert_union(hint: Any, arguments: tuple[Any, ...], value: object, path: s
         try:
             return convert(argument, value, path, where)
         except ConfigError as error:
-            # An error deeper in says more than "none of these kinds fits".
-            if error.where != f"{where}: {path}":
+            # An error deeper in, or of the range, says more than "none of these kinds fits".
+            if error.where != f"{where}: {path}" or error.what == _OUT_OF_RANGE:
                 inner = error
     raise inner or _wrong(hint, value, path, where)
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-def _describe(hint: Any) -> str:
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Any: "a plain value"}
-    if hint in names:
-        return names[hint]
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_describe(argument) for argument in arguments if argument is not type(None))
-    if origin is Literal:
-        return "one of " + ", ".join(repr(argument) for argument in arguments)
-    if origin is tuple:
-        return f"a list of which each is {_describe(arguments[0])}"
-    if arguments:
-        return f"a mapping of which each value is {_describe(arguments[1])}"
-    return "a mapping of keys to values"
 
 
 def _wrong(hint: Any, value: object, path: str, where: object) -> ConfigError:
@@ -142,7 +214,7 @@ def _wrong(hint: Any, value: object, path: str, where: object) -> ConfigError:
         "this value has the wrong type" if get_origin(hint) is not Literal else "this value is not known",
         where=f"{where}: {path}" if path else where,
         found=f"{value!r} ({type(value).__name__})",
-        expected=_describe(hint),
+        expected=describe(hint),
         remedy=_remedy(hint, value),
     )
 
@@ -157,16 +229,37 @@ def _wrong_key(key: object, path: str, where: object) -> ConfigError:
     )
 
 
+def _unknown(key: str, known: Iterable[str], path: str, where: object) -> ConfigError:
+    names = list(known)
+    return ConfigError(
+        "this key is not known",
+        where=f"{where}: {path}.{key}" if path else f"{where}: {key}",
+        expected=f"one of {', '.join(names)}",
+        remedy=_suggestion(key, names) or "remove it",
+    )
+
+
 def _remedy(hint: Any, value: object) -> str:
     """What to do about the mistakes that YAML invites."""
-    kinds = _alternatives(hint)
+    kinds = [bare(kind) for kind in alternatives(hint)]
     if value is None:
         return "give it a value, or remove the key"
     if isinstance(value, str) and (int in kinds or float in kinds) and _is_number(value):
         return "write it without quotes, in digits (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
     if str in kinds and not isinstance(value, Mapping | list | str):
         return f'put it in quotes: "{value}"'
-    return "correct the value"
+    if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):
+        return f"put it in brackets: [{value}]"
+    if get_origin(hint) is Literal:
+        return _suggestion(str(value), get_args(hint)) or "choose one of these"
+    if int in kinds and isinstance(value, float) and value.is_integer():
+        return f"write it without a fraction: {value:.0f}"
+    return f"write {describe(hint)}"
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str | None:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"write {close[0]!r} instead" if close else None
 
 
 def _is_number(text: str) -> bool:
@@ -175,13 +268,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _unknown(key: str, known: list[str], path: str, where: object) -> ConfigError:
-    close = difflib.get_close_matches(key, known, n=1)
-    return ConfigError(
-        "this key is not known",
-        where=f"{where}: {path}.{key}" if path else f"{where}: {key}",
-        expected=f"one of {', '.join(known)}",
-        remedy=f"write {close[0]!r} instead" if close else "remove it",
-    )

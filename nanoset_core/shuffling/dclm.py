@@ -19,8 +19,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.serialization.frozen import FrozenDict
-from nanoset_core.serialization.parsing import parse
+from nanoset_core.serialization.parsing import FrozenDict, parse
 from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.shuffling.sampling import check_frequency
 

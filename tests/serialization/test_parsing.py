@@ -7,8 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.frozen import FrozenDict
-from nanoset_core.serialization.parsing import parse
+from nanoset_core.serialization.parsing import FrozenDict, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +73,30 @@ def test_union_takes_the_kind_that_fits():
         ({3: 1}, "3", None, "one of name, inner", "remove it"),
         ({"inner": {"count": 1, "cuont": 2}}, "inner.cuont", None, "one of count, share", "write 'count' instead"),
         ({"inner": {}}, "inner.count", None, "a whole number", "add it"),
-        ({"inner": 3}, "inner", "3 (int)", "a mapping of keys to values", "correct the value"),
-        ({"inner": {"count": 1.0}}, "inner.count", "1.0 (float)", "a whole number", "correct the value"),
-        ({"inner": {"count": True}}, "inner.count", "True (bool)", "a whole number", "correct the value"),
+        ({"inner": 3}, "inner", "3 (int)", "a mapping of keys to values", "write a mapping of keys"),
+        ({"inner": {"count": 1.0}}, "inner.count", "1.0 (float)", "a whole number", "without a fraction: 1"),
+        ({"inner": {"count": True}}, "inner.count", "True (bool)", "a whole number", "write a whole number"),
         ({"inner": {"count": "12"}}, "inner.count", "'12' (str)", "a whole number", "without quotes"),
         ({"inner": {"count": "1e6"}}, "inner.count", "'1e6' (str)", "a whole number", "YAML takes 1e-3 for text"),
         ({"inner": {"count": None}}, "inner.count", "None (NoneType)", "a whole number", "give it a value, or remove"),
-        ({"inner": {"count": 1, "share": True}}, "inner.share", "True (bool)", "a number", "correct the value"),
-        ({"inner": {"count": 1, "share": float("nan")}}, "inner.share", "nan (float)", "a number", "correct the value"),
-        ({"inner": {"count": 1, "share": float("inf")}}, "inner.share", "inf (float)", "a number", "correct the value"),
-        ({"inner": {"count": 1, "share": 10**400}}, "inner.share", "(int)", "a number", "correct the value"),
+        ({"inner": {"count": 1, "share": True}}, "inner.share", "True (bool)", "a number", "write a number"),
+        ({"inner": {"count": 1, "share": float("nan")}}, "inner.share", "nan (float)", "a number", "write a number"),
+        ({"inner": {"count": 1, "share": float("inf")}}, "inner.share", "inf (float)", "a number", "write a number"),
+        ({"inner": {"count": 1, "share": 10**400}}, "inner.share", "(int)", "a number", "write a number"),
         ({"name": 20}, "name", "20 (int)", "text", 'put it in quotes: "20"'),
         ({"name": date(2024, 1, 2)}, "name", "(date)", "text", 'put it in quotes: "2024-01-02"'),
-        ({"name": ["x"]}, "name", "['x'] (list)", "text", "correct the value"),
-        ({"kind": "c"}, "kind", "'c' (str)", "one of 'a', 'b'", "correct the value"),
-        ({"kind": ["a"]}, "kind", "['a'] (list)", "one of 'a', 'b'", "correct the value"),
-        ({"flag": "yes"}, "flag", "'yes' (str)", "true or false", "correct the value"),
-        ({"flag": 1}, "flag", "1 (int)", "true or false", "correct the value"),
-        ({"names": "x"}, "names", "'x' (str)", "a list of which each is text", "correct the value"),
+        ({"name": ["x"]}, "name", "['x'] (list)", "text", "write text"),
+        ({"kind": "c"}, "kind", "'c' (str)", "one of 'a', 'b'", "choose one of these"),
+        ({"kind": ["a"]}, "kind", "['a'] (list)", "one of 'a', 'b'", "choose one of these"),
+        ({"flag": "yes"}, "flag", "'yes' (str)", "true or false", "write true or false"),
+        ({"flag": 1}, "flag", "1 (int)", "true or false", "write true or false"),
+        ({"names": "x"}, "names", "'x' (str)", "a list of which each is text", "in brackets: [x]"),
         ({"names": ["x", 3]}, "names[1]", "3 (int)", "text", 'put it in quotes: "3"'),
-        ({"table": []}, "table", "[] (list)", "a mapping of which each value is", "correct the value"),
-        ({"table": {"t": {"count": "x"}}}, "table.t.count", "'x' (str)", "a whole number", "correct the value"),
+        ({"table": []}, "table", "[] (list)", "a mapping of which each value is", "write a mapping"),
+        ({"table": {"t": {"count": "x"}}}, "table.t.count", "'x' (str)", "a whole number", "write a whole number"),
         ({"table": {1: {"count": 1}}}, "table.1", "1 (int)", "text", 'put it in quotes: "1"'),
         ({"blend": 3}, "blend", "3 (int)", "text or a list of which each is text or a mapping", 'quotes: "3"'),
-        ({"blend": {"web": "much"}}, "blend.web", "'much' (str)", "a number", "correct the value"),
+        ({"blend": {"web": "much"}}, "blend.web", "'much' (str)", "a number", "write a number"),
         ({"blend": ["web", None]}, "blend[1]", "None (NoneType)", "text", "give it a value"),
         ({"blend": {False: 1.0}}, "blend.False", "False (bool)", "text", "put it in quotes"),
         ({"anything": {"a": date(2024, 1, 2)}}, "anything.a", "(date)", "text", "put it in quotes"),
@@ -118,7 +117,11 @@ def test_every_error_names_the_key_and_the_remedy(values, where, found, expected
 def test_missing_key():
     with pytest.raises(ConfigError, match="a key is missing") as caught:
         parse(Outer, {}, "", "file.yaml")
-    assert (caught.value.where, caught.value.expected, caught.value.remedy) == ("file.yaml: name", "text", "add it")
+    assert (caught.value.where, caught.value.expected, caught.value.remedy) == (
+        "file.yaml: name",
+        "text",
+        'add it: "name: …"',
+    )
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])

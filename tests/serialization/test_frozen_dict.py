@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from nanoset_core.serialization.frozen import FrozenDict, freeze
+from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 CHANGES = [
     lambda value: value.__setitem__("a", 2),
