@@ -41,14 +41,27 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
 
 
 def interleaved(
-    commands: Mapping[str, Sequence[str]], rounds: int, reset: Callable[[str], None] = lambda name: None
+    commands: Mapping[str, Sequence[str]],
+    rounds: int,
+    reset: Callable[[str], object] = lambda name: None,
+    check: Callable[[str], object] = lambda name: None,
+    environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Cost]:
-    """Run every command once a round, `rounds` times, after one round that is not counted."""
+    """Run every command once a round, `rounds` times, after one round that is not counted.
+
+    Args:
+        commands: name → words of the command.
+        rounds: that are counted.
+        reset: called before each run: what an earlier run left must not spare this one its work.
+        check: called after each run; raises where the command did not do its work.
+        environments: name → variables that are set for its command.
+    """
     costs = {name: Cost() for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
             reset(name)
-            cpu, wall, peak = run(command)
+            cpu, wall, peak = run(command, (environments or {}).get(name))
+            check(name)
             if number:
                 costs[name].cpu.append(cpu)
                 costs[name].wall.append(wall)

@@ -3,7 +3,8 @@
 python -m benchmarks.tokenize --tokenizer T/tokenizer.json --input corpus/*.jsonl [--rounds 3]
     [--peer 'NAME=command with {input} {prefix} {workers}']
 
-Every row is a whole process, the rows run in turn. A peer's command must leave {prefix}_text_document.bin/.idx.
+Every row is a whole process, the rows run in turn, each run in an empty folder. A peer's command must leave
+{prefix}_text_document.bin/.idx, or {prefix}.bin/.idx.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -36,7 +38,7 @@ def main() -> None:
         commands: dict[str, list[str]] = {}
 
         def add(name: str, command: list[str]) -> None:
-            prefixes[name] = Path(folder, f"out-{len(prefixes)}")
+            prefixes[name] = Path(folder, f"out-{len(prefixes)}", "tokens")
             places = {
                 "{prefix}": [str(prefixes[name])],
                 "{input}": arguments.input,
@@ -54,18 +56,30 @@ def main() -> None:
         for peer in arguments.peer:
             name, _, command = peer.partition("=")
             add(name, shlex.split(command))
-        costs = interleaved(commands, arguments.rounds)
+
+        def reset(name: str) -> None:
+            shutil.rmtree(prefixes[name].parent, ignore_errors=True)  # a finished pair would be left as it is
+            prefixes[name].parent.mkdir()
+
+        costs = interleaved(commands, arguments.rounds, reset, check=lambda name: stem(prefixes[name]))
         compare(prefixes)
         print(f"\n{megabytes:,.0f} MB of JSONL, {arguments.workers} worker(s), {arguments.rounds} rounds\n")
         show(costs, megabytes)
+
+
+def stem(prefix: Path) -> Path:
+    """The prefix of the pair that a command has made. Raises FileNotFoundError where it made none."""
+    for found in (prefix.with_name(prefix.name + "_text_document"), prefix):
+        if Path(f"{found}.bin").exists():
+            return found
+    raise FileNotFoundError(f"{prefix}*.bin was not made")
 
 
 def compare(prefixes: dict[str, Path]) -> None:
     """Say whose bytes are equal."""
     first = None
     for name, prefix in prefixes.items():
-        stem = next(p for p in (prefix.with_name(prefix.name + "_text_document"), prefix) if Path(f"{p}.bin").exists())
-        content = Path(f"{stem}.bin").read_bytes(), Path(f"{stem}.idx").read_bytes()
+        content = Path(f"{stem(prefix)}.bin").read_bytes(), Path(f"{stem(prefix)}.idx").read_bytes()
         first = first or content
         print(f"{name}: {'same bytes' if content == first else 'OTHER BYTES'}")
 

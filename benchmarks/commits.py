@@ -1,0 +1,189 @@
+"""Another checkout of this project against this one: whole commands in turn, each on the same input, from nothing.
+
+    git worktree add ../before COMMIT
+    python -m benchmarks.commits ../before --tokenizer T/tokenizer.json --input corpus/*.jsonl [--only NAME …]
+
+Prints, for each command, this checkout's processor time, wall time and memory as ratios to the other's (medians of
+pairs), and whether both wrote the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import interleaved
+
+HERE = Path(__file__).parents[1]
+READ_SAMPLES = """
+import sys, numpy as np
+from nanoset_core import load_nanoset
+nanoset = load_nanoset(sys.argv[1], "pretrain", "train")
+order = np.random.default_rng(0).permutation(len(nanoset))
+for _ in range(20):
+    for begin in range(0, len(order), 64):
+        nanoset.batch(order[begin : begin + 64])
+    for sample in order[:2000]:
+        nanoset[int(sample)]
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command to compare."""
+
+    name: str
+    command: Callable[[Path], list[str]]
+    """folder of its own → words after `python`"""
+    prepare: Callable[[Path], object] = lambda folder: None
+    """makes what the command finds in its folder"""
+
+
+def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
+    """What is compared."""
+    nanoset = ["-m", "nanoset_core.cli"]
+    text = ["--input", *arguments.input]
+    tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod]
+    pair = f"{shared}/pair/tokens_text_document"
+    demo, built = shared / "demo", shared / "built"
+    tokenize = [*nanoset, "tokenize", *tokenizer, "--append-eod", *text]
+
+    def copy_of(source: Path) -> Callable[[Path], object]:
+        return lambda folder: shutil.copytree(source, folder / "project", symlinks=True)
+
+    def project(*words: str) -> Callable[[Path], list[str]]:
+        return lambda folder: [*nanoset, *words, "--config", f"{folder}/project/nanoset.yaml"]
+
+    return [
+        Case("import", lambda folder: ["-c", "import nanoset_core; nanoset_core.load_nanoset"]),
+        Case(
+            "tokenize, numpy", lambda f: [*tokenize, "--engine", "numpy", "--workers", "1", "--output-prefix", f"{f}/t"]
+        ),
+        Case("tokenize, 2 workers", lambda f: [*tokenize, "--workers", "2", "--output-prefix", f"{f}/t"]),
+        Case("merge", lambda f: [*nanoset, "merge", "--input", f"{shared}/parts", "--output-prefix", f"{f}/merged"]),
+        Case("pack", lambda f: [*nanoset, "pack", "write", pair, "-o", f"{f}/p.pbin", "--vocab-size", "50257"]),
+        Case(
+            "map",
+            lambda f: [*nanoset, "map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", f"{f}/c"],
+        ),
+        Case("shuffle npy", lambda f: [*nanoset, "shuffle", "--input", pair, "--seqlen", "2049", "--output", f"{f}/o"]),
+        Case("build", project("build"), copy_of(demo)),
+        Case("build, nothing to do", project("build"), copy_of(built)),
+        Case("status", project("status"), copy_of(built)),
+        Case("verify --deep", project("verify", "--deep"), copy_of(built)),
+        Case("gc", project("gc"), copy_of(built)),
+        Case("read samples", lambda f: ["-c", READ_SAMPLES, f"{f}/project/data"], copy_of(built)),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", type=Path, help="a checkout of another commit")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--eod", default="<|endoftext|>")
+    parser.add_argument("--input", nargs="+", required=True, help="JSONL files")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", help="names of cases, or beginnings of them")
+    arguments = parser.parse_args()
+    arguments.input = [str(Path(file).resolve()) for file in arguments.input]
+    arguments.tokenizer = str(Path(arguments.tokenizer).resolve())
+    checkouts = {"other": arguments.other.resolve(), "this": HERE}
+    with tempfile.TemporaryDirectory() as name:
+        shared = Path(name, "shared")
+        prepare(shared, arguments, checkouts["other"])
+        print("| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | bytes |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
+        for case in cases(arguments, shared):
+            if arguments.only and not any(case.name.startswith(word) for word in arguments.only):
+                continue
+            row(case, Path(name), checkouts, arguments.rounds)
+
+
+def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None:
+    """What several commands read, made by one checkout."""
+    shared.mkdir()
+
+    def nanoset(*words: str) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "nanoset_core.cli", *words],
+            env=_environment(checkout),
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
+    (shared / "pair").mkdir()
+    (shared / "parts").mkdir()
+    nanoset("tokenize", *tokenizer, "--input", *arguments.input, "--output-prefix", f"{shared}/pair/tokens")
+    for part in range(8):
+        for ending in (".bin", ".idx"):
+            (shared / "parts" / f"part-{part}{ending}").hardlink_to(f"{shared}/pair/tokens_text_document{ending}")
+    nanoset("demo", str(shared / "built"))
+    keep = ("raw", "nanoset.yaml", "tokenizer.json")
+    shutil.copytree(
+        shared / "built", shared / "demo", ignore=lambda folder, names: _others(folder, names, shared, keep)
+    )
+
+
+def _others(folder: str, names: list[str], shared: Path, keep: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name not in keep] if Path(folder) == shared / "built" else []
+
+
+def _environment(checkout: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(checkout)}
+
+
+def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
+    """Measure one case and print its row."""
+    folders = {name: place / name for name in checkouts}
+    contents: dict[str, str] = {}
+
+    def reset(name: str) -> None:
+        shutil.rmtree(folders[name], ignore_errors=True)
+        folders[name].mkdir()
+        case.prepare(folders[name])
+
+    def check(name: str) -> None:
+        contents[name] = digest(folders[name])
+
+    commands = {name: [sys.executable, *case.command(folder)] for name, folder in folders.items()}
+    environments = {name: {"PYTHONPATH": str(checkout)} for name, checkout in checkouts.items()}
+    costs = interleaved(commands, rounds, reset, check, environments)
+    other, this = costs["other"], costs["this"]
+    same = "same" if contents["other"] == contents["this"] else "OTHER BYTES"
+    print(
+        f"| {case.name} | {statistics.median(other.cpu):.2f} | {ratio(this.cpu, other.cpu)} "
+        f"| {ratio(this.wall, other.wall)} | {max(other.peak):,.0f} | {max(this.peak) / max(other.peak):.2f} "
+        f"| {same} |",
+        flush=True,
+    )
+
+
+def ratio(this: list[float], other: list[float]) -> str:
+    """Median (min–max) of the pairs' ratios."""
+    pairs = [a / b for a, b in zip(this, other, strict=True)]
+    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f}–{max(pairs):.2f})"
+
+
+def digest(folder: Path) -> str:
+    """Of every output below a folder: names and bytes, but for Dagster's history and what is hidden."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in name.split("/")):
+            total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+if __name__ == "__main__":
+    main()
