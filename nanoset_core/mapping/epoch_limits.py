@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.mapping.plan import LengthReader, plan_split
@@ -24,33 +24,32 @@ Policy = Literal["raise", "repeat", "stop", "redistribute"]
 
 
 @dataclass(frozen=True, slots=True)
-class Exhausted:
+class ExceededLimit:
     """A dataset that a split would read more often than it may."""
 
     prefix: str
     """Of the dataset."""
     split: SplitName
-    """Which split."""
+    """Which split would."""
     epochs: float
     """How often it would be read."""
     limit: float
     """How often it may be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class LimitedConfig(NamedTuple):
     """A configuration that keeps the limits, or that breaks them as it was told to."""
 
     config: NanosetConfig
     """With the samples and weights to use."""
-    exhausted: tuple[Exhausted, ...]
+    exceeded: tuple[ExceededLimit, ...]
     """What the configuration given would have read too often."""
 
 
-def settle(
+def apply_epoch_limits(
     config: NanosetConfig, limits: Mapping[str, float], policy: Policy, reader: LengthReader | None = None
-) -> Settled:
-    """Let a configuration keep its limits.
+) -> LimitedConfig:
+    """Give a configuration the samples, or the weights, with which no dataset is read more often than it may be.
 
     Args:
         config: with the number of samples of every split that matters.
@@ -61,16 +60,17 @@ def settle(
 
     Raises:
         InputError: a limit is broken and the policy is `raise`, or the limits leave too few samples.
-        ConfigError: `redistribute` where there are no weights. What `plan_split` raises.
+        ConfigError: there are no weights to `redistribute`.
+        NanosetError: whatever `plan_split` raises.
     """
     reader = reader or LengthReader()
-    found = tuple(one for split in SPLITS for one in _exhausted(config, split, limits, reader))
+    found = tuple(one for split in SPLITS for one in _exceeded(config, split, limits, reader))
     if not found or policy == "repeat":
-        return Settled(config, found)
+        return LimitedConfig(config, found)
     if policy == "raise":
         raise _refusal(found)
     change = _stop if policy == "stop" else _redistribute
-    return Settled(change(config, limits, reader), found)
+    return LimitedConfig(change(config, limits, reader), found)
 
 
 def epochs_drawn(member: MemberPlan, config: NanosetConfig) -> float:
@@ -93,23 +93,23 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
     return _epoch(int(limit * tokens), config)
 
 
-def _exhausted(
+def _exceeded(
     config: NanosetConfig, split: SplitName, limits: Mapping[str, float], reader: LengthReader
-) -> list[Exhausted]:
+) -> list[ExceededLimit]:
     if config.samples(split) is None:
         return []  # one epoch, whatever the limit
     plan = plan_split(config, split, reader)
     if plan is None or (plan.blend is not None and config.blend(split)[1] is None):  # type: ignore[index]
         return []
     return [
-        Exhausted(member.prefix, split, epochs_drawn(member, config), limits[member.prefix])
+        ExceededLimit(member.prefix, split, epochs_drawn(member, config), limits[member.prefix])
         for member in plan.members
         if member.prefix in limits
         and (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config)
     ]
 
 
-def _refusal(found: tuple[Exhausted, ...]) -> InputError:
+def _refusal(found: tuple[ExceededLimit, ...]) -> InputError:
     rows = [f"{Path(one.prefix).name} {one.epochs:.2f} times in {one.split} (at most {one.limit:g})" for one in found]
     return InputError(
         "a corpus would be read more often than max_epochs allows",
@@ -125,11 +125,11 @@ def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthRead
     samples = {split: config.samples(split) for split in SPLITS}
     for split in SPLITS:
         asked = samples[split]
-        if asked is None or not _exhausted(config, split, limits, reader):
+        if asked is None or not _exceeded(config, split, limits, reader):
             continue
 
         def fits(count: int, split: SplitName = split) -> bool:
-            return not _exhausted(config.with_samples({split: count}), split, limits, reader)
+            return not _exceeded(config.with_samples({split: count}), split, limits, reader)
 
         size = _largest(asked, fits)
         if size == 0:
@@ -151,11 +151,11 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _redistribute(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
-    """Lower shares for what is exhausted, higher ones for the rest; one set of weights where splits share a blend."""
+    """Lower the shares of what is read too often; where splits share a blend, they share the new weights too."""
     if config.blend_per_split is None:
         return replace(config, data_path=_reweighted(config, SPLITS, limits, reader))
     blends = [
-        _reweighted(config, (split,), limits, reader) if _exhausted(config, split, limits, reader) else blend
+        _reweighted(config, (split,), limits, reader) if _exceeded(config, split, limits, reader) else blend
         for split, blend in zip(SPLITS, config.blend_per_split, strict=True)
     ]
     return replace(config, blend_per_split=blends)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nanoset_core.config.nanoset import NanosetSpec, corpora_of
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
@@ -18,19 +16,10 @@ from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline import mapping
-from nanoset_core.pipeline.indexed import current_dataset
-from nanoset_core.pipeline.planning import (
-    PlannedSplit,
-    cache_folder,
-    index_folder,
-    plan_nanoset,
-    trainer_prefix,
-    trainer_root,
-)
+from nanoset_core.pipeline.mapping import blend_recipe, check_current, current_recipe
+from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
 
 VERSION = 2
@@ -38,11 +27,21 @@ HANDOFF = "handoff"
 
 
 def handoff_recipe(project: Project, name: str, splits: Mapping[str, str]) -> Recipe:
-    """What a handoff is made from: split → digest of its last output (blend, or index mappings)."""
-    spec = project.nanoset(name)
+    """What a handoff is made from.
+
+    Args:
+        project: that the nanoset belongs to.
+        name: of the nanoset.
+        splits: split → digest of its last output: the blend, or the index mappings where there is none.
+    """
+    return _recipe(NanosetContext(project, name), splits)
+
+
+def _recipe(nanoset: NanosetContext, splits: Mapping[str, str]) -> Recipe:
+    spec = nanoset.spec
     options: dict[str, Any] = {
-        "trainer_path": trainer_root(project, name),
-        "vocab_size": project.tokenizer.max_id + 1,
+        "trainer_path": nanoset.trainer_root,
+        "vocab_size": nanoset.project.tokenizer.max_id + 1,
         "transitions": _transitions(spec),
     }
     if spec.schedule is not None:
@@ -51,7 +50,7 @@ def handoff_recipe(project: Project, name: str, splits: Mapping[str, str]) -> Re
             schedule.iterations, schedule.global_batch_size, schedule.eval_interval, schedule.eval_iters
         ]  # fmt: skip
         options["span"] = spec.span and list(spec.span)
-    return Recipe(STAGE, f"{name}/{HANDOFF}", VERSION, splits, options)
+    return Recipe(STAGE, f"{nanoset.name}/{HANDOFF}", VERSION, splits, options)
 
 
 @holding
@@ -61,23 +60,24 @@ def write_handoff(project: Project, name: str) -> Manifest:
     Raises:
         MissingError: a split, or an index file that the trainer will look for, is not there.
         StaleError: a split was made from other datasets, or under other settings, than the present ones.
-        ConfigError: a path that the trainer would cut in two.
+        ConfigError: the trainer would cut a path in two.
     """
-    spec = project.nanoset(name)
-    last = BLEND if spec.is_blended else MAPPINGS
+    nanoset = NanosetContext(project, name)
+    blended = nanoset.spec.is_blended
+    last = BLEND if blended else MAPPINGS
     built = {
         split: project.outputs.require(
             STAGE, f"{name}/{split}/{last}", remedy=f"materialise {name}/{last} for the split {split!r} first"
         )
         for split in SPLITS
     }
-    recipe = handoff_recipe(project, name, {split: manifest.digest for split, manifest in built.items()})
-    check_caches(project, name)
-    request = _request(project, name, recipe)
+    recipe = _recipe(nanoset, {split: manifest.digest for split, manifest in built.items()})
+    _check_cache(nanoset)
+    request = _request(nanoset, recipe)
     for split, manifest in built.items():
-        present = mapping.present_mappings(project, name, split)
-        present = mapping.blend_recipe(present) if spec.is_blended else present
-        mapping.check_present(manifest, present, f"{name}/{last} for the split {split!r}")
+        mappings = current_recipe(nanoset, split)
+        expected = blend_recipe(mappings) if blended else mappings
+        check_current(manifest, expected, f"{name}/{last} for the split {split!r}")
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         files, notes = handoff_files(request)
@@ -90,48 +90,46 @@ def write_handoff(project: Project, name: str) -> Manifest:
     return manifest
 
 
-def check_caches(project: Project, name: str) -> None:
+def _check_cache(nanoset: NanosetContext) -> None:
     """Raise MissingError unless every index file that the trainer will look for is there, of the size it had.
 
     With --dataloader-fast-cache-load Megatron-LM takes them for granted.
     """
-    cache = cache_folder(project, name)
     for split in SPLITS:
         for asset in (MAPPINGS, BLEND):
-            manifest = project.outputs.current(STAGE, f"{name}/{split}/{asset}")
+            manifest = nanoset.project.outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}")
             files = manifest.facts["cache_files"] if manifest is not None else {}
-            if (fault := first_fault(cache, {file: fact["bytes"] for file, fact in files.items()})) is not None:
+            sizes = {file: fact["bytes"] for file, fact in files.items()}
+            if (fault := first_fault(nanoset.cache, sizes)) is not None:
                 raise MissingError(
                     "an index file that the trainer will look for is not there",
-                    where=cache / fault[0],
-                    expected=f"{files[fault[0]]['bytes']:,} bytes",
-                    remedy=f"materialise {name}/{asset} for the split {split!r} again",
+                    where=nanoset.cache / fault[0],
+                    expected=f"{sizes[fault[0]]:,} bytes",
+                    remedy=f"materialise {nanoset.name}/{asset} for the split {split!r} again",
                 )
 
 
-def _request(project: Project, name: str, recipe: Recipe) -> Handoff:
-    spec = project.nanoset(name)
-    reader = LengthReader()
-    planned = {split: plan_nanoset(project, name, split, reader) for split in SPLITS}
-    root = trainer_root(project, name)
-    datasets = {}
-    for corpus in dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split))):
-        dataset = current_dataset(project, corpus)
-        idx = read_idx(idx_path(dataset.folder / dataset.facts["prefix"]), validate=False)
-        counts = DatasetCounts(len(idx.sequence_lengths), len(idx.document_indices), np.dtype(idx.dtype).name)
-        datasets[trainer_prefix(project, name, dataset)] = counts
+def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
+    spec, planned = nanoset.spec, {split: nanoset.plan(split) for split in SPLITS}
+    corpora = dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split)))
+    folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
     return Handoff(
-        name=name,
+        name=nanoset.name,
         config=_whole(planned),
         samples={split: found.samples for split, found in planned.items()},
-        folder=f"{root}/{STAGE}/{name}/{HANDOFF}/{recipe.digest}",
-        cache=f"{root}/{STAGE}/{name}/{CACHE}/{index_folder(project, name)}".rstrip("/"),
-        datasets=datasets,
-        vocab_size=project.tokenizer.max_id + 1,
+        folder=f"{folder}/{HANDOFF}/{recipe.digest}",
+        cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
+        datasets={nanoset.trainer_prefix(corpus): _counts(nanoset.prefix(corpus)) for corpus in corpora},
+        vocab_size=nanoset.project.tokenizer.max_id + 1,
         schedule=spec.schedule,
         transitions=tuple(_transitions(spec)),
         span=spec.span,
     )
+
+
+def _counts(prefix: str) -> DatasetCounts:
+    idx = read_idx(idx_path(prefix), validate=False)
+    return DatasetCounts(len(idx.sequence_lengths), len(idx.document_indices), idx.dtype.name)
 
 
 def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:

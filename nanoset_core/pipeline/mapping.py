@@ -18,8 +18,7 @@ from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline.indexed import current_dataset
-from nanoset_core.pipeline.planning import PlannedSplit, blend_options, cache_folder, nanoset_options, plan_nanoset
+from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 
 VERSION = 1
@@ -27,18 +26,30 @@ _CHUNK = 1 << 22
 
 
 def mappings_recipe(project: Project, name: str, split: SplitName, datasets: Mapping[str, str]) -> Recipe:
-    """What the index mappings of one split are made from: corpus → dataset digest, of its corpora at least."""
-    spec = project.nanoset(name)
-    options = nanoset_options(project, name) | {
-        "samples": spec.samples.get(split),
-        "blend": blend_options(spec.blend_of(split)),
-    }
-    parents = {corpus: datasets[corpus] for corpus in spec.corpora_of(split)}
-    return Recipe(STAGE, f"{name}/{split}/{MAPPINGS}", VERSION, parents, json.loads(json.dumps(options)))
+    """What the index mappings of one split are made from.
+
+    Args:
+        project: that the nanoset belongs to.
+        name: of the nanoset.
+        split: train, valid or test.
+        datasets: corpus → digest of its dataset, for the corpora of the split at least.
+    """
+    return _mappings_recipe(NanosetContext(project, name), split, datasets)
+
+
+def current_recipe(nanoset: NanosetContext, split: SplitName) -> Recipe:
+    """What the index mappings of one split are made from now; MissingError where a dataset was not made yet."""
+    return _mappings_recipe(nanoset, split, nanoset.digests(nanoset.spec.corpora_of(split)))
+
+
+def _mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str]) -> Recipe:
+    options = json.loads(json.dumps(nanoset.options(split)))
+    parents = {corpus: datasets[corpus] for corpus in nanoset.spec.corpora_of(split)}
+    return Recipe(STAGE, f"{nanoset.name}/{split}/{MAPPINGS}", VERSION, parents, options)
 
 
 def blend_recipe(mappings: Recipe) -> Recipe:
-    """What the blend of one split is made from."""
+    """What the blend of one split is made from, over its index mappings."""
     place = mappings.name.removesuffix(MAPPINGS) + BLEND
     return Recipe(STAGE, place, VERSION, {MAPPINGS: mappings.digest})
 
@@ -51,14 +62,15 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: a member's dataset was not made yet.
         ConfigError, InputError: the split cannot be filled as asked.
     """
-    recipe, planned = _planned(project, name, split)
+    nanoset = NanosetContext(project, name)
+    recipe, planned = current_recipe(nanoset, split), nanoset.plan(split)
     files: dict[str, str] = {}
     members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
-        files |= write_member(member, planned.config, cache_folder(project, name))
+        files |= write_member(member, planned.config, nanoset.cache)
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
-    _send(project, cache_folder(project, name), files, [member.sidecar for member in members])
-    return _publish(project, recipe, name, planned, files)
+    _send(project, nanoset.cache, files, [member.sidecar for member in members])
+    return _publish(nanoset, recipe, planned, files)
 
 
 @holding
@@ -70,36 +82,34 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         StaleError: they were made from other datasets, or under other settings, than the present ones.
         ConfigError: the nanoset has no blend.
     """
-    if not project.nanoset(name).is_blended:
+    nanoset = NanosetContext(project, name)
+    if not nanoset.spec.is_blended:
         raise ConfigError("one corpus without a weight has no blend", where=f"{project.config.file}: nanosets.{name}")
     mappings = project.outputs.require(
         STAGE, f"{name}/{split}/{MAPPINGS}", remedy=f"materialise {name}/{MAPPINGS} for the split {split!r} first"
     )
-    (recipe, planned), cache = _planned(project, name, split), cache_folder(project, name)
-    check_present(mappings, recipe, f"{name}/{MAPPINGS} for the split {split!r}")
-    files = write_blend(planned.plan, planned.config, cache) if planned.plan is not None else {}
-    blend = None if planned.plan is None else planned.plan.blend
-    _send(project, cache, files, [] if blend is None else [blend.sidecar])
-    given = None if planned.plan is None or planned.plan.blend is None else _given(planned.plan, cache)
-    return _publish(project, blend_recipe(Recipe(**mappings.recipe)), name, planned, files, given)
+    check_current(mappings, current_recipe(nanoset, split), f"{name}/{MAPPINGS} for the split {split!r}")
+    planned, cache = nanoset.plan(split), nanoset.cache
+    files: dict[str, str] = {}
+    given = None
+    if planned.plan is not None and planned.plan.blend is not None:
+        files = write_blend(planned.plan, planned.config, cache)
+        _send(project, cache, files, [planned.plan.blend.sidecar])
+        given = _given(planned.plan, cache)
+    return _publish(nanoset, blend_recipe(Recipe(**mappings.recipe)), planned, files, given)
 
 
-def present_mappings(project: Project, name: str, split: SplitName) -> Recipe:
-    """What the index mappings of one split would be made from now; MissingError where a dataset was not made yet."""
-    digests = {corpus: current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora_of(split)}
-    return mappings_recipe(project, name, split, digests)
+def check_current(made: Manifest, expected: Recipe, what: str) -> None:
+    """Refuse an output that is not what the present datasets and settings give.
 
+    Args:
+        made: the output.
+        expected: what it would be made from now.
+        what: is to be materialised where it differs.
 
-def _planned(project: Project, name: str, split: SplitName) -> tuple[Recipe, PlannedSplit]:
-    """What a split is made from, and the plan of just that, though a dataset be replaced meanwhile."""
-    while True:
-        recipe, planned = present_mappings(project, name, split), plan_nanoset(project, name, split)
-        if present_mappings(project, name, split) == recipe:
-            return recipe, planned
-
-
-def check_present(made: Manifest, expected: Recipe, what: str) -> None:
-    """Raise StaleError unless an output is what the present datasets and settings give; what: to be materialised."""
+    Raises:
+        StaleError: it was made from something else.
+    """
     if made.digest != expected.digest:
         raise StaleError(
             "this was made from other datasets, or under other settings, than the present ones",
@@ -111,7 +121,7 @@ def check_present(made: Manifest, expected: Recipe, what: str) -> None:
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
-    """Bring cache files to the bucket where they live, if they do; descriptions, which complete a set, go last."""
+    """Copy cache files to the bucket where outputs lie, if they do; descriptions, which complete a set, go last."""
     mirror = project.outputs.mirror
     if mirror is not None:
         last = [name for name in files if not name.endswith(".npy")]
@@ -130,25 +140,24 @@ def _given(plan: SplitPlan, cache: Path) -> list[int]:
 
 
 def _publish(
-    project: Project,
+    nanoset: NanosetContext,
     recipe: Recipe,
-    name: str,
     planned: PlannedSplit,
     files: Mapping[str, str],
     given: list[int] | None = None,
 ) -> Manifest:
-    cache = cache_folder(project, name)
+    outputs, cache = nanoset.project.outputs, nanoset.cache
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        (folder / PLAN_FILE).write_bytes(split_bytes(project.outputs.folder, planned.plan, planned.config))
+        (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
         return _facts(planned, given) | {
             "cache_files": {
                 file: {"bytes": (cache / file).stat().st_size, "sha256": checksum} for file, checksum in files.items()
             }
         }, {}
 
-    manifest = project.outputs.publish(recipe, write)
-    project.outputs.make_current(manifest)
+    manifest = outputs.publish(recipe, write)
+    outputs.make_current(manifest)
     return manifest
 
 

@@ -18,7 +18,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError, StaleErro
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
-from nanoset_core.pipeline.planning import cache_folder, loading_config, plan_nanoset
+from nanoset_core.pipeline.planning import NanosetContext, cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
@@ -120,15 +120,13 @@ def test_nothing_is_made_over_what_belongs_to_older_datasets(make_project):
 
 def test_a_dataset_that_is_replaced_while_it_is_planned(make_project, monkeypatch):
     project = build_all(make_project())
-    plainly, meanwhile = mapping.plan_nanoset, ["late", "later"]
+    plainly, meanwhile = NanosetContext.plan, ["late"]
 
     def plan_meanwhile(*arguments):
-        planned = plainly(*arguments)
-        if meanwhile:
-            changed(project, meanwhile.pop())
-        return planned
+        changed(project, meanwhile.pop())
+        return plainly(*arguments)
 
-    monkeypatch.setattr(mapping, "plan_nanoset", plan_meanwhile)
+    monkeypatch.setattr(NanosetContext, "plan", plan_meanwhile)
     made = mapping.write_mappings(project, "pretrain", "train")
     assert not meanwhile
     prefixes = [member["prefix"] for member in json.loads(made.path("plan.json").read_bytes())["plan"]["members"]]
@@ -152,7 +150,7 @@ def test_limits_reach_what_is_built(make_project, policy):
     weights = [float(word) for word in words[::2]]
     assert (weights == [0.7, 0.3]) is (policy != "redistribute")
     planned = plan_nanoset(project, "pretrain", "train")
-    assert planned.exhausted
+    assert planned.exceeded
     assert {member.max_epochs for member in planned.members} == {1.5, None}
 
 
@@ -178,7 +176,7 @@ def test_map_without_a_project(make_project, tmp_path):
     done = project.outputs.current("nanosets", "pretrain/handoff")
     size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
     own = tmp_path / "cache"
-    samples = [loading_config(project, "pretrain", split).samples(split) for split in SPLITS]
+    samples = [NanosetContext(project, "pretrain").config(split).samples(split) for split in SPLITS]
     arguments = [
         "map", "--data-args-path", done.path("data_args.txt"), "--split", "80,15,5", "--seq-length", 32, "--seed", 7,
         "--data-cache-path", own, "--train-samples", samples[0], "--valid-samples", samples[1],

@@ -147,7 +147,7 @@ def test_megatron_core_hits_every_cache(make_project):
         unique_identifiers = IDENTIFIERS
         eod, pad, vocab_size = 0, 1, 400
 
-    settings = planning.loading_config(project, "pretrain", "train")
+    settings = planning.NanosetContext(project, "pretrain").config("train")
     prefixes = list(settings.data_path)
     sizes = [
         json.loads(project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json").read_bytes())[
@@ -246,6 +246,6 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change)
     after = tree(planning.cache_folder(again, "pretrain"))
     assert {path: after.get(path) for path in before} == before
     if change != "shares" or "per_split" not in blend:
-        assert planning.index_folder(again, "pretrain").rstrip("/") != Path(folder).name
+        assert planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name
     assert len(load_nanoset(again.config.root_folder, "pretrain", "valid")) >= 10
     assert all(verify_nanoset(again, "pretrain", split, deep=True).passed for split in SPLITS)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from nanoset_core.cli.options import CONFIG_OPTION, ManyValued
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import PRESETS
-from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.mapping.splits import SPLITS, SplitName
 
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import MemberCoverage
@@ -55,7 +55,7 @@ def command(
     nanosets: tuple[str, ...],
     config: Path,
     plan_only: bool,
-    split_name: tuple[str, ...],
+    split_name: tuple[SplitName, ...],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -85,64 +85,65 @@ def _check_unused(given: list[str], why: str, remedy: str) -> None:
 
 
 def _map_project(
-    config: Path, names: tuple[str, ...], splits: tuple[str, ...], *, plan_only: bool, as_json: bool
+    config: Path, names: tuple[str, ...], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool
 ) -> None:
     from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping
-    from nanoset_core.pipeline.planning import plan_nanoset
+    from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
     chosen = names or tuple(project.config.nanosets)
     reader = LengthReader()
-    planned = {(name, split): plan_nanoset(project, name, split, reader) for name in chosen for split in splits}  # type: ignore[arg-type]
+    nanosets = {name: NanosetContext(project, name, reader) for name in chosen}
+    planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets.items() for split in splits}
     rows = {key: list(zip(found.corpora, found.members, strict=False)) for key, found in planned.items()}
-    _show(rows, {key: found.exhausted for key, found in planned.items()}, as_json)
+    _show(rows, {key: found.exceeded for key, found in planned.items()}, as_json)
     if plan_only:
         return
     with progress_bars() as (listener, _):
         project = Project.open(config, listener)
         for name in chosen:
             for split in splits:
-                mapping.write_mappings(project, name, split)  # type: ignore[arg-type]
+                mapping.write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:
-                    mapping.write_blended(project, name, split)  # type: ignore[arg-type]
+                    mapping.write_blended(project, name, split)
             if splits == SPLITS:
                 click.echo(f"{name}: {handoff.write_handoff(project, name).folder}/START.md says how to start on it")
 
 
-def _map_alone(options: dict[str, Any], splits: tuple[str, ...], *, plan_only: bool, as_json: bool) -> None:
+def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool) -> None:
     from nanoset_core.handoff.arguments import config_from_arguments
     from nanoset_core.loading.builder import NanosetBuilder
     from nanoset_core.mapping.coverage import coverage
-    from nanoset_core.mapping.epoch_limits import settle
+    from nanoset_core.mapping.epoch_limits import apply_epoch_limits
     from nanoset_core.mapping.plan import LengthReader, plan_split
 
     config = config_from_arguments(options, splits)
     most = options["max_epochs"]
-    prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]  # type: ignore[arg-type]
+    prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
     reader, rows = LengthReader(), {}
-    settled = settle(config, limits, options["on_exhaustion"], reader)
+    limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
     for split in splits:
-        plan = plan_split(settled.config, split, reader)  # type: ignore[arg-type]
-        members = coverage(plan, settled.config, limits) if plan is not None else []
+        plan = plan_split(limited.config, split, reader)
+        members = coverage(plan, limited.config, limits) if plan is not None else []
         rows["data", split] = [(Path(member.prefix).name, member) for member in members]
-    exhausted = {
-        ("data", split): tuple(one for one in settled.exhausted if one.split == split) for split in splits
+    exceeded = {
+        ("data", split): tuple(one for one in limited.exceeded if one.split == split) for split in splits
     }  # fmt: skip
-    _show(rows, exhausted, as_json)
+    _show(rows, exceeded, as_json)
     if not plan_only:
-        for split, found in zip(SPLITS, NanosetBuilder(settled.config).build(), strict=True):
+        for split, found in zip(SPLITS, NanosetBuilder(limited.config).build(), strict=True):
             if found is not None:
                 folder = found.cache_dir or "memory only: no cache folder can be written"
                 click.echo(f"{split}: {len(found):,} samples, {found.unique_description_hash} in {folder}", err=True)
 
 
 def _show(
-    rows: dict[tuple[str, str], list[tuple[str, MemberCoverage]]],
-    exhausted: dict[tuple[str, str], tuple[Any, ...]],
+    rows: dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]],
+    exceeded: dict[tuple[str, SplitName], tuple[Any, ...]],
     as_json: bool,
 ) -> None:
     from nanoset_core.cli.plan_table import plan_table
@@ -161,7 +162,7 @@ def _show(
             console.print(plan_table(f"{name} {split}", found))
         else:
             console.print(f"{name} {split}: no data", highlight=False)
-    for splits in exhausted.values():
+    for splits in exceeded.values():
         for one in splits:
             click.secho(
                 f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}, above its limit "

@@ -9,7 +9,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.mapping.coverage import coverage
-from nanoset_core.mapping.epoch_limits import most_samples, settle
+from nanoset_core.mapping.epoch_limits import apply_epoch_limits, most_samples
 from nanoset_core.mapping.indices import build_blend_indices
 from nanoset_core.mapping.plan import plan_split
 
@@ -54,26 +54,26 @@ def room(config, limits):
 
 def test_nothing_changes_where_limits_are_kept(data):
     config = blend(data, (1, 1, 1), 30)
-    assert settle(config, dict.fromkeys(data.values(), 1.0), "raise").config == config
+    assert apply_epoch_limits(config, dict.fromkeys(data.values(), 1.0), "raise").config == config
 
 
-def test_raise_names_what_is_exhausted(data):
+def test_raise_names_what_is_read_too_often(data):
     with pytest.raises(InputError) as caught:
-        settle(blend(data, (1, 1, 1), 300), {data["b"]: 2.0, data["a"]: 2.0}, "raise")
+        apply_epoch_limits(blend(data, (1, 1, 1), 300), {data["b"]: 2.0, data["a"]: 2.0}, "raise")
     assert caught.value.found == "b 4.76 times in train (at most 2)"
     assert "redistribute" in caught.value.remedy
 
 
 def test_repeat_changes_nothing_and_says_so(data):
     config = blend(data, (1, 1, 1), 300)
-    settled = settle(config, {data["b"]: 2.0}, "repeat")
-    assert settled.config == config
-    assert [(one.prefix, one.split, one.limit) for one in settled.exhausted] == [(data["b"], "train", 2.0)]
+    limited = apply_epoch_limits(config, {data["b"]: 2.0}, "repeat")
+    assert limited.config == config
+    assert [(one.prefix, one.split, one.limit) for one in limited.exceeded] == [(data["b"], "train", 2.0)]
 
 
 def test_stop_asks_for_the_most_that_the_limits_allow(data):
     limits = {data["b"]: 2.0}
-    config = settle(blend(data, (1, 1, 1), 300), limits, "stop").config
+    config = apply_epoch_limits(blend(data, (1, 1, 1), 300), limits, "stop").config
     samples = config.train_split_samples
     assert within(config, limits)
     assert not within(blend(data, (1, 1, 1), samples + 1), limits)
@@ -81,11 +81,11 @@ def test_stop_asks_for_the_most_that_the_limits_allow(data):
 
 def test_a_dataset_alone(data):
     alone = NanosetConfig(data["b"], sequence_length=10, split="1,0,0", train_split_samples=100)
-    settled = settle(alone, {data["b"]: 3.0}, "stop").config
-    assert settled.train_split_samples == (3 * 220 - 1) // 10
-    assert plan_split(settled, "train").members[0].epochs == 3
+    limited = apply_epoch_limits(alone, {data["b"]: 3.0}, "stop").config
+    assert limited.train_split_samples == (3 * 220 - 1) // 10
+    assert plan_split(limited, "train").members[0].epochs == 3
     with pytest.raises(ConfigError, match="no weights to redistribute"):
-        settle(alone, {data["b"]: 3.0}, "redistribute")
+        apply_epoch_limits(alone, {data["b"]: 3.0}, "redistribute")
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,18 +98,22 @@ def test_a_dataset_alone(data):
 def test_redistribute_keeps_limits_samples_and_proportions(data, weights, samples, limits, preset):
     config = blend(data, weights, samples, preset=preset)
     most = {prefix: limit for prefix, limit in zip(data.values(), limits, strict=True) if limit is not None}
-    if len(most) == len(data) and settle(config, most, "repeat").exhausted and (left := room(config, most)) <= 0:
+    if (
+        len(most) == len(data)
+        and apply_epoch_limits(config, most, "repeat").exceeded
+        and (left := room(config, most)) <= 0
+    ):
         if left < 0:  # at 0 the last bit of a share decides
             with pytest.raises(InputError, match="too few samples"):
-                settle(config, most, "redistribute")
+                apply_epoch_limits(config, most, "redistribute")
         return
-    settled = settle(config, most, "redistribute")
-    assert within(settled.config, most)
-    assert settled.config.train_split_samples == samples
-    if not settled.exhausted:
-        assert settled.config == config
+    limited = apply_epoch_limits(config, most, "redistribute")
+    assert within(limited.config, most)
+    assert limited.config.train_split_samples == samples
+    if not limited.exceeded:
+        assert limited.config == config
         return
-    before, after = config.data_path, settled.config.data_path
+    before, after = config.data_path, limited.config.data_path
     assert sum(after.values()) == pytest.approx(1)
     raised = [
         prefix for prefix in before if after[prefix] / sum(after.values()) > before[prefix] / sum(before.values())
@@ -117,12 +121,12 @@ def test_redistribute_keeps_limits_samples_and_proportions(data, weights, sample
     ratios = {prefix: after[prefix] / before[prefix] for prefix in raised}
     free = [ratio for prefix, ratio in ratios.items() if prefix not in most]
     assert free == pytest.approx([max(ratios.values())] * len(free)), "what has no limit gives the rest in proportion"
-    assert {one.prefix for one in settled.exhausted}.isdisjoint(raised)
+    assert {one.prefix for one in limited.exceeded}.isdisjoint(raised)
 
 
 def test_limits_that_cannot_be_kept(data):
     with pytest.raises(InputError, match="too few samples"):
-        settle(blend(data, (1, 1, 1), 1000), dict.fromkeys(data.values(), 1.0), "redistribute")
+        apply_epoch_limits(blend(data, (1, 1, 1), 1000), dict.fromkeys(data.values(), 1.0), "redistribute")
 
 
 def test_one_set_of_weights_for_all_splits(data):
@@ -134,10 +138,10 @@ def test_one_set_of_weights_for_all_splits(data):
         valid_split_samples=60,
     )
     limits = dict.fromkeys([data["b"], data["c"]], 1.0)
-    settled = settle(config, limits, "redistribute")
-    assert {one.split for one in settled.exhausted} == {"train", "valid"}
+    limited = apply_epoch_limits(config, limits, "redistribute")
+    assert {one.split for one in limited.exceeded} == {"train", "valid"}
     for split in ("train", "valid"):
-        for member in plan_split(settled.config, split).members:
+        for member in plan_split(limited.config, split).members:
             assert member.prefix not in limits or member.samples_requested <= most_samples(member.tokens, 1, config)
 
 
@@ -164,7 +168,7 @@ def test_coverage_is_what_the_blend_takes(data, preset, monkeypatch):
 def test_epochs_of_a_dataset_that_is_too_short_for_a_sample(data):
     config = NanosetConfig(data["b"], sequence_length=440, split="1,0,0", train_split_samples=5)
     with pytest.raises(InputError, match=r"10\.00 times in train \(at most 2\)"):
-        settle(config, {data["b"]: 2}, "raise")
+        apply_epoch_limits(config, {data["b"]: 2}, "raise")
     (row,) = coverage(plan_split(config, "train"), config)
     assert (row.tokens, row.epochs) == (220, 10)
 
