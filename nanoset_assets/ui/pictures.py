@@ -9,7 +9,7 @@ import dagster as dg
 import numpy as np
 
 from nanoset_assets.ui.metadata import markdown
-from nanoset_core.shuffling.picture import one_bit_png
+from nanoset_core.shuffling.quality import one_bit_png
 
 WIDTH, BARS_HEIGHT, AXIS_HEIGHT = 416, 64, 14
 _GLYPH_WIDTH, _GLYPH_HEIGHT, _SCALE = 3, 5, 2

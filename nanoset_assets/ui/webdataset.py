@@ -9,9 +9,8 @@ from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, code, markdown, p
 from nanoset_core.cli.shuffle_tables import source_row
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.shuffling.engines import choose_engine
-from nanoset_core.shuffling.estimate import output_bytes
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import ShardFacts, shard_stem
+from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.mirror import location, mirror_of
 
@@ -76,7 +75,7 @@ def _measure(measure: tuple[str, str, str], quality: Mapping[str, Any]) -> dict[
     return {"measure": label, "found": f"{quality[key]:.3g}", "by chance": expected.format(**quality)}
 
 
-def tars_metadata(shards: Sequence[ShardFacts], made: Sequence[ShardFacts], seconds: float) -> dict[str, Any]:
+def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds: float) -> dict[str, Any]:
     """Of one group of tars, `made` of which were written in these seconds."""
     sequences, size = sum(shard.sequences for shard in shards), sum(shard.size_bytes for shard in shards)
     metadata: dict[str, Any] = {
@@ -97,7 +96,7 @@ def tars_metadata(shards: Sequence[ShardFacts], made: Sequence[ShardFacts], seco
     return metadata
 
 
-def _tar(shard: ShardFacts) -> dict[str, str]:
+def _tar(shard: TarFacts) -> dict[str, str]:
     return {
         "tar": f"{shard.stem}.tar",
         "sequences": f"{shard.sequences:,}",

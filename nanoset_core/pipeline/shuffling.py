@@ -24,8 +24,15 @@ from nanoset_core.shuffling.engines import write_shards
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.receipts import forget, has_size, remember, send, stored, written
-from nanoset_core.shuffling.shards import ShardFacts, shard_stem
+from nanoset_core.shuffling.receipts import (
+    clear_receipts,
+    has_size,
+    read_receipts,
+    read_sent_receipts,
+    send_tars,
+    write_receipt,
+)
+from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import write_manifest
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import tokens_by_file
@@ -163,7 +170,7 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
 
 
 @holding
-def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
+def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     """Write the tars of one group of shards into the webdataset's folder, those that are not there yet.
 
     Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests.
@@ -182,7 +189,7 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
     with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
         if (damaged := read_manifest(folder)) is not None:
             for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
-                remember(folder, fact, recipe.digest)  # what is whole of it stays
+                write_receipt(folder, fact, recipe.digest)  # what is whole of it stays
     sent = _sent(project, recipe, shards)
     facts = (
         []
@@ -203,13 +210,13 @@ def write_group(project: Project, name: str, group: int) -> list[ShardFacts]:
         )
     )
     if project.outputs.mirror is not None:
-        send(project.outputs.mirror, folder, facts)
+        send_tars(project.outputs.mirror, folder, facts)
     if project.outputs.find(recipe) is not None:
-        forget(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
+        clear_receipts(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
     return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
 
 
-def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, ShardFacts]:
+def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """Facts of those shards that are in the bucket, where the outputs live in one, and need not be made again."""
     return {} if project.outputs.mirror is None or project.rebuild else _written(project, recipe, shards)
 
@@ -229,17 +236,19 @@ def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) 
     return datasets
 
 
-def _facts(done: Manifest) -> list[ShardFacts]:
-    return [ShardFacts(**row) for row in done.facts["shards_written"]]
+def _facts(done: Manifest) -> list[TarFacts]:
+    return [TarFacts(**row) for row in done.facts["shards_written"]]
 
 
-def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, ShardFacts]:
+def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
     folder, mirror = project.outputs.place(recipe), project.outputs.mirror
     done = project.outputs.find(recipe)
     if done is None:
         noted = (
-            written(folder, shards, recipe.digest) if mirror is None else stored(mirror, folder, shards, recipe.digest)
+            read_receipts(folder, shards, recipe.digest)
+            if mirror is None
+            else read_sent_receipts(mirror, folder, shards, recipe.digest)
         )
         if len(noted) == len(shards):
             return noted
@@ -273,7 +282,7 @@ def finish(project: Project, name: str) -> Manifest:
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
     else:
-        forget(done.folder)  # what a build that was killed right after completing it left
+        clear_receipts(done.folder)  # what a build that was killed right after completing it left
     project.outputs.make_current(done)
     return done
 
@@ -305,7 +314,7 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
         "shards_written": [asdict(fact) for fact in ordered],
     }
     sealed = project.outputs.seal(recipe, summary, files)
-    forget(folder)
+    clear_receipts(folder)
     return sealed
 
 

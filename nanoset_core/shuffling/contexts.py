@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.shuffling.cutting import Cut, cut_streams
-from nanoset_core.shuffling.layout import Layout
+from nanoset_core.shuffling.cutting import Cut, RowLayout, cut_streams
 from nanoset_core.shuffling.sampling import Choice, check_frequency, choice_seed, sampled_contexts
 
 Tail = Literal["drop", "pad", "carry", "pad_always"]
@@ -105,11 +104,13 @@ class ContextTable:
     """Token in front of every context, one of its ``sequence_length``; None = none."""
     seed: int = 0
     """Of the choice among rows of sources whose frequency is no whole number."""
-    _layout: Layout = field(init=False, repr=False, compare=False)
+    _layout: RowLayout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         cuts = cut_streams(_streams(self.sources), self.row_tokens, self.tail)
-        object.__setattr__(self, "_layout", Layout.of(self.sources, cuts, self.seed))
+        choices = tuple(Choice(each.rows, each.chosen, choice_seed(self.seed, each.name)) for each in self.sources)
+        layout = RowLayout.of(cuts, [source.repeats for source in self.sources], choices)
+        object.__setattr__(self, "_layout", layout)
 
     @property
     def row_tokens(self) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.shuffling.gzipping import METHOD, MemberCompressor
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 from nanoset_core.storage.npy import array_of
 
@@ -162,3 +161,48 @@ def _not_tokens(name: str, where: object, found: str) -> FormatError:
         expected="a flat list of integers as .npy or .json.gz",
         remedy="make the shard again, or fetch it again",
     )
+
+
+LEVEL = 1
+METHOD = 2
+"""Raised when the same library would give other bytes."""
+_RAW_WBITS = -15
+_DEFLATED = 8
+_HEADER = bytes.fromhex("1f8b08000000000000ff")  # no name, no time, unknown system
+_END = b"\x03\x00"  # an empty last block
+_FIRST_BYTES = 1 << 18
+_LEAD = bytes(range(200, 208))  # none of it ASCII; at most 16 bytes, which the first loop leaves to the last one
+
+
+class MemberCompressor:
+    """Compresses one text after the other, each into a gzip file of its own."""
+
+    __slots__ = ("_block_end", "_crc32", "_flush", "_stream")
+
+    def __init__(self) -> None:
+        from isal import isal_zlib
+
+        self._crc32, self._flush = isal_zlib.crc32, isal_zlib.Z_FULL_FLUSH
+        self._block_end = isal_zlib.Z_SYNC_FLUSH
+        self._stream = isal_zlib.compressobj(LEVEL, _DEFLATED, _RAW_WBITS)
+        self._stream.compress(_first())
+        self._stream.flush(self._flush)
+
+    def compress(self, text: bytes) -> bytes:
+        """The text as a whole gzip file; the same for the same text, whatever came before.
+
+        ValueError for a text that is not ASCII.
+        """
+        if not text.isascii():
+            raise ValueError("a text that is not ASCII could be matched with what is left out")
+        self._stream.compress(_LEAD)
+        self._stream.flush(self._block_end)
+        body = self._stream.compress(text) + self._stream.flush(self._flush)
+        size = len(text) & 0xFFFFFFFF
+        return b"".join((_HEADER, body, _END, self._crc32(text).to_bytes(4, "little"), size.to_bytes(4, "little")))
+
+
+@lru_cache(maxsize=1)
+def _first() -> bytes:
+    """What goes through a stream before its first flush: enough to have used all of its tables."""
+    return np.random.RandomState(1).bytes(_FIRST_BYTES)

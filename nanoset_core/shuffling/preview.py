@@ -14,12 +14,11 @@ from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, SourceRange
 from nanoset_core.shuffling.engines import EngineChoice, choose_engine
-from nanoset_core.shuffling.estimate import output_bytes
-from nanoset_core.shuffling.inputs import ShuffleInput, ShuffleInputs
-from nanoset_core.shuffling.options import ShuffleOptions, plan_settings, text_options
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
-from nanoset_core.shuffling.preparing import Prepared, input_files
 from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
+from nanoset_core.shuffling.settings import ShuffleOptions, plan_settings, text_options
+from nanoset_core.shuffling.shards import output_bytes
 from nanoset_core.shuffling.tar_input import survey_tars
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles

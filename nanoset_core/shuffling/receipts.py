@@ -14,16 +14,16 @@ from typing import Any
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import ShardFacts, shard_stem
+from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder
 from nanoset_core.storage.mirror import Mirror, mirror_of
 
-FACTS = ".shards"
+RECEIPTS = ".shards"
 """folder of the notes, within that of the tars"""
 _ATTEMPTS = 8
 
 
-def remember(folder: Path, facts: ShardFacts, made_from: str) -> None:
+def write_receipt(folder: Path, facts: TarFacts, made_from: str) -> None:
     """Note what a shard that was just written holds, and what it was made from.
 
     Nothing waits for the disk here: where a power cut takes the note, or the tar's new name, the shard is made again.
@@ -31,20 +31,20 @@ def remember(folder: Path, facts: ShardFacts, made_from: str) -> None:
     note = canonical_json({**asdict(facts), "made_from": made_from})
     for _ in range(_ATTEMPTS):
         try:
-            (folder / FACTS).mkdir(parents=True, exist_ok=True)
-            path = folder / FACTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
+            (folder / RECEIPTS).mkdir(parents=True, exist_ok=True)
+            path = folder / RECEIPTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
             path.write_bytes(note)
-            path.rename(folder / FACTS / f"{facts.stem}.json")
+            path.rename(folder / RECEIPTS / f"{facts.stem}.json")
             return
         except (FileNotFoundError, FileExistsError):
             continue  # another build completed the webdataset, and removed the folder, at this very moment
 
 
-def written(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, ShardFacts]:
+def read_receipts(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, TarFacts]:
     """Facts of those of the shards whose tars are there, of the size written, and made from just this."""
     found = {}
     for shard in shards:
-        note = _read(folder / FACTS / f"{shard_stem(shard)}.json")
+        note = _read(folder / RECEIPTS / f"{shard_stem(shard)}.json")
         if note is not None and note.pop("made_from", None) == made_from:
             facts = _facts(note, shard)
             if facts is not None and has_size(folder, facts):
@@ -52,9 +52,9 @@ def written(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, Sh
     return found
 
 
-def _facts(note: dict[str, Any], shard: int) -> ShardFacts | None:
+def _facts(note: dict[str, Any], shard: int) -> TarFacts | None:
     try:
-        facts = ShardFacts(**note)
+        facts = TarFacts(**note)
     except TypeError:
         return None
     numbers = (facts.shard, facts.sequences, facts.tokens, facts.pad_tokens, facts.size_bytes)
@@ -62,14 +62,14 @@ def _facts(note: dict[str, Any], shard: int) -> ShardFacts | None:
     return facts if sound and facts.shard == shard else None
 
 
-def stored(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) -> dict[int, ShardFacts]:
+def read_sent_receipts(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) -> dict[int, TarFacts]:
     """As `written`, of a folder that lives in a bucket: what the bucket has now."""
     from nanoset_core.storage.s3 import in_parallel
 
     sizes = mirror.sizes(folder)
-    noted = [shard for shard in shards if f"{FACTS}/{shard_stem(shard)}.json" in sizes]
+    noted = [shard for shard in shards if f"{RECEIPTS}/{shard_stem(shard)}.json" in sizes]
     notes = in_parallel(
-        lambda shard: mirror.bucket.read(mirror.name(folder / FACTS / f"{shard_stem(shard)}.json")), noted
+        lambda shard: mirror.bucket.read(mirror.name(folder / RECEIPTS / f"{shard_stem(shard)}.json")), noted
     )
     found = {}
     for shard, data in zip(noted, notes, strict=True):
@@ -81,31 +81,31 @@ def stored(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) 
     return found
 
 
-def send(mirror: Mirror, folder: Path, written_here: Sequence[ShardFacts]) -> None:
+def send_tars(mirror: Mirror, folder: Path, written_here: Sequence[TarFacts]) -> None:
     """Bring tars to the bucket where their folder lives, and then the notes on them."""
     tars = {folder / f"{facts.stem}.tar": facts.sha256 for facts in written_here}
     mirror.send(tars, tars)
-    notes = (folder / FACTS / f"{facts.stem}.json" for facts in written_here)
+    notes = (folder / RECEIPTS / f"{facts.stem}.json" for facts in written_here)
     mirror.send(note for note in notes if note.is_file())
 
 
-def has_size(folder: Path, facts: ShardFacts) -> bool:
+def has_size(folder: Path, facts: TarFacts) -> bool:
     """Whether the shard's tar is there and of the size written."""
     path = folder / f"{facts.stem}.tar"
     return path.is_file() and path.stat().st_size == facts.size_bytes
 
 
-def forget(folder: Path) -> None:
+def clear_receipts(folder: Path) -> None:
     """Remove the notes, once a manifest says what they say."""
     mirror = mirror_of(folder)
     if mirror is not None:
-        mirror.remove(folder / FACTS / name for name in mirror.sizes(folder / FACTS))
-    if (folder / FACTS).is_dir():
-        shutil.rmtree(folder / FACTS, ignore_errors=True)
+        mirror.remove(folder / RECEIPTS / name for name in mirror.sizes(folder / RECEIPTS))
+    if (folder / RECEIPTS).is_dir():
+        shutil.rmtree(folder / RECEIPTS, ignore_errors=True)
         fsync_folder(folder)
 
 
-def identity(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
+def sources_digest(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
     """What shards are made from, as far as it can be told without reading the tokens again; hex sha256.
 
     The plan, and of each source its file's place, size and time of change; the tokens themselves where there is no

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.gather import gather
-from nanoset_core.shuffling.hashed_file import HashedFile, hashed_file
 from nanoset_core.shuffling.members import NpyTile, json_gz_records, member_names
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.tar import end_of_archive
+from nanoset_core.shuffling.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archive, record_bytes
+from nanoset_core.storage.atomic import atomic_file
 
 TILE_BYTES = 2 << 20
 """tokens gathered, encoded and written at once"""
@@ -24,7 +27,7 @@ Fill = Callable[[int, int, np.ndarray], object]
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFacts:
+class TarFacts:
     """What one written shard holds."""
 
     shard: int
@@ -53,7 +56,7 @@ def shard_stem(shard: int) -> str:
 
 def write_shard(
     plan: ShufflePlan, sources: Sequence[TokenSource], shard: int, folder: Path, *, tile_bytes: int = TILE_BYTES
-) -> ShardFacts:
+) -> TarFacts:
     """Write ``shard-%08d.tar`` of the plan into ``folder``, whole or not at all; shards can come in any order.
 
     Rows are gathered, encoded and written by tiles of ``tile_bytes`` of tokens; memory is a few tiles. Raises
@@ -77,7 +80,7 @@ def write_rows(
     *,
     tile_bytes: int = TILE_BYTES,
     sync: bool = True,
-) -> ShardFacts:
+) -> TarFacts:
     """Write a shard out of rows that ``fill`` gives; ``contexts`` int64[samples] are their numbers.
 
     ``sync=False`` leaves it to the caller to call `fsync_folder`, once for several shards. Raises StaleError where this
@@ -92,7 +95,7 @@ def write_rows(
         size_bytes, sha256 = tar.size_bytes, tar.sha256
     pad_tokens = plan.table.pad_tokens(contexts) if plan.pad_tokens else 0
     tokens = len(contexts) * plan.table.row_tokens - pad_tokens
-    return ShardFacts(shard, len(contexts), tokens, pad_tokens, size_bytes, sha256)
+    return TarFacts(shard, len(contexts), tokens, pad_tokens, size_bytes, sha256)
 
 
 def _write_npy(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill, tar: HashedFile) -> None:
@@ -115,3 +118,59 @@ def _write_json_gz(plan: ShufflePlan, shard: int, samples: int, rows: int, fill:
         end = min(begin + rows, samples)
         fill(begin, end, tile[: end - begin])
         tar.write(json_gz_records(member_names(shard, begin, end, "json.gz"), tile[: end - begin]))
+
+
+class HashedFile:
+    """A binary file under construction: its size and sha256 so far."""
+
+    __slots__ = ("_file", "_hasher", "_hashing", "_sha256", "size_bytes")
+
+    def __init__(self, file: BinaryIO, hasher: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._hasher = hasher
+        self._hashing: Future[None] | None = None
+        self._sha256 = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: bytes | np.ndarray) -> Future[None]:
+        """Append bytes, or an array that is contiguous; it must stay as it is until the future is done (hashed)."""
+        view = memoryview(data).cast("B") if isinstance(data, bytes) else data.reshape(-1).view(np.uint8).data
+        self._hashing = self._hasher.submit(self._sha256.update, view)
+        self._file.write(view)
+        self.size_bytes += view.nbytes
+        return self._hashing
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what was written."""
+        if self._hashing is not None:
+            self._hashing.result()
+        return self._sha256.hexdigest()
+
+
+@contextlib.contextmanager
+def hashed_file(path: Path, *, sync: bool = True) -> Iterator[HashedFile]:
+    """Write ``path`` under a temporary name beside it; flush, fsync and rename when the block ends well.
+
+    ``sync=False`` leaves it to the caller to call `fsync_folder`, once for several files.
+    When the block fails, nothing is left behind. Two writers of one path don't disturb each other: the last one stays.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="sha256") as hasher, atomic_file(path, sync=sync) as file:
+        yield HashedFile(file, hasher)
+
+
+_NPY_HEADER_BYTES = 128
+_JSON_GZ_BYTES = 2.0
+"""a token of text as gzipped JSON: 1.7 to 2.1 bytes, by vocabulary and language"""
+
+
+def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
+    """Bytes of all tars, and whether that is exact (``npy``) or about right for text (``json.gz``)."""
+    if plan.member == "npy":
+        record = record_bytes(_NPY_HEADER_BYTES + plan.sequence_length * np.dtype(plan.dtype).itemsize)
+        sizes = {end - begin for begin, end in (plan.shard_ranks(0), plan.shard_ranks(plan.shards - 1))}
+        weight = {count: record * count + len(end_of_archive(record * count)) for count in sizes}
+        first, last = (end - begin for begin, end in (plan.shard_ranks(0), plan.shard_ranks(plan.shards - 1)))
+        return weight[first] * (plan.shards - 1) + weight[last], True
+    body = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
+    return int(plan.contexts * (BLOCK_BYTES + body)) + plan.shards * ARCHIVE_BYTES // 2, False

@@ -17,12 +17,11 @@ from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.shuffling.engines import write_shards
-from nanoset_core.shuffling.inputs import ShuffleInputs
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, decode_sources, open_pairs, tokenize_sources
 from nanoset_core.shuffling.members import compressor_identity
-from nanoset_core.shuffling.options import ShuffleOptions, check_options, plan_settings, text_options
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.preparing import Prepared, decode_sources, open_pairs, tokenize_sources
-from nanoset_core.shuffling.receipts import FACTS, forget
+from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts
+from nanoset_core.shuffling.settings import ShuffleOptions, check_options, plan_settings, text_options
 from nanoset_core.shuffling.webdataset import write_manifest
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.scratch import detour
@@ -221,8 +220,8 @@ def _write(
     files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
     summary = {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected}
     write_atomic(folder / MANIFEST, manifest_bytes(recipe, summary, files))
-    if (folder / FACTS).exists():
-        forget(folder)
+    if (folder / RECEIPTS).exists():
+        clear_receipts(folder)
     return Manifest(folder, recipe.to_json(), recipe.digest, summary, files)
 
 

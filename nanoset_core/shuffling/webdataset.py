@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-from nanoset_core.errors import StaleError
+from nanoset_core.errors import FormatError, MissingError, StaleError
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import ShardFacts, shard_stem, write_shard
+from nanoset_core.shuffling.shards import TarFacts, shard_stem, write_shard
 from nanoset_core.storage.atomic import write_atomic
 
 __all__ = [
     "EXP_DATA_NAME",
     "MANIFEST_NAME",
     "WIDS_NAME",
-    "ShardFacts",
+    "TarFacts",
     "shard_stem",
     "write_manifest",
     "write_shard",
@@ -31,7 +31,7 @@ EXP_DATA_NAME = "exp_data.json"
 
 def write_manifest(
     plan: ShufflePlan,
-    shards: Sequence[ShardFacts],
+    shards: Sequence[TarFacts],
     folder: Path,
     *,
     name: str = "nanoset",
@@ -66,7 +66,7 @@ def write_manifest(
     return {file_name: hashlib.sha256(text).hexdigest() for file_name, text in texts.items()}
 
 
-def _check_complete(plan: ShufflePlan, shards: Sequence[ShardFacts]) -> None:
+def _check_complete(plan: ShufflePlan, shards: Sequence[TarFacts]) -> None:
     found = [(facts.shard, facts.sequences) for facts in shards]
     expected = [(shard, end - begin) for shard in range(plan.shards) for begin, end in [plan.shard_ranks(shard)]]
     if found != expected or sum(facts.tokens for facts in shards) != plan.tokens:
@@ -79,7 +79,7 @@ def _check_complete(plan: ShufflePlan, shards: Sequence[ShardFacts]) -> None:
         )
 
 
-def _manifest_row(facts: ShardFacts) -> dict[str, Any]:
+def _manifest_row(facts: TarFacts) -> dict[str, Any]:
     return {
         "shard": facts.stem,
         "num_sequences": facts.sequences,
@@ -90,14 +90,14 @@ def _manifest_row(facts: ShardFacts) -> dict[str, Any]:
     }
 
 
-def _wids_index(shards: Sequence[ShardFacts], name: str) -> dict[str, Any]:
+def _wids_index(shards: Sequence[TarFacts], name: str) -> dict[str, Any]:
     # wids can do without an md5sum, and checks none: the sha256 in the manifest is the one to check.
     rows = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in shards]
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": rows}
 
 
 def _exp_data(
-    plan: ShufflePlan, shards: Sequence[ShardFacts], name: str, url: str, tokenizer: str | None
+    plan: ShufflePlan, shards: Sequence[TarFacts], name: str, url: str, tokenizer: str | None
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -119,3 +119,26 @@ def _exp_data(
 
 def _pretty(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
+    """Write ``given``, a JSON object, to ``target`` with where the tars lie, and what it does not say yet.
+
+    As tokshuf-rust's ``--input-json`` and ``--output-json``: ``dataset_url``, ``manifest_url`` and ``tokenized`` are
+    set; ``tokenizer``, ``num_tokens``, ``size`` and our other counts are added where absent. Raises MissingError and
+    FormatError for ``given``.
+    """
+    value: object = {}
+    if given is not None:
+        try:
+            value = orjson.loads(given.read_bytes())
+        except FileNotFoundError as error:
+            raise MissingError("no such record", where=given, remedy="correct --input-json") from error
+        except ValueError as error:
+            raise FormatError("not JSON", where=given, found=str(error), remedy="mend it") from error
+    if not isinstance(value, dict):
+        raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
+    made = orjson.loads((folder / EXP_DATA_NAME).read_bytes())
+    url = f"{folder.absolute().as_posix()}/"
+    set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
+    write_atomic(target, orjson.dumps(made | value | set_here, option=orjson.OPT_INDENT_2) + b"\n")

@@ -13,7 +13,7 @@ from typing import Literal
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, read_manifest
 from nanoset_core.pipeline import shuffling
-from nanoset_core.shuffling.receipts import FACTS
+from nanoset_core.shuffling.receipts import RECEIPTS
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.outputs import Version
@@ -73,11 +73,11 @@ def _judge_unfinished(version: Version) -> Garbage | LeftAlone:
     """Tars without a manifest: their notes say which webdataset they were to be."""
     if version.stage != shuffling.STAGE:
         return LeftAlone(version.folder, "it has no manifest")
-    notes = sorted((version.folder / FACTS).glob("*.json"))
+    notes = sorted((version.folder / RECEIPTS).glob("*.json"))
     if not notes or any(_made_from(note) != version.digest for note in notes):
         return LeftAlone(version.folder, "it has no manifest, and no notes of ours on the tars in it")
     ours = {path.name for path in version.folder.iterdir() if _TAR.fullmatch(path.name)}
-    return _judge_files(version, {*ours, *_LISTS, *(f"{FACTS}/{note.name}" for note in notes)}, "unfinished")
+    return _judge_files(version, {*ours, *_LISTS, *(f"{RECEIPTS}/{note.name}" for note in notes)}, "unfinished")
 
 
 def _made_from(note: Path) -> object:

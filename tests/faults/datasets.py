@@ -17,7 +17,7 @@ from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import DTYPE_CODES
 from nanoset_core.packed import PackedDataset, write_packed
-from nanoset_core.shuffling.reading import iterate_shard, iterate_shards
+from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
 from nanoset_core.shuffling.tar import checksums
 from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 

@@ -36,7 +36,7 @@ from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.shuffling.reading import iterate_shard, iterate_shards
+from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
 from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 

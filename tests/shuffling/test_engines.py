@@ -11,8 +11,8 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.shuffling import TokenSource, plan_shuffle, write_shard
-from nanoset_core.shuffling.engines import buckets, budget, choose_engine, free_memory, write_shards, writing
-from nanoset_core.shuffling.engines.sources import SourceFile, source_files
+from nanoset_core.shuffling.engines import buckets, choice, choose_engine, free_memory, run, write_shards
+from nanoset_core.shuffling.engines.run import SourceFile, source_files
 
 ENGINES = ("mmap", "tiled", "buckets")
 LENGTH = 65
@@ -37,7 +37,7 @@ def plan_of(sources, **changes):
 
 def least(plan, shards=3):
     """A budget that holds a few shards, so that tiles and buckets are many."""
-    return budget.least_bytes(plan) + (shards - 1) * plan.samples_per_shard * (budget.row_bytes(plan) + 80)
+    return choice.least_bytes(plan) + (shards - 1) * plan.samples_per_shard * (choice.row_bytes(plan) + 80)
 
 
 def digests(folder):
@@ -204,7 +204,7 @@ def test_a_disk_that_fills_up_with_shards(tmp_path, sources, engine, monkeypatch
         if len(calls) > 4:
             raise OSError(errno.ENOSPC, "No space left on device", str(folder))
 
-    monkeypatch.setattr(writing, "remember", full)
+    monkeypatch.setattr(run, "write_receipt", full)
     with pytest.raises(StorageError, match="the disk is full") as caught:
         write_shards(plan, sources, range(plan.shards), tmp_path, engine=engine, memory_bytes=least(plan))
     assert "finished shards are kept" in str(caught.value)
@@ -273,8 +273,8 @@ def test_a_disk_that_fills_up_with_buckets(tmp_path, sources, monkeypatch):
 
 def test_too_little_room_is_told_before_work_begins(tmp_path, sources, monkeypatch):
     plan = plan_of(sources)
-    usage = type(writing.shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: usage(100, 99, 1))
+    usage = type(run.shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: usage(100, 99, 1))
     with pytest.raises(StorageError, match="too little room for the buckets") as caught:
         write_shards(plan, sources, range(plan.shards), tmp_path, engine="buckets")
     scratch = choose_engine(plan, engine="buckets").scratch_bytes
@@ -289,7 +289,7 @@ def test_scratch_is_what_was_stated_and_shrinks(tmp_path, sources, monkeypatch):
     def measured(folder, facts, made_from):
         sizes.append(sum(path.stat().st_size for path in folder.rglob("bucket-*")))
 
-    monkeypatch.setattr(writing, "remember", measured)
+    monkeypatch.setattr(run, "write_receipt", measured)
     choice = choose_engine(plan, engine="buckets", memory_bytes=least(plan))
     write_shards(plan, sources, range(plan.shards), tmp_path, engine="buckets", memory_bytes=least(plan))
     assert sizes[0] == choice.scratch_bytes == plan.contexts * (LENGTH * 2 + 8)
@@ -299,14 +299,14 @@ def test_scratch_is_what_was_stated_and_shrinks(tmp_path, sources, monkeypatch):
 
 def test_a_bucket_that_something_else_wrote_to(tmp_path, sources, monkeypatch):
     plan = plan_of(sources)
-    deal_out = buckets.deal_out
+    plainly = buckets.distribute
 
     def and_spoil(*arguments):
-        deal_out(*arguments)
+        plainly(*arguments)
         with arguments[2][0].path.open("ab") as file:
             file.write(b"x")
 
-    monkeypatch.setattr(buckets, "deal_out", and_spoil)
+    monkeypatch.setattr(buckets, "distribute", and_spoil)
     with pytest.raises(FormatError, match="does not hold the rows that were dealt out"):
         write_shards(plan, sources, range(9), tmp_path, engine="buckets")
     assert hidden(tmp_path) == []
@@ -317,30 +317,30 @@ import os, signal, sys
 from pathlib import Path
 import numpy as np
 from nanoset_core.shuffling import plan_shuffle
-from nanoset_core.shuffling.engines import budget, buckets, write_shards, writing
-from nanoset_core.shuffling.engines.sources import SourceFile
+from nanoset_core.shuffling.engines import buckets, choice, run, write_shards
+from nanoset_core.shuffling.engines.run import SourceFile
 
 folder, engine, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 source = SourceFile("web", folder / "web.bin", "uint16", 100_000).open()
 plan = plan_shuffle([source], sequence_length=10, samples_per_shard=100, seed=1, member="npy")
-remember, write_all, noted, dealt = writing.remember, buckets._write_all, [], []
+write_receipt, write_all, noted, dealt = run.write_receipt, buckets._write_all, [], []
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def remember_some(*arguments):
     noted.append(arguments)
-    remember(*arguments) if len(noted) < 12 else die()
+    write_receipt(*arguments) if len(noted) < 12 else die()
 
 def deal_some(*arguments):
     dealt.append(arguments)
     write_all(*arguments) if len(dealt) < 3 else die()
 
 if moment == "shards":
-    writing.remember = remember_some
+    run.write_receipt = remember_some
 if moment == "buckets":
     buckets._write_all = deal_some
-memory = budget.least_bytes(plan) + 30_000
+memory = choice.least_bytes(plan) + 30_000
 write_shards(plan, [source], range(plan.shards), folder / "out", engine=engine, memory_bytes=memory)
 """
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.shuffling.gzipping import MemberCompressor
+from nanoset_core.shuffling.members import MemberCompressor
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 DIRTY = """
 import hashlib, sys
 import numpy as np
-from nanoset_core.shuffling.gzipping import MemberCompressor
+from nanoset_core.shuffling.members import MemberCompressor
 rng = np.random.default_rng(1)
 words = [260 + int(word) for word in rng.integers(0, 60, 60)]
 texts = [str([words[i] for i in rng.integers(0, 60, 33)]).replace(" ", "").encode() for _ in range(1000)]

@@ -17,7 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling import iterate_shards
-from nanoset_core.shuffling.receipts import forget, remember
+from nanoset_core.shuffling.receipts import clear_receipts, write_receipt
 
 LENGTH = 33
 COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}
@@ -238,11 +238,11 @@ def test_notes_are_kept_though_another_build_removes_their_folder(project, tmp_p
     def rename(path, target):
         if not removed:
             removed.append(path)
-            forget(tmp_path)
+            clear_receipts(tmp_path)
         return real(path, target)
 
     monkeypatch.setattr(Path, "rename", rename)
-    remember(tmp_path, facts, "digest")
+    write_receipt(tmp_path, facts, "digest")
     assert removed
     assert [path.name for path in (tmp_path / ".shards").iterdir()] == [f"{facts.stem}.json"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.shuffling import TokenSource, plan_shuffle, quality, shuffle_quality
 from nanoset_core.shuffling.order import ranks
-from nanoset_core.shuffling.picture import HEIGHT, MAX_BASE64, WIDTH, one_bit_png, scatter_png
+from nanoset_core.shuffling.quality import HEIGHT, MAX_BASE64, WIDTH, one_bit_png, scatter_png
 
 
 def plan_of(tokens, **changes):

@@ -24,8 +24,8 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
 from nanoset_core.shuffling import iterate_shards, standalone
 from nanoset_core.shuffling.inputs import find_inputs
-from nanoset_core.shuffling.options import ShuffleOptions
 from nanoset_core.shuffling.sampling import Choice, choice_seed
+from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.standalone import shuffle
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess

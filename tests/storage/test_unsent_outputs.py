@@ -14,8 +14,8 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.receipts import remember, send, stored
-from nanoset_core.shuffling.shards import ShardFacts
+from nanoset_core.shuffling.receipts import read_sent_receipts, send_tars, write_receipt
+from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.mirror import Mirror, bring_manifests
 from nanoset_core.verification.files import previous_version
 from nanoset_core.versions.diff_versions import find_versions
@@ -59,16 +59,16 @@ def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, 
 def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
     mirror = Mirror(tmp_path / "mirror", place)
     folder = mirror.folder / "webdatasets/mix/version"
-    noted = ShardFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
-    remember(folder, noted, "plan")
+    noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
+    write_receipt(folder, noted, "plan")
     for content in (b"dead", b"good"):
         (folder / f"{noted.stem}.tar").write_bytes(content)
         if content == b"dead":
             with pytest.raises(StorageError, match="other bytes than were written"):
-                send(mirror, folder, [noted])
+                send_tars(mirror, folder, [noted])
             assert not s3_server.objects(place)
-    send(mirror, folder, [noted])
-    assert stored(mirror, folder, [0], "plan") == {0: noted}
+    send_tars(mirror, folder, [noted])
+    assert read_sent_receipts(mirror, folder, [0], "plan") == {0: noted}
 
 
 def test_what_was_not_sent_is_no_version(remote_project, place):

@@ -63,11 +63,11 @@ def command(
     from nanoset_core.cli.shuffle_tables import print_preview, result_line
     from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.shuffling.dclm import load_sampling
-    from nanoset_core.shuffling.exp_data import complete_exp_data
     from nanoset_core.shuffling.inputs import find_inputs
-    from nanoset_core.shuffling.options import ShuffleOptions
     from nanoset_core.shuffling.preview import preview, resolve_tokenizer
+    from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
+    from nanoset_core.shuffling.webdataset import complete_exp_data
     from nanoset_core.tokenization.preprocess import end_token
 
     found = find_inputs(

@@ -15,14 +15,12 @@ import numpy as np
 
 from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.contexts import TokenSource
-from nanoset_core.shuffling.engines.budget import row_bytes
-from nanoset_core.shuffling.engines.runs import write_run
-from nanoset_core.shuffling.engines.sweeping import sweep
+from nanoset_core.shuffling.engines.choice import KEY_BYTES, row_bytes
+from nanoset_core.shuffling.engines.gather_engines import sweep, write_run
 from nanoset_core.shuffling.order import context_keys, keys_at, keys_of, numbers_of
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import ShardFacts
+from nanoset_core.shuffling.shards import TarFacts
 
-KEY_BYTES = 8
 _NUMBERS = 1 << 16  # contexts whose keys are made at once
 
 
@@ -40,7 +38,7 @@ class Bucket:
     """The scratch file."""
 
 
-def lay_out(plan: ShufflePlan, runs: Sequence[range], scratch: Path) -> list[Bucket]:
+def make_buckets(plan: ShufflePlan, runs: Sequence[range], scratch: Path) -> list[Bucket]:
     """A bucket for each run of shards."""
     return [
         Bucket(run, plan.shard_ranks(run[0])[0], plan.shard_ranks(run[-1])[1], scratch / f"bucket-{number:06d}")
@@ -53,7 +51,7 @@ def scratch_bytes(plan: ShufflePlan, buckets: Sequence[Bucket]) -> int:
     return sum(bucket.end - bucket.begin for bucket in buckets) * (KEY_BYTES + row_bytes(plan))
 
 
-def deal_out(
+def distribute(
     plan: ShufflePlan,
     sources: Sequence[TokenSource],
     buckets: Sequence[Bucket],
@@ -77,7 +75,7 @@ def deal_out(
                 _write_all(file, records[bounds[i] : bounds[i + 1]])
 
 
-def write_bucket(plan: ShufflePlan, bucket: Bucket, folder: Path) -> Generator[ShardFacts]:
+def write_bucket(plan: ShufflePlan, bucket: Bucket, folder: Path) -> Generator[TarFacts]:
     """Write the shards of a bucket, in order, and remove its file.
 
     Raises FormatError when the file does not hold the rows that were dealt out to it.

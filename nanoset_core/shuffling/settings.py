@@ -10,10 +10,9 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import Tail
-from nanoset_core.shuffling.inputs import ShuffleInputs
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs
 from nanoset_core.shuffling.members import MemberKind
 from nanoset_core.shuffling.plan import Preset
-from nanoset_core.shuffling.preparing import Prepared
 from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 

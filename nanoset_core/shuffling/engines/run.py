@@ -10,24 +10,70 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from nanoset_core.errors import StorageError
+import numpy as np
+
+from nanoset_core.errors import StaleError, StorageError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import buckets
-from nanoset_core.shuffling.engines.budget import row_bytes, rows_held, runs_within
-from nanoset_core.shuffling.engines.choice import choose_engine, default_budget, free_memory
-from nanoset_core.shuffling.engines.mapped import write_mapped
-from nanoset_core.shuffling.engines.sources import SourceFile, source_files
-from nanoset_core.shuffling.engines.tiled import write_tiled
+from nanoset_core.shuffling.engines.choice import (
+    choose_engine,
+    default_budget,
+    free_memory,
+    row_bytes,
+    rows_held,
+    runs_within,
+)
+from nanoset_core.shuffling.engines.gather_engines import write_mapped, write_tiled
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.receipts import identity, remember, written
-from nanoset_core.shuffling.shards import ShardFacts
+from nanoset_core.shuffling.receipts import read_receipts, sources_digest, write_receipt
+from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 from nanoset_core.tokenization.tokenizer import stamp
 
 _SHARDS_AT_ONCE = 8  # of the mmap engine's tasks
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A source whose tokens are a file's, as a task for a worker process carries it."""
+
+    name: str
+    """Name of the source."""
+    path: Path
+    """File that holds its tokens and nothing else."""
+    dtype: str
+    """Their dtype."""
+    tokens: int
+    """How many."""
+
+    def open(self) -> TokenSource:
+        """The source, its file mapped. Raises StaleError when the file has another size by now."""
+        dtype = np.dtype(self.dtype)
+        found = self.path.stat().st_size
+        if found != self.tokens * dtype.itemsize:
+            raise StaleError(
+                "the file of a source does not hold its tokens",
+                where=self.path,
+                found=f"{found} bytes",
+                expected=f"{self.tokens} tokens of {dtype.itemsize} bytes",
+                remedy="plan the shuffle again",
+            )
+        mapped = np.memmap(self.path, dtype, mode="r") if self.tokens else np.empty(0, dtype)
+        return TokenSource(self.name, mapped, self.path)
+
+
+def source_files(sources: Sequence[TokenSource]) -> list[SourceFile] | None:
+    """The sources as tasks carry them; None when one of them has no file."""
+    if any(source.path is None for source in sources):
+        return None
+    return [
+        SourceFile(source.name, source.path, source.tokens.dtype.name, len(source.tokens))
+        for source in sources
+        if source.path is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +104,7 @@ def write_shards(
     name: str = "shards",
     made_from: str | None = None,
     again: bool = False,
-) -> list[ShardFacts]:
+) -> list[TarFacts]:
     """Write these shards of the plan into ``folder``, each whole or not at all, and return their facts, ascending.
 
     Args:
@@ -86,8 +132,8 @@ def write_shards(
         plan.shard_ranks(shard)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
-    made_from = made_from if made_from is not None else identity(plan, sources)
-    facts = {} if again else written(folder, numbers, made_from)
+    made_from = made_from if made_from is not None else sources_digest(plan, sources)
+    facts = {} if again else read_receipts(folder, numbers, made_from)
     todo = [shard for shard in numbers if shard not in facts]
     if source_files(sources) is None:
         workers, executor = 1, None
@@ -113,7 +159,7 @@ class _Run:
     name: str
     total: int
 
-    def write(self, todo: list[int], engine: str, memory_bytes: int | None) -> Generator[ShardFacts]:
+    def write(self, todo: list[int], engine: str, memory_bytes: int | None) -> Generator[TarFacts]:
         """Facts of the shards as they are finished, in any order."""
         if not todo:
             return
@@ -133,16 +179,16 @@ class _Run:
         else:
             yield from self._through_buckets(runs, budget // 2)
 
-    def _through_buckets(self, runs: Sequence[range], chunk_bytes: int) -> Generator[ShardFacts]:
+    def _through_buckets(self, runs: Sequence[range], chunk_bytes: int) -> Generator[TarFacts]:
         if self.scratch != self.folder:
             self.scratch.mkdir(parents=True, exist_ok=True)
             sweep_abandoned(self.scratch)
         with claim_scratch(self.scratch / "buckets") as own:
-            dealt = buckets.lay_out(self.plan, runs, own)
+            dealt = buckets.make_buckets(self.plan, runs, own)
             _check_room(self.scratch, buckets.scratch_bytes(self.plan, dealt))
             files = source_files(self.sources)
             sources = self.sources if files is None else [file.open() for file in files]
-            buckets.deal_out(self.plan, sources, dealt, chunk_bytes, self._dealing)
+            buckets.distribute(self.plan, sources, dealt, chunk_bytes, self._dealing)
             yield from self._finish(_write_bucket, [self._task(bucket.shards, bucket) for bucket in dealt])
 
     def _dealing(self, contexts: int) -> None:
@@ -156,7 +202,7 @@ class _Run:
             sources = self.sources if here else tuple(source_files(self.sources) or ())
         return _Task(self.plan, sources, shards, self.folder, self.made_from, bucket)
 
-    def _finish(self, work: Callable[[_Task], list[ShardFacts]], tasks: Sequence[_Task]) -> Generator[ShardFacts]:
+    def _finish(self, work: Callable[[_Task], list[TarFacts]], tasks: Sequence[_Task]) -> Generator[TarFacts]:
         done = 0
         for _, facts in run_tasks(work, tasks, self.workers, self.executor):
             done += len(facts)
@@ -164,30 +210,30 @@ class _Run:
             yield from facts
 
 
-def _write_mapped(task: _Task) -> list[ShardFacts]:
+def _write_mapped(task: _Task) -> list[TarFacts]:
     return _noted(task, write_mapped(task.plan, _open(task.sources), task.shards, task.folder))
 
 
-def _write_tiled(task: _Task) -> list[ShardFacts]:
+def _write_tiled(task: _Task) -> list[TarFacts]:
     return _noted(task, write_tiled(task.plan, _open(task.sources), task.shards, task.folder))
 
 
-def _write_bucket(task: _Task) -> list[ShardFacts]:
+def _write_bucket(task: _Task) -> list[TarFacts]:
     if task.bucket is None:
         raise TypeError("a task for the bucket engine without a bucket")
     if not task.bucket.path.exists():  # a worker that died before it could say so had finished
-        facts = written(task.folder, task.shards, task.made_from)
+        facts = read_receipts(task.folder, task.shards, task.made_from)
         if len(facts) == len(task.shards):
             return list(facts.values())
     return _noted(task, buckets.write_bucket(task.plan, task.bucket, task.folder))
 
 
-def _noted(task: _Task, facts: Generator[ShardFacts]) -> list[ShardFacts]:
+def _noted(task: _Task, facts: Generator[TarFacts]) -> list[TarFacts]:
     task.plan.check_compressor()  # a worker may be of another machine
     noted = []
     with contextlib.closing(facts):  # shards under way are ended before an error leaves
         for fact in facts:
-            remember(task.folder, fact, task.made_from)
+            write_receipt(task.folder, fact, task.made_from)
             noted.append(fact)
     return noted
 
