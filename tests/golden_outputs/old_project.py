@@ -1,0 +1,103 @@
+"""The project that commit 2f92378 built: unpacked, and what commands and Dagster make of it, as plain values.
+
+`PYTHONPATH=.:tests python -m golden_outputs.old_project` writes down what the code that is imported makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from golden_outputs.command import run
+
+from nanoset_assets.definitions import defs
+
+FOLDER = Path(__file__).parents[1] / "golden" / "projects"
+ARCHIVE = FOLDER / "2f92378.tar.xz"
+GOLDEN = FOLDER / "2f92378.json"
+COMMANDS = (
+    "status --json",
+    "verify --deep --json",
+    "gc --json",
+    "gc --json --keep 1 --unfinished",
+    "diff web --json",
+    "explain pretrain train 3 --json",
+    "explain plain valid 0 --json",
+    "explain pretrain train --document web-3 --json",
+    "explain pretrain train --file part-1/web-10.jsonl --line 2 --corpus web --json",
+    "map --plan --json",
+)
+"""Run in the project's folder; each prints JSON and ends with 0."""
+_PROSE = ("why", "note")
+
+
+def unpack(folder: Path) -> Path:
+    """The project as it was left, with the times of its files; → the folder."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def printed(folder: Path) -> dict[str, Any]:
+    """Command → the JSON that it prints, in the project's folder, which must be the current one."""
+    return {command: _stable(json.loads(run(command.split()).replace(str(folder), "<here>"))) for command in COMMANDS}
+
+
+def _stable(value: Any) -> Any:
+    """Without times, which some file systems round, and words that people read: whether there are any is enough."""
+    if isinstance(value, list):
+        return [_stable(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    held = {key: _stable(entry) for key, entry in value.items()}
+    if "garbage" in held:
+        held["garbage"].sort(key=lambda entry: entry["path"])  # index files come in the folder's order
+    return held | {key: bool(value[key]) for key in (*_PROSE, "made_at") if key in value}
+
+
+def defined(instance: dg.DagsterInstance) -> dict[str, Any]:
+    """Names that Dagster's history holds on to, from the definitions of the project that NANOSET_CONFIG names."""
+    definitions = defs()
+    repository = definitions.get_repository_def()
+    graph = definitions.resolve_asset_graph()
+    return {
+        "assets": {key.to_user_string(): _asset(graph.get(key), instance) for key in graph.get_all_asset_keys()},
+        "checks": sorted(f"{key.asset_key.to_user_string()}: {key.name}" for key in graph.asset_check_keys),
+        "jobs": sorted(job.name for job in repository.get_all_jobs()),
+        "sensors": sorted(sensor.name for sensor in repository.sensor_defs),
+        "schedules": sorted(schedule.name for schedule in repository.schedule_defs),
+    }
+
+
+def _asset(node: Any, instance: dg.DagsterInstance) -> dict[str, Any]:
+    partitions = node.partitions_def
+    return {
+        "group": node.group_name,
+        "kinds": sorted(node.kinds),
+        "parents": sorted(key.to_user_string() for key in node.parent_keys),
+        "partitions": partitions and sorted(partitions.get_partition_keys(dynamic_partitions_store=instance)),
+        "partitions_name": getattr(partitions, "name", None),
+        "pools": sorted(node.pools or ()),
+    }
+
+
+def main() -> None:
+    """Write the file that the test compares with."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = unpack(Path(scratch) / "project").resolve()
+        os.environ.update(DAGSTER_HOME=str(folder / ".dagster"), NANOSET_CONFIG=str(folder / "nanoset.yaml"))
+        os.environ["XDG_CACHE_HOME"] = scratch
+        os.chdir(folder)
+        run(["build"])
+        with dg.DagsterInstance.get() as instance:
+            found = {"printed": printed(folder), "defined": defined(instance)}
+    GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

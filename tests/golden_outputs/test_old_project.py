@@ -1,0 +1,109 @@
+"""A project that commit 2f92378 built stays what it was: nothing to build, nothing to mend, one history in the UI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from golden_outputs.command import run
+from golden_outputs.old_project import GOLDEN, defined, printed, unpack
+from sample_project import tree
+
+EXPECTED = json.loads(GOLDEN.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The project, somewhere else than where it was built, as the current folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = unpack(tmp_path_factory.mktemp("old") / "project").resolve()
+        patch.chdir(folder)
+        patch.setenv("DAGSTER_HOME", str(folder / ".dagster"))
+        patch.setenv("NANOSET_CONFIG", str(folder / "nanoset.yaml"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def instance(project: Path) -> Iterator[dg.DagsterInstance]:
+    """Its history."""
+    with dg.DagsterInstance.get() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def built(project: Path, instance: dg.DagsterInstance) -> dict[str, Any]:
+    """What `nanoset build` left as it was: (before, after) of each."""
+
+    def state() -> dict[str, Any]:
+        times = {path.as_posix(): path.stat().st_mtime_ns for path in (project / "data").rglob("*.*") if path.is_file()}
+        return {
+            "files": tree(project / "data"),
+            "times": {path: time for path, time in times.items() if not Path(path).name.startswith(".")},
+            "runs": sorted(run.run_id for run in instance.get_runs()),
+        }
+
+    before = state()
+    run(["build"])
+    after = state()
+    return {key: (before[key], after[key]) for key in before}
+
+
+@pytest.mark.parametrize("what", ["runs", "files", "times"])
+def test_build_makes_nothing(built: dict[str, Any], what: str) -> None:
+    before, after = built[what]
+    assert before
+    assert after == before
+
+
+@pytest.mark.usefixtures("built")
+def test_commands_say_the_same_of_it(project: Path) -> None:
+    found = printed(project)
+    for command, expected in EXPECTED["printed"].items():
+        assert found[command] == expected, command
+    assert {row["state"] for row in found["status --json"]} == {"up to date"}
+    assert all(report["passed"] and not report["findings"] for report in found["verify --deep --json"])
+
+
+@pytest.mark.usefixtures("built")
+def test_gc_takes_nothing_that_is_live(project: Path) -> None:
+    garbage = {Path(entry["path"]) for entry in json.loads(run(["gc", "--json"]))["garbage"]}
+    live = {path.parent / json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")}
+    assert live
+    assert garbage
+    assert not garbage & live
+
+
+def test_names_in_dagster_are_the_same(instance: dg.DagsterInstance) -> None:
+    assert defined(instance) == EXPECTED["defined"]
+
+
+def test_the_history_goes_on(project: Path, instance: dg.DagsterInstance) -> None:
+    assets = defined(instance)["assets"]
+    keys = {key.to_user_string(): key for key in instance.all_asset_keys()}
+    assert keys.keys() == assets.keys()
+    for name, key in keys.items():
+        partitions = ["web"] if name == "packed_dataset" else assets[name]["partitions"]
+        assert sorted(instance.get_materialized_partitions(key)) == (partitions or []), name
+        for partition in partitions or [None]:
+            assert last_version(instance, key, partition) in digests(project), (name, partition)
+
+
+def last_version(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None) -> str | None:
+    where = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+    (record,) = instance.fetch_materializations(where, limit=1).records
+    return record.asset_materialization.tags.get("dagster/data_version")
+
+
+def digests(project: Path) -> set[str]:
+    """Of the live version of every output."""
+    return {json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")}
+
+
+def test_runs_belong_to_jobs_that_there_are(instance: dg.DagsterInstance) -> None:
+    jobs = set(EXPECTED["defined"]["jobs"])
+    found = {run.job_name for run in instance.get_runs()}
+    assert found <= jobs
