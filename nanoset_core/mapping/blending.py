@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.lockstep import Work, greedy_segments
+from nanoset_core.mapping.speculation import Work, greedy_segments
 
 MAX_DATASETS = 32767
 _CHUNK = 1 << 16

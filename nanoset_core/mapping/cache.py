@@ -27,7 +27,7 @@ from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.storage.atomic import atomic_file, fsync_folder
+from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
 from nanoset_core.storage.npy import array_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _FileSet:
             notes = {name: noted["files"][name] for name in self.files.values()}
             for name, note in notes.items():
                 path = self.folder / name
-                if path.stat().st_size != note["bytes"] or (deep and _sha256(path) != note["sha256"]):
+                if path.stat().st_size != note["bytes"] or (deep and sha256_file(path) != note["sha256"]):
                     return None
             return {name: note["sha256"] for name, note in notes.items()}
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
@@ -240,7 +240,7 @@ def _open(path: Path, shape: tuple[int, ...]) -> NDArray:
 
 
 def _check_idx(member: MemberPlan) -> None:
-    found = _sha256(idx_path(member.prefix))
+    found = sha256_file(idx_path(member.prefix))
     if found != member.idx_sha256:
         raise StaleError(
             "the dataset is not the one that was planned with",
@@ -249,8 +249,3 @@ def _check_idx(member: MemberPlan) -> None:
             expected=f"sha256 {member.idx_sha256}",
             remedy="plan again",
         )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

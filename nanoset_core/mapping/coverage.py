@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.mapping.lockstep import greedy_segments
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.sample_index import sample_count
+from nanoset_core.mapping.speculation import greedy_segments
 
 if TYPE_CHECKING:
     from nanoset_core.mapping.config import NanosetConfig

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nanoset_core.mapping.planned import MemberPlan
@@ -63,30 +64,28 @@ def member_files(
     """Part → file name of one dataset's index files, with the description last and SIDECAR for ours."""
     rules = config.rules
     endings = dict(zip(_INDICES, rules.member_parts, strict=True))
-    endings |= {"description": "description.txt"} if rules.describes else {}
-    return {
-        part: rules.member_file.format(
-            hash=digest,
-            kind=rules.member_kind,
-            split=split,
-            basename=os.path.basename(config.trainer_path(prefix)),
-            samples=requested,
-            sequence_length=config.sequence_length,
-            seed=config.random_seed,
-            part=ending,
-        )
-        for part, ending in (endings | {SIDECAR: _SIDECAR_ENDING}).items()
-    }
+    named = partial(
+        rules.member_file.format,
+        hash=digest,
+        kind=rules.member_kind,
+        split=split,
+        basename=os.path.basename(config.trainer_path(prefix)),
+        samples=requested,
+        sequence_length=config.sequence_length,
+        seed=config.random_seed,
+    )
+    return _files(named, endings, describes=rules.describes)
 
 
 def blend_files(rules: Preset, split: SplitName, digest: str) -> dict[str, str]:
     """Part → file name of a blend's index files, with the description last and SIDECAR for ours."""
     endings = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
-    endings |= {"description": "description.txt", SIDECAR: _SIDECAR_ENDING}
-    return {
-        part: rules.blend_file.format(hash=digest, kind=rules.blend_kind, split=split, part=ending)
-        for part, ending in endings.items()
-    }
+    return _files(partial(rules.blend_file.format, hash=digest, kind=rules.blend_kind, split=split), endings)
+
+
+def _files(named: Callable[..., str], endings: dict[str, str], *, describes: bool = True) -> dict[str, str]:
+    described = {"description": "description.txt"} if describes else {}
+    return {part: named(part=ending) for part, ending in (endings | described | {SIDECAR: _SIDECAR_ENDING}).items()}
 
 
 def md5(text: str) -> str:

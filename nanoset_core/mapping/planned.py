@@ -4,13 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from nanoset_core.mapping.splits import Rows, SplitName
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class _Part:
+    """What the plans of a dataset and of a blend have in common."""
+
+    __slots__ = ()
+    files: Mapping[str, str]
+
+    @property
+    def cache_files(self) -> tuple[str, ...]:
+        """The trainer's file names."""
+        return tuple(self.files.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types, for `from_json`."""
+        values = asdict(cast("DataclassInstance", self))
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The plan that `to_json` gave."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
 
 @dataclass(frozen=True, slots=True)
-class MemberPlan:
+class MemberPlan(_Part):
     """One dataset's part of a split."""
 
     prefix: str
@@ -50,23 +75,9 @@ class MemberPlan:
     sidecar: str
     """Name of our own file beside them."""
 
-    @property
-    def cache_files(self) -> tuple[str, ...]:
-        """The trainer's file names."""
-        return tuple(self.files.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain types, for `from_json`."""
-        return {**asdict(self), "rows": list(self.rows), "files": dict(self.files)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that `to_json` gave."""
-        return cls(**{**values, "rows": tuple(values["rows"])})
-
 
 @dataclass(frozen=True, slots=True)
-class BlendPlan:
+class BlendPlan(_Part):
     """How a split's datasets are mixed."""
 
     size: int
@@ -83,20 +94,6 @@ class BlendPlan:
     """Part → file name: dataset_index, dataset_sample_index, description."""
     sidecar: str
     """Name of our own file beside them."""
-
-    @property
-    def cache_files(self) -> tuple[str, ...]:
-        """The trainer's file names."""
-        return tuple(self.files.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain types, for `from_json`."""
-        return {**asdict(self), "weights": list(self.weights), "files": dict(self.files)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that `to_json` gave."""
-        return cls(**{**values, "weights": tuple(values["weights"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nanoset_core.errors import ConfigError
@@ -85,8 +85,6 @@ class Preset:
     """`blend_size` where splits have blends of their own, if it differs."""
     wraps: Literal["never", "built", "read"] = "never"
     """Where a blend starts a dataset again that is used up: nowhere, in dataset_sample_index, or when reading."""
-    repeats_sizes: bool = False
-    """Whether the blend's description lists the datasets' lengths."""
     names_dataset: bool = False
     """Whether a blend's samples carry dataset_id."""
     extra_token_only: bool = False
@@ -182,23 +180,13 @@ _MEGATRON = Preset(
     names_dataset=True,
 )
 
-_MEGATRON_010 = Preset(
+_MEGATRON_010 = replace(
+    _MEGATRON,
     name="megatron-0.10",
-    member_kind="GPTDataset",
-    member_keys=_MEGATRON.member_keys,
-    member_file=_HASHED_SPLIT,
-    member_parts=_MEGATRON.member_parts,
-    blend_kind="BlendedDataset",
-    blend_keys=("class", "datasets", "split", "weights", "size", "renormalize_blend_weights"),
-    blend_file=_HASHED_SPLIT,
-    blend_dtype="int16",
-    most_datasets=32766,
-    sample_form="megatron",
+    blend_keys=(*_MEGATRON.blend_keys, "renormalize_blend_weights"),
     pads="always",
     blend_margin="ceil",
     blend_size="buffers",
-    lone_weight_is_plain=True,
-    names_dataset=True,
 )
 
 _NEMO = Preset(
@@ -230,33 +218,6 @@ _NEMO = Preset(
     shuffles_optionally=True,
 )
 
-_NANOTRON = Preset(
-    name="nanotron",
-    member_kind="Nanoset",
-    member_keys=("class", "path_prefix", "index_split", "split", "random_seed", "sequence_length"),
-    member_file=_HASHED,
-    member_parts=_MEGATRON.member_parts,
-    blend_kind="BlendedNanoset",
-    blend_keys=("class", "datasets", "weights", "size", "dataset_sizes"),
-    blend_file=_HASHED,
-    blend_dtype="uint64",
-    most_datasets=32766,
-    sample_form="input_ids",
-    split_rule="cuts",
-    empty_split="refuse",
-    zero_samples="no blend",
-    one_epoch=True,
-    samples_asked="train",
-    blend_margin="floor",
-    blend_size="asked",
-    weights_normalized="numpy",
-    unweighted_blends=False,
-    per_split_blends=False,
-    wraps="built",
-    repeats_sizes=True,
-    extra_token_only=True,
-)
-
 _NANOTRON_000 = Preset(
     name="nanotron-000",
     member_kind="Nanoset",
@@ -278,6 +239,22 @@ _NANOTRON_000 = Preset(
     unweighted_blends=False,
     per_split_blends=False,
     extra_token_only=True,
+)
+
+_NANOTRON = replace(
+    _NANOTRON_000,
+    name="nanotron",
+    member_keys=tuple(key for key in _NANOTRON_000.member_keys if key != "num_samples"),
+    blend_keys=(*_NANOTRON_000.blend_keys, "dataset_sizes"),
+    blend_dtype="uint64",
+    sample_form="input_ids",
+    zero_samples="no blend",
+    one_epoch=True,
+    samples_asked="train",
+    blend_margin="floor",
+    blend_size="asked",
+    weights_normalized="numpy",
+    wraps="built",
 )
 
 PRESETS = {preset.name: preset for preset in (_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000)}

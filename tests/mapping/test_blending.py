@@ -7,10 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, lanes, lockstep
+from nanoset_core.mapping import (
+    blending,
+    build_blending_indices,
+    build_exhaustive_blending_indices,
+    greedy,
+    speculation,
+)
 from nanoset_core.mapping.blending import OccurrenceCounter
-from nanoset_core.mapping.guessing import Guess, simplex_projection
-from nanoset_core.mapping.lockstep import Work
+from nanoset_core.mapping.speculation import Guess, Work, simplex_projection
 
 
 def slow_blend(weights, size):
@@ -59,8 +64,8 @@ def assert_blend(built, expected):
 @pytest.fixture
 def short_blocks(monkeypatch):
     """Let small blends be speculated too, in several segments."""
-    monkeypatch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 16), 16))
-    monkeypatch.setattr(lockstep, "_SEGMENT_SAMPLES", 400)
+    monkeypatch.setattr(speculation, "block_shape", lambda _, count: (-(-count // 16), 16))
+    monkeypatch.setattr(speculation, "_SEGMENT_SAMPLES", 400)
 
 
 @pytest.mark.parametrize("case", cases("build_blending_indices"), ids=name_of)
@@ -111,8 +116,8 @@ def test_plain_loop(weights, normal, size, length):
     weights = np.array(weights, dtype=np.float64)
     weights = weights / weights.sum() if normal else weights
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
-        patch.setattr(lockstep, "_SEGMENT_SAMPLES", 300)
+        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(speculation, "_SEGMENT_SAMPLES", 300)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -121,9 +126,9 @@ def test_plain_loop(weights, normal, size, length):
 def test_every_way_of_repair_is_the_plain_loop(weights, size, rows, chunk):
     weights = np.array(weights) / np.sum(weights)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // 8), 8))
-        patch.setattr(lanes, "WIDE_LANES", 1 << 20 if rows else 0)
-        patch.setattr(lanes, "_CHUNK_NUMBERS", chunk)
+        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // 8), 8))
+        patch.setattr(greedy, "WIDE_LANES", 1 << 20 if rows else 0)
+        patch.setattr(greedy, "_CHUNK_NUMBERS", chunk)
         patch.setattr(Guess, "counts", nothing_taken)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
@@ -145,8 +150,8 @@ def test_rarely_taken_datasets_that_are_guessed_early_or_late(rare, size, length
         guess._gap, guess._events = gap, {}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
-        patch.setattr(lockstep, "_one_by_one_cost", lambda _: 1e9)  # repaired to the end
+        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(speculation, "_one_by_one_cost", lambda _: 1e9)  # repaired to the end
         patch.setattr(Guess, "__init__", with_gap)
         assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
 
@@ -173,8 +178,8 @@ def test_real_block_shapes(weights):
 
 @pytest.mark.parametrize("segment", [20_000, 40_000])
 def test_budget_ends_in_the_plain_loop(monkeypatch, segment):
-    monkeypatch.setattr(lockstep, "_SEGMENT_SAMPLES", segment)
-    monkeypatch.setattr(lockstep, "_step_cost", lambda *_: 1e9)
+    monkeypatch.setattr(speculation, "_SEGMENT_SAMPLES", segment)
+    monkeypatch.setattr(speculation, "_step_cost", lambda *_: 1e9)
     monkeypatch.setattr(Guess, "counts", nothing_taken)
     weights = np.array([0.7, 0.2999, 0.0001])
     work = Work()
@@ -196,7 +201,7 @@ SIZES = st.one_of(
 @given(SIZES, st.sampled_from([8, 64, 1 << 20]))
 def test_exhaustive_plain_loop(sizes, length):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
         assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive(sizes))
 
 
@@ -245,9 +250,9 @@ def test_segments_beyond_2_to_the_31_samples(begin, datasets):
     counts = np.rint(weights * begin)
     counts[0] += begin - counts.sum()
     picks, expected, truth = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8), counts.copy()
-    lanes.take_one_by_one(weights, truth, begin, expected)
-    shape = lockstep.block_shape(weights, len(picks))
-    after = lockstep._Segment(weights, counts.copy(), begin, picks, shape, Work()).run()
+    greedy.take_one_by_one(weights, truth, begin, expected)
+    shape = speculation.block_shape(weights, len(picks))
+    after = speculation._Segment(weights, counts.copy(), begin, picks, shape, Work()).run()
     np.testing.assert_array_equal(picks, expected)
     np.testing.assert_array_equal(after, truth)
 
