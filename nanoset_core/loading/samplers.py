@@ -24,7 +24,10 @@ class PretrainingSampler:
 
     Yields lists of sample numbers; its length is the number of lists (the trainers' own give the number of samples, or
     count the tail differently). Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingSampler`; with
-    `pad_to_global_batch`, NeMo's. Raises ConfigError for sizes that cannot be.
+    `pad_to_global_batch`, NeMo's.
+
+    Raises:
+        ConfigError: a number is out of range, or the global batch is not made of whole micro-batches.
     """
 
     total_samples: int
@@ -47,13 +50,7 @@ class PretrainingSampler:
 
     def __post_init__(self) -> None:
         _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
-        if not 0 <= self.consumed_samples < self.total_samples:
-            raise ConfigError(
-                "no samples left",
-                where="consumed_samples",
-                found=self.consumed_samples,
-                expected=f"0 to {self.total_samples - 1}",
-            )
+        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
         step = self.micro_batch_size * self.data_parallel_size
         if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
             raise ConfigError(
@@ -97,6 +94,9 @@ class CyclicSampler:
 
     Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic"); NeMo's is the
     sharded one. The orders are `torch.randperm`'s.
+
+    Raises:
+        ConfigError: a number is out of range, or the consumed samples are not whole micro-batches of all ranks.
     """
 
     total_samples: int
@@ -117,13 +117,8 @@ class CyclicSampler:
     def __post_init__(self) -> None:
         _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
         step = self.micro_batch_size * self.data_parallel_size
-        if self.total_samples < step:
-            raise ConfigError(
-                "too few samples for one micro-batch of every rank",
-                where="total_samples",
-                found=self.total_samples,
-                expected=f"{step} or more",
-            )
+        # at least one micro-batch of every rank
+        _check_range("total_samples", self.total_samples, step)
         if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
             raise ConfigError(
                 "consumed samples are not whole micro-batches of all ranks",
@@ -164,6 +159,9 @@ class InterleavedSampler:
     What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size samples left out
     (`SkipBatchSampler`). Under another number of ranks nothing is lost or repeated where consumed_samples is a multiple
     of that number; otherwise the samples of the broken round are dealt again, as nanotron does.
+
+    Raises:
+        ConfigError: a number is out of range.
     """
 
     total_samples: int
@@ -183,34 +181,98 @@ class InterleavedSampler:
 
     def __post_init__(self) -> None:
         _check(self.total_samples, 1, self.data_parallel_rank, self.data_parallel_size)
-        if self.consumed_samples < 0:
-            raise ConfigError("not a number of samples", where="consumed_samples", found=self.consumed_samples)
+        _check_range("consumed_samples", self.consumed_samples, 0)
 
     def __len__(self) -> int:
-        """Samples that are still to come."""
-        each = self.total_samples // self.data_parallel_size if self.drop_last else self._each_padded()
+        """Samples of this rank that are still to come."""
+        each = _share(self.total_samples, self.data_parallel_size, drop_last=self.drop_last)
         return max(each - self.consumed_samples // self.data_parallel_size, 0)
 
     def __iter__(self) -> Iterator[int]:
-        order = randperm(self.total_samples, self.seed) if self.shuffle else np.arange(self.total_samples)
-        if not self.drop_last:
-            order = np.resize(order, self._each_padded() * self.data_parallel_size)
-        else:
-            order = order[: self.total_samples // self.data_parallel_size * self.data_parallel_size]
-        mine = order[self.data_parallel_rank :: self.data_parallel_size]
+        order = _order(self.total_samples, self.seed if self.shuffle else None)
+        mine = _dealt(order, order, self.data_parallel_rank, self.data_parallel_size, drop_last=self.drop_last)
         yield from mine[self.consumed_samples // self.data_parallel_size :].tolist()
 
-    def _each_padded(self) -> int:
-        return -(-self.total_samples // self.data_parallel_size)
+
+@dataclass(frozen=True, slots=True)
+class ResumableSampler:
+    """Single sample numbers, dealt to the ranks in turn, those consumed before left out of the epoch's order.
+
+    Equal to Modalities' `ResumableDistributedSampler` (`consumed_samples` is its `skip_num_global_samples`); the order
+    of a shuffle is `torch.randperm`'s.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples of this epoch that all ranks together have consumed before."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+    epoch: int = 0
+    """Added to the seed."""
+    shuffle: bool = False
+    """Whether to shuffle."""
+    seed: int = 0
+    """Seed of the shuffle."""
+    drop_last: bool = False
+    """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt again."""
+
+    def __post_init__(self) -> None:
+        _check(self.total_samples, 1, self.data_parallel_rank, self.data_parallel_size)
+        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
+
+    def __len__(self) -> int:
+        """Samples of this rank that are still to come."""
+        left = self.total_samples - self.consumed_samples
+        return _share(left, self.data_parallel_size, drop_last=self.drop_last)
+
+    def __iter__(self) -> Iterator[int]:
+        order = _order(self.total_samples, self.seed + self.epoch if self.shuffle else None)
+        left, rank, size = order[self.consumed_samples :], self.data_parallel_rank, self.data_parallel_size
+        yield from _dealt(left, order, rank, size, drop_last=self.drop_last).tolist()
+
+
+def _order(count: int, seed: int | None) -> NDArray[np.int64]:
+    return np.arange(count) if seed is None else randperm(count, seed)
+
+
+def _share(samples: int, ranks: int, *, drop_last: bool) -> int:
+    """Samples that every rank is dealt."""
+    return samples // ranks if drop_last else -(-samples // ranks)
+
+
+def _dealt(
+    left: NDArray[np.int64], order: NDArray[np.int64], rank: int, ranks: int, *, drop_last: bool
+) -> NDArray[np.int64]:
+    """What a rank gets of the samples that are left, dealt in turn; filled up from the beginning of the order."""
+    total = _share(len(left), ranks, drop_last=drop_last) * ranks
+    return np.concatenate([left[:total], np.resize(order, max(total - len(left), 0))])[rank::ranks]
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
-    """`torch.randperm(count)` of a CPU generator seeded with `seed`, int64[count]; without torch too, only slower."""
+    """Shuffle as `torch.randperm(count)` does with a CPU generator of that seed; without torch too, only slower.
+
+    Args:
+        count: numbers to shuffle.
+        seed: of the generator.
+
+    Returns:
+        The numbers 0 to count - 1, int64, shape (count,).
+
+    Raises:
+        ConfigError: there are 2**32 / 20 numbers or more, and torch is not installed.
+    """
     try:
         import torch
     except ImportError:
         return _randperm_of_numpy(count, seed)
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+    order: NDArray[np.int64] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+    return order
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
@@ -226,8 +288,13 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _check(total: int, micro_batch: int, rank: int, size: int) -> None:
-    for name, value in (("total_samples", total), ("micro_batch_size", micro_batch), ("data_parallel_size", size)):
-        if value < 1:
-            raise ConfigError("must be above 0", where=name, found=value, expected="1 or more")
-    if not 0 <= rank < size:
-        raise ConfigError("no such rank", where="data_parallel_rank", found=rank, expected=f"0 to {size - 1}")
+    _check_range("total_samples", total, 1)
+    _check_range("micro_batch_size", micro_batch, 1)
+    _check_range("data_parallel_size", size, 1)
+    _check_range("data_parallel_rank", rank, 0, size - 1)
+
+
+def _check_range(name: str, value: int, low: int, high: int | None = None) -> None:
+    if value < low or (high is not None and value > high):
+        expected = f"{low} or more" if high is None else f"{low} to {high}"
+        raise ConfigError("a sampler's argument is out of range", where=name, found=value, expected=expected)
