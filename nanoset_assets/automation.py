@@ -17,7 +17,7 @@ import dagster as dg
 from nanoset_assets import run_requests as requests
 from nanoset_assets.graph_state import Key, Standing, inventory_digests, take_standing
 from nanoset_assets.partitions import CORPORA
-from nanoset_core.config.automation import AutomationSpec
+from nanoset_core.config.running import AutomationSpec
 from nanoset_core.pipeline.project import Project
 
 SENSOR = "missing_or_stale"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from nanoset_core.config.project import SPLITS
+from nanoset_core.mapping.splits import SPLITS
 
 # One shared object: two dynamic definitions of different names would silently not match.
 CORPORA = dg.DynamicPartitionsDefinition(name="corpora")

@@ -13,7 +13,7 @@ from nanoset_assets.graph_state import Standing, take_standing
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import is_under_way
-from nanoset_core.config.automation import AutomationSpec, no_cron_line
+from nanoset_core.config.running import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step

@@ -15,7 +15,7 @@ from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import RAW_TAG, Attempts, partitions_under_way
 from nanoset_assets.runs import close_abandoned_runs
-from nanoset_core.config.automation import AutomationSpec
+from nanoset_core.config.running import AutomationSpec
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw, state
 from nanoset_core.pipeline.project import Project

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sample_project import CONFIG, jsonl, write_raw
 
-from nanoset_core.config.project import SPLITS
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 

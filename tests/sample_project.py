@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from nanoset_core.config.project import SPLITS
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 

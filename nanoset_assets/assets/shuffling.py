@@ -8,7 +8,7 @@ from nanoset_assets.partitions import member_corpora, shard_groups
 from nanoset_assets.resources import WORKERS_POOL, ProjectResource
 from nanoset_assets.ui.metadata import Before, result
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
-from nanoset_core.config.project import WebdatasetSpec
+from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import shuffling
 

@@ -9,8 +9,8 @@ import dagster as dg
 
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, plural, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.config.project import SPLITS
 from nanoset_core.handoff.writers import START
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.project import Project

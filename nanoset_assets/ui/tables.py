@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nanoset_core.config.project import SPLITS
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 

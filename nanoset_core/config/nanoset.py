@@ -6,16 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT
+from nanoset_core.mapping.epoch_limits import Policy
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
 from nanoset_core.serialization.parsing import FrozenDict, freeze
+from nanoset_core.serialization.settings import Between
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
-DEFAULT_SPLIT = "969,30,1"
+Epochs = Annotated[float, Between(1, 1e6)]
+Iterations = Annotated[int, Between(1, 1 << 40)]
 
 
 def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
@@ -35,28 +39,29 @@ class PhaseSpec:
     """One phase of a training run: from where the one before ended to `until`."""
 
     blend: BlendSpec
-    """what is read in this phase"""
+    """What is read in this phase: a corpus, a list of corpora, or corpora with weights."""
     until: int | None = None
-    """iteration at which it ends (Megatron-LM's --phase-transition-iterations); None for the last"""
+    """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations); absent for the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """The trainer's run, from which it computes how many samples it asks for."""
 
-    iterations: int
-    """training steps (--train-iters)"""
-    global_batch_size: int
-    """samples of a step (--global-batch-size)"""
-    eval_interval: int = 1000
-    """steps between evaluations (--eval-interval)"""
-    eval_iters: int = 100
-    """steps of an evaluation (--eval-iters)"""
+    iterations: Iterations
+    """Training steps (--train-iters)."""
+    global_batch_size: Annotated[int, Between(1, 1 << 24)]
+    """Samples of a step (--global-batch-size)."""
+    eval_interval: Iterations = 1000
+    """Steps between evaluations (--eval-interval)."""
+    eval_iters: Annotated[int, Between(0, 1 << 24)] = 100
+    """Steps of an evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Split → samples that the trainer asks for (Megatron-LM `get_train_valid_test_num_samples`).
+        """Split → samples that the trainer asks for, after Megatron-LM's `get_train_valid_test_num_samples`.
 
-        iterations: of a phase; default all.
+        Args:
+            iterations: those of a phase; None is all.
         """
         evaluations = self.iterations // self.eval_interval + 1
         steps: dict[SplitName, int] = {
@@ -71,41 +76,41 @@ class ScheduleSpec:
 class NanosetSpec:
     """One training set: a blend of corpora, cut into samples, in a fixed order."""
 
-    sequence_length: int
-    """tokens in a sample (one more is read, for the labels)"""
+    sequence_length: Annotated[int, Between(1, 2**31 - 2)]
+    """Tokens in a sample; one more is read, for the labels."""
     blend: BlendSpec | None = None
-    """a corpus, a list of corpora (each in full), or corpora with weights; cut by `split`"""
-    blend_per_split: Mapping[str, BlendSpec | None] = field(default_factory=FrozenDict)
-    """split → its own blend, instead of `blend` and `split`"""
+    """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""
+    blend_per_split: Mapping[SplitName, BlendSpec | None] = field(default_factory=FrozenDict)
+    """Split → its own blend, instead of `blend` and `split`."""
     phases: tuple[PhaseSpec, ...] = ()
-    """blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own"""
+    """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own."""
     split: str | None = None
-    """shares of train, valid, test"""
-    seed: int = 1234
-    """of every shuffle"""
-    samples: Mapping[str, int] = field(default_factory=FrozenDict)
-    """split → samples; absent = one epoch (of the scarcest corpus, when there are weights)"""
+    """Shares of train, valid and test; absent = "969,30,1"."""
+    seed: Annotated[int, Between(0, 2**32 - 1)] = DEFAULT_SEED
+    """Seed of every shuffle."""
+    samples: Mapping[SplitName, Annotated[int, Between(1, 1 << 62)]] = field(default_factory=FrozenDict)
+    """Split → samples; absent = one epoch (of the scarcest corpus, when there are weights)."""
     schedule: ScheduleSpec | None = None
-    """the trainer's run, instead of `samples`"""
-    max_epochs: float | Mapping[str, float] | None = None
-    """how often a corpus may be read at most, for all corpora or for some; absent = any number of times"""
-    on_exhaustion: Literal["raise", "repeat", "stop", "redistribute"] = "raise"
-    """what happens where a corpus would be read more often than max_epochs"""
+    """The trainer's run, instead of `samples`."""
+    max_epochs: Epochs | Mapping[str, Epochs] | None = None
+    """How often a corpus may be read at most, for all corpora or for some; absent = any number of times."""
+    on_exhaustion: Policy = "raise"
+    """What happens where a corpus would be read more often than `max_epochs`."""
     preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
-    """whose index mappings are matched bit for bit"""
+    """Trainer whose index mappings are matched bit for bit."""
     trainer_path: str | None = None
-    """how the trainer spells the output root; goes into its cache names. Absent = the root's absolute path"""
+    """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
-    """the trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
-    …-description.txt that it wrote (read by `resolved`)"""
+    """The trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
+    …-description.txt that the trainer wrote."""
     span: tuple[int, int] | None = field(default=None, init=False)
-    """iterations of the phase that it is (begin, end excl); set by `resolved`"""
+    """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
 
-    def blend_of(self, split: str) -> BlendSpec | None:
+    def blend_of(self, split: SplitName) -> BlendSpec | None:
         """What one split is made of; None where it has no data of its own."""
         return self.blend_per_split.get(split) if self.blend_per_split else self.blend
 
-    def corpora_of(self, split: str) -> tuple[str, ...]:
+    def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """The corpora that decide what a split is: its own; all of them where it has no data, or where the name of the
         folder that all splits' index files lie in has to tell versions apart.
         """
@@ -115,8 +120,8 @@ class NanosetSpec:
     @property
     def corpora(self) -> tuple[str, ...]:
         """Every corpus of any split, each once, in the order given; while phases are not resolved, of any phase."""
-        blends = [self.blend] if self.blend is not None else [phase.blend for phase in self.phases]
-        blends += self.blend_per_split.values()
+        shared = [self.blend] if self.blend is not None else [phase.blend for phase in self.phases]
+        blends = (*shared, *self.blend_per_split.values())
         return tuple(dict.fromkeys(corpus for blend in blends for corpus in corpora_of(blend)))
 
     @property
@@ -129,6 +134,12 @@ class NanosetSpec:
         """Shares of train, valid and test; None where each has data of its own."""
         return None if self.blend_per_split else self.split or DEFAULT_SPLIT
 
+    @property
+    def phase_bounds(self) -> list[int]:
+        """Iterations at which phases begin and end, from 0 to the end of the run."""
+        ends = [phase.until for phase in self.phases[:-1] if phase.until is not None]
+        return [0, *ends, self.schedule.iterations if self.schedule else 0]
+
     def epoch_limit(self, corpus: str) -> float | None:
         """How often a corpus may be read at most."""
         limits = self.max_epochs
@@ -136,10 +147,14 @@ class NanosetSpec:
 
 
 def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Nanosets that say all by themselves: numbers of samples from a schedule, identifiers from their file, and one
-    nanoset `<name>-phase-<n>` for each phase.
+    """Nanosets with numbers of samples instead of a schedule, identifiers instead of their file, and phases apart.
 
-    file: the nanoset.yaml, where relative paths start. ConfigError where a file holds no identifiers.
+    Args:
+        nanosets: name → spec, as nanoset.yaml holds them; each phase becomes the nanoset `<name>-phase-<n>`.
+        file: the nanoset.yaml, where relative paths start.
+
+    Raises:
+        ConfigError: a file holds no identifiers.
     """
     named = ((name, _with_identifiers(spec, file, f"{file}: nanosets.{name}")) for name, spec in nanosets.items())
     return FrozenDict(found for name, spec in named for found in _resolved(name, spec))
@@ -162,9 +177,7 @@ def _resolved(name: str, spec: NanosetSpec) -> Iterator[tuple[str, NanosetSpec]]
     if not spec.phases:
         yield name, _with_samples(spec, None)
         return
-    ends = [phase.until for phase in spec.phases[:-1]]
-    last = spec.schedule.iterations if spec.schedule else 0
-    for number, (phase, span) in enumerate(zip(spec.phases, pairwise([0, *ends, last]), strict=True), start=1):
+    for number, (phase, span) in enumerate(zip(spec.phases, pairwise(spec.phase_bounds), strict=True), start=1):
         one = _with_samples(replace(spec, blend=phase.blend), span[1] - span[0])
         object.__setattr__(one, "span", span)
         yield f"{name}-phase-{number}", one

@@ -1,4 +1,4 @@
-"""nanoset.yaml → frozen dataclasses, validated."""
+"""nanoset.yaml as a whole: read into frozen dataclasses, and checked."""
 
 from __future__ import annotations
 
@@ -6,85 +6,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from nanoset_core.config.automation import AutomationSpec
-from nanoset_core.config.executor import ExecutorSpec
-from nanoset_core.config.nanoset import NanosetSpec, resolved
-from nanoset_core.config.validation import check_project
-from nanoset_core.config.webdataset import WebdatasetSpec
+from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
+from nanoset_core.config.nanoset_checks import check_nanoset
+from nanoset_core.config.running import AutomationSpec, ExecutorSpec, check_automation, check_executor
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec, check_tokenization
+from nanoset_core.config.webdataset import WebdatasetSpec, check_webdataset
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
-from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import FrozenDict, parse
 from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.remote_folder import RemoteFolder
 
-__all__ = [
-    "CONFIG_FILE",
-    "SPLITS",
-    "DocumentsSpec",
-    "ExecutorSpec",
-    "NanosetSpec",
-    "ProjectConfig",
-    "TokenizationSpec",
-    "TokenizerSpec",
-    "WebdatasetSpec",
-    "config_from",
-    "load_config",
-]
-
 CONFIG_FILE = "nanoset.yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerSpec:
-    """Which tokenizer makes the tokens."""
-
-    path: str
-    """a tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder"""
-    eod: str | None = None
-    """text of the end-of-document token; needed by append_eod"""
-    bos: str | None = None
-    """text of the begin-of-document token; needed by prepend_bos"""
-    pad: str | None = None
-    """text of the padding token; needed by `tail: pad`"""
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentsSpec:
-    """How lines become documents."""
-
-    text_key: str = "text"
-    """key of the text in each JSON object"""
-    id_key: str = "id"
-    """key of the document's own id, kept beside it"""
-    on_reject: Literal["quarantine", "fail"] = "quarantine"
-    """what a line that is no document does: it is kept aside, or it ends the build"""
-    max_rejected_fraction: float = 0.01
-    """share of lines, 0 to 1, above which a corpus is refused"""
-    max_line_mib: float = 1024.0
-    """a longer line is rejected"""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizationSpec:
-    """How documents become tokens."""
-
-    engine: Literal["auto", "numpy", "tokenizers", "gigatoken"] = "auto"
-    """all give the same tokens"""
-    preset: Literal["megatron", "nanotron", "nemo", "tokshuf"] = "megatron"
-    """whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too"""
-    append_eod: bool = True
-    """end every document with the EOD token (nanotron: those without text too)"""
-    prepend_bos: bool = False
-    """begin every document with the BOS token"""
-    workers: int | None = None
-    """processes; absent = the number of processors"""
-    range_mib: float = 64.0
-    """about how much stored text one task reads; does not change the merged dataset"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +29,29 @@ class ProjectConfig:
     """All of nanoset.yaml."""
 
     raw: str
-    """folder of raw text: one folder a corpus"""
+    """Folder of raw text, one folder a corpus; or s3://bucket/prefix."""
     root: str
-    """folder of outputs"""
+    """Folder of outputs, outside of raw; or s3://bucket/prefix."""
     tokenizer: TokenizerSpec
+    """Which tokenizer makes the tokens."""
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
+    """How lines become documents."""
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
+    """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
+    """Who tokenizes, writes tars and verifies deeply."""
     nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
+    """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    """Name → a set of shuffled tar shards."""
     packed: tuple[str, ...] = ()
-    """corpora that are also written as Modalities' .pbin"""
+    """Corpora that are also written as Modalities' .pbin."""
     automation: AutomationSpec = field(default_factory=AutomationSpec)
+    """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
-    """how buckets are reached, where raw or root is s3://…"""
+    """How buckets are reached, where raw or root is s3://…"""
     file: Path = field(default=Path(CONFIG_FILE), init=False)
-    """where it was read from; set by load_config"""
+    """Where it was read from; set by `load_config`."""
 
     @property
     def raw_folder(self) -> Path | RemoteFolder:
@@ -132,6 +76,7 @@ class ProjectConfig:
 
     @property
     def tokenizer_file(self) -> Path:
+        """The tokenizer.json."""
         return local_path(self.tokenizer.path, base=self.file.parent, where=f"{self.file}: tokenizer.path")
 
     @property
@@ -141,7 +86,7 @@ class ProjectConfig:
 
 
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
-    """Read and validate a nanoset.yaml. The result cannot be changed, nor can any mapping or list in it.
+    """Read and check a nanoset.yaml. The result cannot be changed, nor can any mapping or list in it.
 
     Raises:
         MissingError: no such file.
@@ -162,7 +107,15 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
 
 def config_from(value: object, file: Path) -> ProjectConfig:
-    """Validate the parsed content of a nanoset.yaml that lies, or would lie, at `file`."""
+    """The configuration that the content of a nanoset.yaml says.
+
+    Args:
+        value: what the file holds, as plain values.
+        file: where it lies, or would lie; relative paths start in its folder.
+
+    Raises:
+        ConfigError: an unknown or missing key, a wrong type, or a value that cannot be.
+    """
     try:
         config = parse(ProjectConfig, value, "", file)
     except RecursionError as error:
@@ -170,6 +123,56 @@ def config_from(value: object, file: Path) -> ProjectConfig:
             "a value holds itself", where=file, remedy="remove the YAML alias that makes it so"
         ) from error
     object.__setattr__(config, "file", file)
-    check_project(config)
+    _check(config)
     object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
     return config
+
+
+def _check(config: ProjectConfig) -> None:
+    """Raise ConfigError, naming the key and what to do, for the first value that the types let through."""
+    file = config.file
+    _check_places(config)
+    check_tokenization(file, config.tokenizer, config.documents, config.tokenization)
+    check_executor(file, config.executor)
+    for name, nanoset in config.nanosets.items():
+        check_nanoset(file, name, nanoset)
+    for name, webdataset in config.webdatasets.items():
+        check_webdataset(file, name, webdataset, config.tokenizer, config.tokenization)
+    if config.packed:
+        check_corpora(file, "packed", config.packed)
+    check_automation(file, config.automation)
+    _check_distinct(config)
+
+
+def _check_places(config: ProjectConfig) -> None:
+    raw, root, _ = config.raw_folder, config.root_folder, config.tokenizer_file
+    inside = root == raw or raw in root.parents
+    if isinstance(raw, RemoteFolder) or config.root_place is not None:
+        inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
+    if inside:
+        raise ConfigError(
+            "the outputs would lie among the raw text, and be taken for it",
+            where=f"{config.file}: root",
+            found=config.root if config.root_place is not None else root,
+            expected=f"a folder that is not inside {raw}",
+            remedy="give root a folder of its own, such as data",
+        )
+
+
+def _check_distinct(config: ProjectConfig) -> None:
+    """Nanosets and webdatasets name jobs and asset groups, for which '-' and '_' are the same."""
+    taken: dict[str, str] = {}
+    names = [f"nanosets.{name}" for name in phase_names(config.nanosets)] + [
+        f"webdatasets.{name}" for name in config.webdatasets
+    ]
+    for path in names:
+        plain = path.partition(".")[2].replace("-", "_")
+        if plain in taken:
+            raise ConfigError(
+                "two things share a name",
+                where=f"{config.file}: {path}",
+                found=f"{taken[plain]} has the same",
+                expected="names of nanosets and webdatasets that differ in more than '-' and '_'",
+                remedy="rename one of them",
+            )
+        taken[plain] = path

@@ -1,44 +1,64 @@
-"""The settings of one webdataset, as nanoset.yaml holds them."""
+"""The webdatasets of nanoset.yaml: sets of shuffled tar shards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from nanoset_core.config.tokenization import TokenizationSpec, TokenizerSpec
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.config import DEFAULT_SEED
+from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.serialization.parsing import check_range
+from nanoset_core.serialization.settings import Between
+
+MemberKind = Literal["json.gz", "npy"]
+ShufflePreset = Literal["default", "tokshuf"]
+ShuffleEngine = Literal["auto", "mmap", "tiled", "buckets"]
+ContextTail = Literal["drop", "pad", "carry"]
+ContextLength = Annotated[int, Between(1, 1 << 24)]
+ShardSize = Annotated[int, Between(1, 10**8 - 1)]
+ShuffleSeed = Annotated[int, Between(0, 2**64 - 1)]
+
+DEFAULT_LENGTH = 2049
+DEFAULT_SHARD_SIZE = 8192
+LEAST_MEMORY_MIB = 16
 
 
 @dataclass(frozen=True, slots=True)
 class WebdatasetSpec:
     """One set of shuffled tar shards."""
 
-    corpora: tuple[str, ...] | Mapping[str, float]
-    """member corpora: a list (each in full), or each with its number under `mix`"""
-    sequence_length: int = 2049
-    """tokens in a context; trainers that predict the next token want one more than their sequence length"""
-    samples_per_shard: int = 8192
-    """contexts in a tar"""
-    seed: int = 1234
-    """of the global order, and of the choice of contexts where a corpus is taken in part"""
-    member: Literal["json.gz", "npy"] = "json.gz"
-    """form of a context in the tar: json.gz for OpenLM, npy for speed"""
-    preset: Literal["default", "tokshuf"] = "default"
-    """tokshuf: tokshuf-rust's set of contexts; each file is cut on its own and padded"""
-    tail: Literal["drop", "pad", "carry"] = "drop"
-    """what becomes of the tokens after a corpus's last full context; carry: the next corpus's first ones follow"""
+    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Between(0, 1e6)]]
+    """Member corpora: a list (each in full), or each with its number under `mix`."""
+    sequence_length: ContextLength = DEFAULT_LENGTH
+    """Tokens in a context; trainers that predict the next token want one more than their sequence length."""
+    samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
+    """Contexts in a tar."""
+    seed: ShuffleSeed = DEFAULT_SEED
+    """Of the global order, and of the choice of contexts where a corpus is taken in part."""
+    member: MemberKind = "json.gz"
+    """Form of a context in the tar: json.gz for OpenLM, npy for speed."""
+    preset: ShufflePreset = "default"
+    """tokshuf: tokshuf-rust's set of contexts; each file is cut on its own and padded."""
+    tail: ContextTail = "drop"
+    """What becomes of the tokens after a corpus's last full context; carry: the next corpus's first ones follow."""
     bos: bool = False
-    """begin every context with the BOS token, which takes the place of one token"""
+    """Begin every context with the BOS token, which takes the place of one token."""
     mix: Literal["frequencies", "weights"] = "frequencies"
-    """what the numbers in `corpora` are: how often each context occurs (DCLM's sampling frequencies), or shares"""
-    contexts: int | None = None
-    """with weights: contexts in all; absent = as many as repeat no corpus"""
+    """What the numbers in `corpora` are: how often each context occurs (DCLM's sampling frequencies), or shares."""
+    contexts: Annotated[int, Between(1, 2**50)] | None = None
+    """With weights: contexts in all; absent = as many as repeat no corpus."""
     even: bool = False
-    """equal shards of at most samples_per_shard contexts; fewer contexts than there are shards are left out"""
-    groups: int = 4
-    """into how many partitions the shards are dealt; does not change them"""
-    engine: Literal["auto", "mmap", "tiled", "buckets"] = "auto"
-    """how the shards are written; does not change them"""
-    memory_mib: int = 1024
-    """memory for writing shards; does not change them"""
+    """Equal shards of at most samples_per_shard contexts; fewer contexts than there are shards are left out."""
+    groups: Annotated[int, Between(1, 1000)] = 4
+    """Number of partitions among which the shards are divided; does not change them."""
+    engine: ShuffleEngine = "auto"
+    """How the shards are written; does not change them."""
+    memory_mib: Annotated[int, Between(LEAST_MEMORY_MIB, 1 << 24)] = 1024
+    """Memory for writing shards, in MiB; does not change them."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,3 +69,81 @@ class WebdatasetSpec:
     def numbers(self) -> dict[str, float] | None:
         """Corpus → its frequency or weight, where they are given."""
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
+
+
+def check_webdataset(
+    file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
+) -> None:
+    """Raise ConfigError, naming the key and what to do, for settings that do not go together."""
+    path = f"webdatasets.{name}"
+    check_asset_name(name, f"{file}: {path}")
+    check_corpora(file, f"{path}.corpora", spec.names)
+    if spec.bos:
+        check_range(Between(2), spec.sequence_length, f"{path}.sequence_length", file)
+    _check_tokens(file, path, spec, tokenizer)
+    _check_numbers(file, path, spec)
+    if spec.preset == "tokshuf":
+        _check_tokshuf(file, path, spec, tokenization)
+
+
+def _check_tokens(file: Path, path: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec) -> None:
+    if spec.tail == "pad" and tokenizer.pad is None:
+        raise ConfigError(
+            "tail: pad needs a padding token",
+            where=f"{file}: tokenizer.pad",
+            remedy='name it, for example pad: "<|padding|>", or set tail to drop',
+        )
+    if spec.bos and tokenizer.bos is None:
+        raise ConfigError(
+            "bos needs a begin-of-document token",
+            where=f"{file}: tokenizer.bos",
+            remedy=f'name it, for example bos: "<s>", or set {path}.bos to false',
+        )
+
+
+def _check_numbers(file: Path, path: str, spec: WebdatasetSpec) -> None:
+    numbers = spec.numbers or {}
+    if spec.mix == "weights":
+        for corpus, number in numbers.items():
+            check_range(Between(1e-9, 1e6), number, f"{path}.corpora.{corpus}", file)
+    if numbers and not any(numbers.values()):
+        raise ConfigError(
+            "every corpus is left out",
+            where=f"{file}: {path}.corpora",
+            found="frequencies of 0",
+            expected="a number above 0",
+            remedy="give one of them a frequency, 1 for each context once",
+        )
+    if spec.mix == "weights" and not numbers:
+        raise ConfigError(
+            "mix: weights needs a weight for each corpus",
+            where=f"{file}: {path}.corpora",
+            expected="corpora: {web: 0.7, code: 0.3}",
+            remedy="give each corpus its weight, or remove the key mix",
+        )
+    if spec.contexts is not None and spec.mix != "weights":
+        raise ConfigError(
+            "a number of contexts goes with weights",
+            where=f"{file}: {path}.contexts",
+            found="mix: frequencies, which say themselves how many there are",
+            remedy="set mix to weights, or remove the key",
+        )
+
+
+def _check_tokshuf(file: Path, path: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> None:
+    if spec.tail != "drop" or spec.bos:
+        raise ConfigError(
+            "the preset tokshuf pads each file, and adds no BOS",
+            where=f"{file}: {path}",
+            found=f"tail: {spec.tail}, bos: {str(spec.bos).lower()}",
+            expected="neither key",
+            remedy="remove them, or the preset",
+        )
+    if settings.preset != "tokshuf" or not settings.append_eod:
+        raise ConfigError(
+            "the preset tokshuf wants an end token after every document, empty ones too",
+            where=f"{file}: tokenization.preset",
+            found=f"preset: {settings.preset}, append_eod: {str(settings.append_eod).lower()}",
+            expected="preset: tokshuf, append_eod: true",
+            remedy="set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text",
+        )

@@ -17,6 +17,10 @@ from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
 """One dataset; datasets with weights; or datasets without weights."""
+DEFAULT_SEED = 1234
+"""Seed of every shuffle that is not given another; Megatron-LM's --seed."""
+DEFAULT_SPLIT = "969,30,1"
+"""Shares of train, valid and test; Megatron-LM's --split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,11 @@ class NanosetConfig:
     _: KW_ONLY
     sequence_length: int
     """Tokens of a sample, without the extra one."""
-    random_seed: int = 1234
+    random_seed: int = DEFAULT_SEED
     """Seed of every shuffle, 0 to 2**32 - 1."""
     blend_per_split: Sequence[Blend | None] | None = None
     """Data of train, valid and test, each like `data_path` or None; instead of `data_path` and `split`."""
-    split: str = "969,30,1"
+    split: str = DEFAULT_SPLIT
     """Shares of train, valid and test in the sequences of every dataset."""
     train_split_samples: int | None = None
     """Samples of train to have at least; None is one epoch."""

@@ -65,15 +65,3 @@ def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
             expected="each corpus once",
             remedy="remove the repetition; to see a corpus more often, give it a greater weight",
         )
-
-
-def check_within(file: Path, path: str, value: float, low: float, high: float) -> None:
-    """Raise ConfigError unless low <= value <= high."""
-    if not low <= value <= high:
-        raise ConfigError(
-            "this value is out of range",
-            where=f"{file}: {path}",
-            found=value,
-            expected=f"{low:,} to {high:,}",
-            remedy="correct the value",
-        )

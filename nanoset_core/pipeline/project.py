@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from nanoset_core.config.project import NanosetSpec, ProjectConfig, WebdatasetSpec, load_config
+from nanoset_core.config.nanoset import NanosetSpec
+from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent

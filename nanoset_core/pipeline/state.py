@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project

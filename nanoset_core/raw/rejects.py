@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from nanoset_core.serialization.settings import Between
+
+OnReject = Literal["quarantine", "fail"]
+"""What a line that is no document does: it is kept aside, or it ends the run."""
+RejectedFraction = Annotated[float, Between(0, 1)]
+"""Share of lines above which nothing is written."""
+MAX_REJECTED_FRACTION = 0.01
+"""Default of that share."""
 
 NO_OFFSET = -1
 """Stands for the byte offset of a row of a table, which has none."""

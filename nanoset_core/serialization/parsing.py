@@ -22,6 +22,7 @@ from typing import (
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import MISSING, Between, alternatives, bare, describe, range_of
+from nanoset_core.serialization.text import format_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -136,17 +137,14 @@ def check_range(between: Between, value: float, path: str, where: object) -> Non
         ConfigError: it is below or above.
     """
     if value not in between:
+        bound = between.low if value < between.low or between.high is None else between.high
         raise ConfigError(
             _OUT_OF_RANGE,
             where=f"{where}: {path}",
             found=value,
             expected=str(between),
-            remedy=f"set it to {_nearest(between, value):,} or {'more' if value < between.low else 'less'}",
+            remedy=f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}",
         )
-
-
-def _nearest(between: Between, value: float) -> float:
-    return between.low if value < between.low or between.high is None else between.high
 
 
 def _is_plain(hint: Any, value: object) -> bool:

@@ -17,6 +17,8 @@ from itertools import pairwise
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from nanoset_core.serialization.text import format_number
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -37,7 +39,8 @@ class Between:
         return self.low <= value and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
-        return f"at least {self.low:,}" if self.high is None else f"{self.low:,} to {self.high:,}"
+        low = format_number(self.low)
+        return f"at least {low}" if self.high is None else f"{low} to {format_number(self.high)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,3 +29,8 @@ def format_age(seconds: float) -> str:
 def format_count(count: int, noun: str) -> str:
     """A count and its noun: 1 file, 12,345 files."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def format_number(value: float) -> str:
+    """A number with separators, a whole one without a fraction: 1e6 → 1,000,000."""
+    return f"{int(value):,}" if isinstance(value, int) or value.is_integer() else f"{value:,}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_shards

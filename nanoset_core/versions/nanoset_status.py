@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
-from nanoset_core.mapping.splits import SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, first_fault
 from nanoset_core.pipeline import handoff, mapping
 from nanoset_core.pipeline.indexed import current_dataset

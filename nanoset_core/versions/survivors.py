@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
-from nanoset_core.mapping.splits import SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.pipeline import indexed, packed, shuffling
 from nanoset_core.pipeline.planning import cache_folder, plan_nanoset

@@ -13,10 +13,10 @@ from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import ConfigError, InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import NanosetContext, cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project

@@ -12,8 +12,8 @@ import pytest
 from sample_project import EOD, build_all, jsonl, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
-from nanoset_core.config.project import SPLITS
 from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.verify import verify_nanoset

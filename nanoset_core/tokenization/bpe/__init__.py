@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Literal, get_args
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
@@ -20,10 +21,11 @@ from nanoset_core.tokenization.bpe.probe_cache import (
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import NotRecognisedError, Recognition, recognise
 
-__all__ = ["KINDS", "Encoded", "Engine", "Recognition", "make_engine", "recognise"]
+__all__ = ["KINDS", "Encoded", "Engine", "EngineName", "Recognition", "make_engine", "recognise"]
 
-KINDS = ("auto", "numpy", "tokenizers", "gigatoken")
+EngineName = Literal["auto", "numpy", "tokenizers", "gigatoken"]
 """Values of the `engine` setting."""
+KINDS: tuple[EngineName, ...] = get_args(EngineName)
 
 logger = logging.getLogger(__name__)
 

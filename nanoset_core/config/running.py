@@ -1,0 +1,101 @@
+"""How builds run: where their work is done, and when they begin by themselves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.settings import Between
+
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+_CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
+"""The shape of a cron line; whether its numbers can be is known to the scheduler."""
+
+LEAST_SETTLE_SECONDS = 2
+"""A file that was written a moment ago could change again without a trace in its times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """Who tokenizes, writes tars and verifies deeply; the same bytes from each."""
+
+    kind: Literal["processes", "dask"] = "processes"
+    """Processes of this machine, or the workers of a Dask cluster."""
+    address: str | None = None
+    """Address of the Dask scheduler, such as tcp://scheduler:8786."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationSpec:
+    """When the platform looks for new text, and builds what is missing or stale."""
+
+    enabled: bool = True
+    """Whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there."""
+    sensor_seconds: Annotated[int, Between(1, 86_400)] = 30
+    """Seconds between two looks at the raw folder, and between two at what is missing or stale."""
+    settle_seconds: Annotated[float, Between(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
+    """Seconds for which the files of a corpus must have been left alone before they are read."""
+    reconcile: str | None = "0 3 * * *"
+    """When everything is compared with what it should be: a cron line; null = never."""
+    timezone: str = "UTC"
+    """Time zone of the cron line, such as Europe/Vienna."""
+
+
+def check_executor(file: Path, spec: ExecutorSpec) -> None:
+    """Raise ConfigError for a kind without its address, an address without its kind, and an address that is none."""
+    if spec.kind == "processes" and spec.address is None:
+        return
+    where, found = f"{file}: executor.address", repr(spec.address)
+    if spec.kind == "processes":
+        raise ConfigError(
+            "processes have no address",
+            where=where,
+            found=found,
+            expected="an address only where executor.kind is dask",
+            remedy="set executor.kind to dask, or remove the address",
+        )
+    if spec.address is None or not _ADDRESS.fullmatch(spec.address):
+        raise ConfigError(
+            "this is no address of a Dask scheduler",
+            where=where,
+            found=found,
+            expected="tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
+            remedy="copy it from the scheduler's output, or set executor.kind to processes",
+        )
+
+
+def check_automation(file: Path, spec: AutomationSpec) -> None:
+    """Raise ConfigError for a cron line or a time zone that is none."""
+    if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
+        raise no_cron_line(file, spec.reconcile)
+    if spec.timezone != "UTC":
+        _check_timezone(file, spec.timezone)
+
+
+def no_cron_line(file: Path, found: str) -> ConfigError:
+    """The error for a `reconcile` that is no cron line."""
+    return ConfigError(
+        "this is no cron line",
+        where=f"{file}: automation.reconcile",
+        found=repr(found),
+        expected='minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
+        remedy='write five fields in quotes, such as "0 3 * * *"',
+    )
+
+
+def _check_timezone(file: Path, name: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigError(
+            "this timezone is not known",
+            where=f"{file}: automation.timezone",
+            found=repr(name),
+            expected="a name of the IANA database, such as UTC or Europe/Vienna",
+            remedy="look the name up in that database, or remove the key to get UTC",
+        ) from error

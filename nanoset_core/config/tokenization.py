@@ -1,0 +1,88 @@
+"""From text to tokens, as nanoset.yaml holds it: the tokenizer, what a document is, and how it is tokenized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.serialization.settings import Between
+from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.framing import WriterPreset
+
+_MOST_KEY_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """Which tokenizer makes the tokens."""
+
+    path: str
+    """A tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder."""
+    eod: str | None = None
+    """Text of the end-of-document token; needed by append_eod."""
+    bos: str | None = None
+    """Text of the begin-of-document token; needed by prepend_bos."""
+    pad: str | None = None
+    """Text of the padding token; needed by `tail: pad`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsSpec:
+    """How lines become documents."""
+
+    text_key: str = "text"
+    """Key of the text in each JSON object."""
+    id_key: str = "id"
+    """Key of the document's own id, kept beside it."""
+    on_reject: OnReject = "quarantine"
+    """What a line that is no document does: it is kept aside in rejects.jsonl, or it ends the build."""
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
+    """Share of lines, 0 to 1, above which a corpus is refused."""
+    max_line_mib: Annotated[float, Between(0.001, 2047)] = 1024.0
+    """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizationSpec:
+    """How documents become tokens."""
+
+    engine: EngineName = "auto"
+    """What tokenizes; all engines give the same tokens."""
+    preset: WriterPreset = "megatron"
+    """Whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
+    append_eod: bool = True
+    """End every document with the EOD token (nanotron: those without text too)."""
+    prepend_bos: bool = False
+    """Begin every document with the BOS token."""
+    workers: Annotated[int, Between(1, 4096)] | None = None
+    """Worker processes; absent = one for each processor."""
+    range_mib: Annotated[float, Between(0.001, 1 << 20)] = 64.0
+    """About how much stored text one task reads, in MiB; does not change the merged dataset."""
+
+
+def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec) -> None:
+    """Raise ConfigError for a text key that names no file, and for a token that is needed and not named."""
+    key = documents.text_key
+    if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
+        raise ConfigError(
+            "this key cannot be part of a file's name",
+            where=f"{file}: documents.text_key",
+            found=repr(key),
+            expected="up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document",
+            remedy="rename the key in the raw text",
+        )
+    if spec.append_eod and tokenizer.eod is None:
+        raise ConfigError(
+            "append_eod needs an end-of-document token",
+            where=f"{file}: tokenizer.eod",
+            remedy='name it, for example eod: "<|endoftext|>", or set tokenization.append_eod to false',
+        )
+    if spec.prepend_bos and tokenizer.bos is None:
+        raise ConfigError(
+            "prepend_bos needs a begin-of-document token",
+            where=f"{file}: tokenizer.bos",
+            remedy='name it, for example bos: "<s>", or set tokenization.prepend_bos to false',
+        )
