@@ -40,14 +40,14 @@ pack raw-index tables.jsonl
 pack raw-index faulty.jsonl --drop-faulty
 shuffle --input raw/code raw/tables --output tars/zipped {_TEXT} --eod <|endoftext|> --seqlen 33 --wds-chunk-size 50
 shuffle --input meg/web_text_document meg/code_text_document --output tars/pairs --seqlen 33 --wds-chunk-size 50 \
- --member npy --seed 3 --even
-shuffle --input tars/pairs --output tars/again --shuffle-only --wds-chunk-size 64 --member npy --seed 4
+ --member npy --seed 3 --even --workers 1
+shuffle --input tars/pairs --output tars/again --shuffle-only --wds-chunk-size 64 --member npy --seed 4 --workers 1
 shuffle --input raw/books --output tars/padded {_TEXT} --eod <|endoftext|> --bos <|padding|> --context-bos <|padding|> \
  --tail pad --pad <|padding|> --seqlen 33 --wds-chunk-size 50 --member npy
 shuffle --input raw/books raw/code --output tars/carried {_TEXT} --eod <|endoftext|> --tail carry --seqlen 33 \
  --wds-chunk-size 50 --member npy --engine buckets
 shuffle --input raw/code --output tars/tokshuf --tokenizer neox.json --preset tokshuf --seqlen 33 --member npy \
- --workers 1
+ --workers 1 --tokenizer-engine tokenizers
 shuffle --input raw --ext .zst --output tars/endings {_TEXT} --eod <|endoftext|> --seqlen 33 --member npy
 shuffle --input raw/books raw/code --output tars/sampled {_TEXT} --eod <|endoftext|> --sampling sampling.yaml \
  --seqlen 33 --member npy --input-json exp_data.json --output-json exp_data.out.json
