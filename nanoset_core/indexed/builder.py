@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.copying import append_file
-from nanoset_core.indexed.layout import DTYPE_CODES, bin_path, dtype_code, idx_path, write_idx_to
+from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx_to
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
+from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
+from nanoset_core.storage.scratch import open_unfinished
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
@@ -26,14 +27,21 @@ class MMapIndexedDatasetBuilder:
 
     The same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. As a context manager it finalizes at the
     end of the block, and leaves nothing behind when an exception ends it. Memory: 4 bytes a sequence and 8 a document.
-
-    dtype: type of the tokens in the .bin, see `optimal_dtype`.
-    multimodal: keep a mode (int8) with every sequence.
     """
 
     def __init__(
         self, prefix: str | os.PathLike[str], dtype: DTypeLike = np.int32, *, multimodal: bool = False
     ) -> None:
+        """Open the .bin.
+
+        Args:
+            prefix: path of the dataset without `.bin` and `.idx`.
+            dtype: type of the tokens in the .bin, see `optimal_dtype`.
+            multimodal: keep a mode (int8) with every sequence.
+
+        Raises:
+            ConfigError: an .idx has no code for the type.
+        """
         self.prefix = os.fspath(prefix)
         self.dtype = DTYPE_CODES[dtype_code(dtype)]
         self._lengths = array("i")
@@ -43,7 +51,15 @@ class MMapIndexedDatasetBuilder:
         self._done = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
-        """Add one sequence to the document that is being written; `end_document` closes it."""
+        """Add one sequence to the document that is being written, to be closed by `end_document`.
+
+        Args:
+            tokens: of the sequence, shape (tokens,).
+            mode: of the sequence, in a multimodal dataset.
+
+        Raises:
+            ConfigError: a token does not fit the dataset's type.
+        """
         flat = self._encode(tokens)
         self._write(flat, [len(flat)], [mode])
 
@@ -54,9 +70,15 @@ class MMapIndexedDatasetBuilder:
     def add_document(
         self, tokens: ArrayLike, lengths: Sequence[int] | None = None, modes: Sequence[int] | None = None
     ) -> None:
-        """Add one document: all of its tokens, flat, and the length of each of its sequences (default: one sequence).
+        """Add one document.
 
-        ConfigError where the lengths don't add up to the tokens, or a token does not fit the dtype.
+        Args:
+            tokens: of all its sequences, shape (tokens,).
+            lengths: tokens of each of its sequences; absent = it is one sequence.
+            modes: of each of its sequences, in a multimodal dataset.
+
+        Raises:
+            ConfigError: the lengths don't add up to the tokens, or a token does not fit the dataset's type.
         """
         flat = self._encode(tokens)
         self._write(flat, [len(flat)] if lengths is None else lengths, modes)
@@ -65,8 +87,13 @@ class MMapIndexedDatasetBuilder:
     def add_documents(self, tokens: ArrayLike, lengths: ArrayLike, sequences_per_document: ArrayLike) -> None:
         """Add many documents at once, without a loop.
 
-        tokens: all tokens of all documents, flat. lengths int[sequences]: tokens per sequence.
-        sequences_per_document int[documents]: sequences per document, 0 for a document without tokens.
+        Args:
+            tokens: of all documents, shape (tokens,).
+            lengths: tokens per sequence, shape (sequences,).
+            sequences_per_document: shape (documents,); 0 for a document without tokens.
+
+        Raises:
+            ConfigError: numbers don't add up, or a token does not fit the dataset's type.
         """
         counts = np.asarray(sequences_per_document, dtype=np.int64)
         sizes = np.asarray(lengths, dtype=np.int64)
@@ -84,7 +111,9 @@ class MMapIndexedDatasetBuilder:
     def add_index(self, prefix: str | os.PathLike[str]) -> None:
         """Append a whole indexed dataset; its documents stay as they are.
 
-        FormatError if its dtype differs, or if its .bin holds more, or other, bytes than its sequences in order.
+        Raises:
+            MissingError: it is not there.
+            FormatError: its token type differs, or its .bin is not just its sequences in order.
         """
         index = read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
@@ -104,7 +133,11 @@ class MMapIndexedDatasetBuilder:
         append_file(bin_path(prefix), self._file, size_bytes)
 
     def finalize(self) -> None:
-        """Publish both files; the builder takes nothing more afterwards."""
+        """Publish both files; the builder takes nothing more afterwards.
+
+        Raises:
+            ConfigError: a document is open, or the dataset was finished before.
+        """
         self._check_open()
         if self._documents[-1] != len(self._lengths):
             raise ConfigError(
@@ -119,7 +152,7 @@ class MMapIndexedDatasetBuilder:
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
             lengths, documents = np.frombuffer(self._lengths, np.int32), np.frombuffer(self._documents, np.int64)
             write_idx_to(index_file, self.dtype, lengths, documents, modes)
-            # An old .idx beside the new .bin would be read as if it belonged to it.
+            # An old .idx beside the new .bin would be read as if the two belonged together.
             index.unlink(missing_ok=True)
             put_in_place(self._file, binary)
             put_in_place(index_file, index)
@@ -154,8 +187,8 @@ class MMapIndexedDatasetBuilder:
                 "the dataset is finished", where=self.prefix, remedy="use a new builder to write it again"
             )
 
-    def _encode(self, tokens: ArrayLike) -> NDArray:
-        """Tokens as a flat array of the dataset's dtype; ConfigError where a value does not fit."""
+    def _encode(self, tokens: ArrayLike) -> Tokens:
+        """Tokens in the dataset's type, shape (tokens,); ConfigError where a value does not fit."""
         given = np.asarray(tokens)
         if given.size == 0:
             return np.empty(0, self.dtype)
@@ -164,7 +197,7 @@ class MMapIndexedDatasetBuilder:
                 "tokens are not a flat array of numbers",
                 where=self.prefix,
                 found=f"{given.dtype.name}{list(given.shape)}",
-                expected=f"[tokens] of a type that fits {self.dtype.name}",
+                expected=f"shape (tokens,), of a type that fits {self.dtype.name}",
             )
         if self.dtype.kind != "f" and not np.can_cast(given.dtype, self.dtype):
             low, high = int(given.min()), int(given.max())
@@ -179,7 +212,7 @@ class MMapIndexedDatasetBuilder:
                 )
         return np.ascontiguousarray(given, dtype=self.dtype)
 
-    def _write(self, flat: NDArray, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
+    def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
         """Append tokens and the lengths of the sequences that they are."""
         self._check_open()
         sizes = np.asarray(lengths, dtype=np.int64)
@@ -194,10 +227,10 @@ class MMapIndexedDatasetBuilder:
         if modes is not None or self._modes is not None:
             self._extend_modes(None if modes is None else np.asarray(modes), len(sizes), self.prefix)
         for begin in range(0, len(flat), _CHUNK_TOKENS):
-            self._file.write(memoryview(flat[begin : begin + _CHUNK_TOKENS]).cast("B"))
+            self._file.write(flat[begin : begin + _CHUNK_TOKENS].data.cast("B"))
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
-    def _extend_modes(self, modes: NDArray | None, count: int, where: object) -> None:
+    def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
         if self._modes is None:
             if modes is not None and np.any(modes):
                 raise ConfigError(
@@ -213,11 +246,18 @@ class MMapIndexedDatasetBuilder:
 
 
 def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
-    """Join indexed datasets, in the order given, into one; byte-identical to building them in one go.
+    """Join indexed datasets into one, whole or not at all; byte-identical to building them in one go.
 
     The .bin bytes go from file to file without passing through memory, which holds no more than the output's .idx and
-    a chunk. FormatError where dtypes differ or a part is damaged; ConfigError for an empty list. The output is
-    published whole. The same bytes as Megatron-LM's `IndexedDatasetBuilder.add_index` in a loop.
+    a chunk. The same bytes as Megatron-LM's `IndexedDatasetBuilder.add_index` in a loop.
+
+    Args:
+        prefixes: of the datasets, in their order.
+        output_prefix: of the dataset to write.
+
+    Raises:
+        ConfigError: there are none.
+        MissingError, FormatError: one is not there or damaged, or token types differ.
     """
     parts = [os.fspath(prefix) for prefix in prefixes]
     if not parts:

@@ -26,10 +26,18 @@ _UNSUPPORTED = {
 
 
 def append_file(source: Path, target: IO[bytes], size_bytes: int, *, begin_bytes: int = 0) -> None:
-    """Append `size_bytes` of `source`, from `begin_bytes` on, to `target`, by the fastest way that both systems know.
+    """Append bytes of one file to another by the fastest way that their file systems know.
 
     `os.copy_file_range` (shares extents where it can), then `os.sendfile`, then reads and writes of 1 MiB.
-    SourceChangedError if the source ends early.
+
+    Args:
+        source: to copy from.
+        target: to append to.
+        size_bytes: to copy.
+        begin_bytes: where they begin in the source.
+
+    Raises:
+        SourceChangedError: the source ends early.
     """
     target.flush()
     with open(source, "rb") as file:

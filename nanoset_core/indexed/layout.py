@@ -50,6 +50,8 @@ DTYPE_CODES: dict[int, np.dtype] = {
 }
 HEADER = struct.Struct("<9sQBQQ")
 CHUNK_SEQUENCES = 1 << 18
+Tokens = NDArray[np.number]
+"""Tokens in a type of DTYPE_CODES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class Index:
     dtype: np.dtype
     """Type of one token in the .bin."""
     sequence_lengths: NDArray[np.int32]
-    """[n], tokens per sequence."""
+    """Tokens per sequence, shape (n,)."""
     sequence_pointers: NDArray[np.int64]
-    """[n], byte offset of each sequence in the .bin."""
+    """Byte offset of each sequence in the .bin, shape (n,)."""
     document_indices: NDArray[np.int64]
-    """[documents + 1], sequence number at which each document begins; the last entry is n."""
+    """Sequence number at which each document begins, shape (documents + 1,); the last entry is n."""
     modes: NDArray[np.int8] | None
-    """[n], mode of each sequence, or None where the file has none."""
+    """Mode of each sequence, shape (n,); None where the file has none."""
 
     @property
     def end_bytes(self) -> int:
@@ -91,17 +93,21 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """The code that stands for `dtype` in an .idx; ConfigError for a type without one."""
+    """The code that stands for a token type in an .idx.
+
+    Raises:
+        ConfigError: the type has no code.
+    """
     wanted = np.dtype(dtype).newbyteorder("<")
     for code, known in DTYPE_CODES.items():
         if known == wanted:
             return code
     names = ", ".join(known.name for known in DTYPE_CODES.values())
-    raise ConfigError("token dtype cannot be stored", found=np.dtype(dtype).name, expected=f"one of {names}")
+    raise ConfigError("an .idx has no code for this token type", found=np.dtype(dtype).name, expected=f"one of {names}")
 
 
 def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first sequence, byte pointers int64[chunk]) of sequences that lie back to back."""
+    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that lie back to back."""
     base = 0
     for begin in range(0, len(lengths), CHUNK_SEQUENCES):
         ends = np.cumsum(lengths[begin : begin + CHUNK_SEQUENCES], dtype=np.int64)
@@ -121,15 +127,15 @@ def write_idx_to(
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the bytes of an .idx to an open file; arguments as for `write_idx`."""
+    """Write the bytes of an .idx to an open file; arguments and errors as of `write_idx`."""
     code = dtype_code(dtype)
     lengths = np.ascontiguousarray(sequence_lengths, dtype="<i4")
     documents = np.ascontiguousarray(document_indices, dtype="<i8")
     file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(documents)))
-    file.write(memoryview(lengths).cast("B") if len(lengths) else b"")
+    file.write(lengths.data.cast("B") if len(lengths) else b"")
     for _, pointers in pointer_chunks(lengths, DTYPE_CODES[code].itemsize):
-        file.write(memoryview(pointers.astype("<i8", copy=False)).cast("B"))
-    file.write(memoryview(documents).cast("B"))
+        file.write(pointers.astype("<i8", copy=False).data.cast("B"))
+    file.write(documents.data.cast("B"))
     if modes is not None:
         file.write(np.ascontiguousarray(modes, dtype=np.int8).tobytes())
 
@@ -143,8 +149,17 @@ def write_idx(
 ) -> None:
     """Write an .idx file for sequences that lie back to back in the .bin; all or nothing.
 
-    sequence_lengths int32[n] in tokens, document_indices int64[documents + 1] from 0 to n, modes int8[n] or None.
-    Same bytes as Megatron-LM's `_IndexWriter`. ConfigError for a dtype that has no code.
+    The same bytes as Megatron-LM's `_IndexWriter`.
+
+    Args:
+        path: of the file.
+        dtype: type of the tokens in the .bin.
+        sequence_lengths: in tokens, shape (n,).
+        document_indices: sequence at which each document begins, from 0 to n, shape (documents + 1,).
+        modes: of every sequence, shape (n,), in a multimodal dataset.
+
+    Raises:
+        ConfigError: the token type has no code.
     """
     with atomic_file(Path(path)) as file:
         write_idx_to(file, dtype, sequence_lengths, document_indices, modes)

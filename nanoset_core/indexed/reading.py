@@ -19,9 +19,14 @@ _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
     """Open an .idx file as memory-mapped arrays.
 
-    The header, the file's size and the two ends of document_indices are always checked; with `validate` also every
-    length, pointer and document boundary (one pass over the file). FormatError names the byte offset of what is wrong;
-    MissingError if there is no such file.
+    Args:
+        path: of the file.
+        validate: check every length, pointer and document boundary, in one pass over the file; without it the header,
+            the file's size and the two ends of document_indices.
+
+    Raises:
+        MissingError: there is no such file.
+        FormatError: it is damaged; names the byte offset.
     """
     path = Path(path)
     buffer = map_file(path)
@@ -115,7 +120,7 @@ def _check_document_ends(path: Path, index: Index, documents_at: int) -> None:
 
 
 def _check_sequences(path: Path, index: Index) -> None:
-    """Lengths not negative; pointers not negative, on token boundaries, each at or after the end of the one before."""
+    """Refuse negative lengths, and pointers off token boundaries or before the end of the sequence in front."""
     lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
     floor = 0
     for begin in range(0, len(lengths), CHUNK_SEQUENCES):
