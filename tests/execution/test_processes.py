@@ -114,7 +114,7 @@ def wait_until(condition, seconds: float = 20.0) -> bool:
 
 
 OWNER = """
-from nanoset_core.workers import run_tasks
+from nanoset_core.execution.processes import run_tasks
 import sys
 tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[1]!r}, 'a')) or __import__('time').sleep({seconds})"
          for seconds in sys.argv[2:]]
@@ -165,7 +165,7 @@ def test_ctrl_c_is_the_owners(tmp_path):
 
 SCRIPT = """
 from operator import neg
-from nanoset_core.workers import run_tasks
+from nanoset_core.execution.processes import run_tasks
 print("started", flush=True)
 print(sorted(run_tasks(neg, [1, 2, 3], 2)))
 """

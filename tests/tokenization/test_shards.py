@@ -332,7 +332,7 @@ MAKE_ALL = """
 import pickle, sys
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import make_shard
-from nanoset_core.workers import run_tasks
+from nanoset_core.execution.processes import run_tasks
 tasks = pickle.load(open(sys.argv[1], "rb"))
 print("begun", flush=True)
 list(run_tasks(make_shard, tasks, 2))
