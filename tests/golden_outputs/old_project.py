@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tarfile
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 from golden_outputs.command import run
 
 from nanoset_assets.definitions import defs
+from nanoset_core import MMapIndexedDataset, PackedDataset, load_nanoset
+from nanoset_core.shuffling import ShardReader
 
 FOLDER = Path(__file__).parents[1] / "golden" / "projects"
 ARCHIVE = FOLDER / "2f92378.tar.xz"
@@ -46,6 +50,33 @@ def unpack(folder: Path) -> Path:
 def printed(folder: Path) -> dict[str, Any]:
     """Command → the JSON that it prints, in the project's folder, which must be the current one."""
     return {command: _stable(json.loads(run(command.split()).replace(str(folder), "<here>"))) for command in COMMANDS}
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What trainers read of it: name → how many samples, and a checksum over the values of all."""
+    data = folder / "data"
+    splits = [
+        ("pretrain", "train"),
+        ("pretrain", "valid"),
+        ("pretrain", "test"),
+        ("plain", "train"),
+        ("plain", "valid"),
+    ]
+    datasets: dict[str, Any] = {f"{name}/{split}": load_nanoset(data, name, split) for name, split in splits}
+    datasets["shuffled"] = list(ShardReader(data / "webdatasets/shuffled/current"))
+    datasets["packed/web"] = PackedDataset(data / "packed/web/current/web.pbin")
+    datasets["datasets/web"] = MMapIndexedDataset(data / "datasets/web/current/web_text_document")
+    return {name: _values(dataset) for name, dataset in datasets.items()}
+
+
+def _values(dataset: Any) -> list[Any]:
+    sha = hashlib.sha256()
+    for number in range(len(dataset)):
+        sample = dataset[number]
+        for key, value in sorted(sample.items()) if isinstance(sample, dict) else [("", sample)]:
+            array = np.asarray(value)
+            sha.update(f"{key} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return [len(dataset), sha.hexdigest()]
 
 
 def _stable(value: Any) -> Any:
@@ -95,7 +126,7 @@ def main() -> None:
         os.chdir(folder)
         run(["build"])
         with dg.DagsterInstance.get() as instance:
-            found = {"printed": printed(folder), "defined": defined(instance)}
+            found = {"printed": printed(folder), "defined": defined(instance), "read": read(folder)}
     GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 

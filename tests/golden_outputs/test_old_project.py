@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from golden_outputs.command import run
-from golden_outputs.old_project import GOLDEN, defined, printed, unpack
+from golden_outputs.old_project import GOLDEN, defined, printed, read, unpack
 from sample_project import tree
 
 EXPECTED = json.loads(GOLDEN.read_bytes())
@@ -66,6 +66,10 @@ def test_commands_say_the_same_of_it(project: Path) -> None:
         assert found[command] == expected, command
     assert {row["state"] for row in found["status --json"]} == {"up to date"}
     assert all(report["passed"] and not report["findings"] for report in found["verify --deep --json"])
+
+
+def test_trainers_read_the_same_of_it(project: Path) -> None:
+    assert read(project) == EXPECTED["read"]
 
 
 @pytest.mark.usefixtures("built")
