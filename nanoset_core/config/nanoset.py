@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT
 from nanoset_core.mapping.epoch_limits import Policy
+from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
-from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
 from nanoset_core.serialization.parsing import FrozenDict, freeze
 from nanoset_core.serialization.settings import Between
 

@@ -11,8 +11,8 @@ from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff.data_args import blend_from_words, read_data_args, read_per_split
 from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.splits import SPLITS, SplitName
-from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
 
 
 def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS) -> NanosetConfig:

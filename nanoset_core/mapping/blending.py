@@ -29,15 +29,28 @@ _CHUNK = 1 << 16
 def build_blending_indices(
     weights: Sequence[float] | NDArray[np.float64], size: int, *, work: Work | None = None
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """(dataset_index int16[size], dataset_sample_index int64[size]): dataset of each sample, and number within it.
+    """Say which dataset each sample of a blend is from.
 
-    weights: share of each dataset, at most 32766 of them. work: gets what it cost. ConfigError for weights that are not
-    finite or too many. Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
+    Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
+
+    Args:
+        weights: share of each dataset, shape (datasets,), 1 to 32766 of them.
+        size: samples of the blend.
+        work: gets what it cost.
+
+    Returns:
+        (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each sample, and its
+        number within the dataset.
+
+    Raises:
+        ConfigError: a weight is not finite, the size is negative, or there are too few or too many datasets.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
     _check_datasets(len(values))
     if size < 0 or not np.isfinite(values).all():
-        raise ConfigError("a blend needs finite weights and a size", found=f"weights {values.tolist()}, size {size}")
+        raise ConfigError(
+            "a blend needs finite weights and a size of 0 or more", found=f"weights {values.tolist()}, size {size}"
+        )
     dataset_index, numbers, _ = _blend(values, size, work)
     return dataset_index, numbers
 
@@ -45,10 +58,19 @@ def build_blending_indices(
 def build_exhaustive_blending_indices(
     sizes: Sequence[int] | NDArray[np.int64],
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """(dataset_index int16[sum], dataset_sample_index int64[sum]): every sample of every dataset once, evenly spread.
+    """Say which dataset each sample of a blend is from that holds every sample of every dataset once, evenly spread.
 
-    The greedy with weights size / sum, over the datasets that have samples left. ConfigError for a size below 1.
-    Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
+    The greedy with weights size / sum, over the datasets that have samples left. Source: Megatron-LM `helpers.cpp`,
+    `build_exhaustive_blending_indices`.
+
+    Args:
+        sizes: samples of each dataset, shape (datasets,), 1 to 32766 of them.
+
+    Returns:
+        (dataset_index int16, dataset_sample_index int64), each of shape (sum of sizes,), as `build_blending_indices`.
+
+    Raises:
+        ConfigError: a size is below 1, or there are too few or too many datasets.
     """
     wanted = np.ascontiguousarray(sizes, dtype=np.int64)
     _check_datasets(len(wanted))
@@ -72,7 +94,7 @@ class OccurrenceCounter:
         """How often each value came so far."""
 
     def number(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
-        """Fill `out` [len(part)] for the next part."""
+        """Fill `out`, of the shape of `part`, for the next part of the sequence."""
         for begin in range(0, len(part), _CHUNK):
             chunk = part[begin : begin + _CHUNK]
             order = np.argsort(chunk, kind="stable")  # a radix sort for types of 8 and 16 bits

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
 from nanoset_core.storage.npy import array_of
-
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
 
 _VERSION = 1
 _PIECE_BYTES = 1 << 24

@@ -27,7 +27,8 @@ DEFAULT_SPLIT = "969,30,1"
 class NanosetConfig:
     """Data, split, size and seed of a nanoset, as the trainer of `preset` understands them.
 
-    Raises ConfigError where a value cannot be.
+    Raises:
+        ConfigError: a value is impossible, or the preset has no such option.
     """
 
     data_path: Blend | None = None
@@ -76,7 +77,7 @@ class NanosetConfig:
     eod_mask_loss: bool = False
     """Whether the loss leaves out end-of-document tokens."""
     create_attention_mask: bool = False
-    """Whether samples carry their attention mask, bool [1, sequence_length, sequence_length]."""
+    """Whether samples carry their attention mask, bool, shape (1, sequence_length, sequence_length)."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -162,14 +163,14 @@ class NanosetConfig:
             if self.samples(split) is not None:
                 self._set_integer(f"{split}_split_samples", 0, 2**62)
         if not 0 <= self.surplus < math.inf:
-            raise ConfigError("not a share", where="surplus", found=self.surplus, expected="0 or more")
+            raise ConfigError("this share is impossible", where="surplus", found=self.surplus, expected="0 or more")
 
     def _set_integer(self, name: str, low: int, high: int) -> None:
         """Let a field be a plain integer (numpy's would not go into a description)."""
         value = getattr(self, name)
         number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
         if number is None or not low <= number <= high:
-            raise ConfigError("not a possible number", where=name, found=repr(value), expected=f"{low} to {high}")
+            raise ConfigError("not a whole number in range", where=name, found=repr(value), expected=f"{low} to {high}")
         object.__setattr__(self, name, number)
 
     def _set_data(self) -> None:
@@ -203,7 +204,7 @@ class NanosetConfig:
 def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
     """The blend with its prefixes as strings; ConfigError where it is none."""
     single = isinstance(blend, str | os.PathLike)
-    prefixes = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
+    prefixes: list[Any] = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
     if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):
         raise ConfigError(
             "not a blend",

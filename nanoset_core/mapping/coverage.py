@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.speculation import greedy_segments
 
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
-
 _EXACT_SAMPLES = 1 << 20
-"""of a blend: so many are picked in less than half a second, whatever the weights"""
+"""Samples of a blend that are picked in less than half a second, whatever the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,13 @@ def coverage(
     limits: Mapping[str, float] | None = None,
     given: Sequence[int] | None = None,
 ) -> list[MemberCoverage]:
-    """What the split takes of each dataset.
+    """What a split takes of each dataset.
 
-    limits: {prefix: most epochs}. given: samples taken of each dataset, counted in a built blend; default: as planned.
+    Args:
+        plan: of the split.
+        config: that it was planned with.
+        limits: prefix → most epochs.
+        given: samples taken of each dataset, counted in a built blend; absent = as planned.
     """
     taken = list(given) if given is not None else _planned(plan, config)
     total = sum(taken)
@@ -103,11 +105,11 @@ def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
         counts = np.zeros(len(weights), np.int64)
         for _, picks in greedy_segments(weights, size):
             counts += np.bincount(picks, minlength=len(weights))
-        return counts.tolist()
+        return [int(count) for count in counts]
     due = weights / weights.sum() * size
     counts = np.floor(due).astype(np.int64)
     counts[np.argsort(counts - due, kind="stable")[: size - int(counts.sum())]] += 1
-    return counts.tolist()
+    return [int(count) for count in counts]
 
 
 def _member(

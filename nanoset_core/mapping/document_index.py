@@ -16,11 +16,19 @@ def build_document_index(
     separate_last_epoch: bool,
     shuffle: bool = True,
 ) -> NDArray[np.int32]:
-    """int32[num_epochs * (end - begin)], sequence numbers in the order of reading.
+    """Put the sequences of a split into the order in which they are read.
 
-    rows: sequences of the split, (begin, end excl). All epochs are shuffled together, or with `separate_last_epoch` the
-    last one apart from the rest. `state` advances as the peer's does. Source: Megatron-LM `gpt_dataset.py`,
-    `_build_document_index`; without `shuffle`, NeMo's `_build_doc_idx`.
+    Source: Megatron-LM `gpt_dataset.py`, `_build_document_index`; without `shuffle`, NeMo's `_build_doc_idx`.
+
+    Args:
+        rows: sequences of the split, (begin, end excl).
+        num_epochs: how often each is read.
+        state: of the random numbers; advances as the peer's does.
+        separate_last_epoch: the last epoch is shuffled apart from the others, which are shuffled together.
+        shuffle: False keeps the order of the dataset.
+
+    Returns:
+        Sequence numbers, int32, shape (num_epochs * (end - begin),).
     """
     count = rows[1] - rows[0]
     index = np.tile(np.arange(rows[0], rows[1], dtype=np.int32), num_epochs)
@@ -32,7 +40,7 @@ def build_document_index(
     return index
 
 
-def shuffle_in_place(values: NDArray, state: np.random.RandomState) -> None:
+def shuffle_in_place(values: NDArray[np.integer], state: np.random.RandomState) -> None:
     """`state.shuffle(values)`: the same order and draws, faster for 4-byte values (numpy's fast path is for 8)."""
     if values.itemsize == 8 or len(values) > _WIDE_LIMIT:
         state.shuffle(values)

@@ -9,16 +9,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import MemberPlan
 from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.splits import SPLITS, SplitName
-
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
 

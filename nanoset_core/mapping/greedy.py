@@ -17,16 +17,19 @@ _CHUNK_NUMBERS = 1 << 15
 
 
 class Lanes:
-    """Stretches of a blend that are advanced together, one sample at a time.
-
-    weights float64[datasets]; counts [lanes, datasets], samples taken of each dataset when a lane begins; at [lanes],
-    the sample that each lane is at.
-    """
+    """Stretches of a blend that are advanced together, one sample at a time."""
 
     def __init__(self, weights: NDArray[np.float64], counts: NDArray[np.float64], at: NDArray[np.int64]) -> None:
+        """Begin every lane.
+
+        Args:
+            weights: shape (datasets,).
+            counts: samples taken of each dataset before a lane begins, shape (lanes, datasets).
+            at: the sample that each lane begins at, shape (lanes,).
+        """
         lanes, datasets = counts.shape
         self._wide = lanes <= WIDE_LANES or datasets >= WIDE_DATASETS
-        # [lanes, datasets] if wide, else [datasets, lanes]
+        # (lanes, datasets) if wide, else (datasets, lanes)
         self._counts = np.array(counts if self._wide else counts.T, dtype=np.float64, order="C")
         self._weights = weights if self._wide else np.ascontiguousarray(weights[:, None])
         self._at = at.astype(np.float64)
@@ -35,21 +38,21 @@ class Lanes:
         self._chunk = max(min(_CHUNK_NUMBERS // (lanes * (datasets if self._wide else 1)), 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Take len(picks) samples in every lane; fill `picks` [steps, lanes] with their datasets."""
+        """Take samples in every lane; fill `picks`, shape (steps, lanes), with their datasets."""
         for begin in range(0, len(picks), self._chunk):
             part = picks[begin : begin + self._chunk]
-            # [steps, lanes]
+            # (steps, lanes)
             times = np.maximum(self._at + np.arange(len(part), dtype=np.float64)[:, None], 1.0)
             self._at += len(part)
             (self._by_rows if self._wide else self._by_columns)(times, part)
 
     def counts(self) -> NDArray[np.float64]:
-        """Samples taken of each dataset, [lanes, datasets]."""
+        """Samples taken of each dataset, shape (lanes, datasets)."""
         return self._counts.copy() if self._wide else np.ascontiguousarray(self._counts.T)
 
     def _by_rows(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
         counts, flat, own = self._counts, self._flat, self._own
-        # [steps, lanes, datasets]
+        # (steps, lanes, datasets)
         dues = times[:, :, None] * self._weights
         chosen = np.empty(picks.shape, np.intp)
         place = np.empty_like(own)
@@ -81,7 +84,7 @@ class Lanes:
 
 
 def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], begin: int, picks: Picks) -> None:
-    """Fill `picks` with the datasets of the samples from `begin` on, and advance `counts` [datasets]."""
+    """Fill `picks` with the datasets of the samples from `begin` on; advance `counts`, shape (datasets,)."""
     errors = np.empty(len(weights))
     for at in range(len(picks)):
         np.multiply(weights, float(max(begin + at, 1)), out=errors)
@@ -92,21 +95,21 @@ def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], b
 
 
 def counts_by_lane(picks: NDArray[np.integer], datasets: int) -> NDArray[np.int64]:
-    """How often each dataset was picked, [lanes, datasets], from picks [steps, lanes]."""
+    """How often each dataset was picked, shape (lanes, datasets), from picks of shape (steps, lanes)."""
     lanes = picks.shape[1]
     keys = picks + np.arange(lanes) * datasets
     return np.bincount(keys.reshape(-1), minlength=lanes * datasets).reshape(lanes, datasets)
 
 
 def transposed(steps: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
-    """[steps, lanes] as contiguous [lanes, steps]; lanes fill whole 8-byte words.
+    """(steps, lanes) as contiguous (lanes, steps); lanes fill whole 8-byte words.
 
     First words, then the items inside them: 5 times as fast as numpy's own transposed copy of bytes.
     """
     length, lanes = steps.shape
     each = 8 // steps.itemsize
-    # [lanes / each, steps] words
+    # (lanes / each, steps) words
     words = np.ascontiguousarray(steps.view(np.uint64).T)
-    # [lanes / each, steps, each] → [lanes / each, each, steps]
+    # (lanes / each, steps, each) → (lanes / each, each, steps)
     items = words.view(steps.dtype).reshape(lanes // each, length, each)
     return np.ascontiguousarray(items.transpose(0, 2, 1)).reshape(lanes, length)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import SampleIndexError
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.sample_index import build_sample_index, sample_count
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
-
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
-
 
 _CHUNK = 1 << 20
 
@@ -28,29 +24,38 @@ class MemberIndices:
     """The three index arrays of one dataset's part of a split."""
 
     document_index: NDArray[np.int32]
-    """[epochs * sequences], sequence numbers in the order of reading."""
+    """Sequence numbers in the order of reading, shape (epochs * sequences,)."""
     sample_index: NDArray[np.int32] | NDArray[np.int64]
-    """[samples + 1, 2], (position in document_index, token offset) of every sample's begin."""
+    """(position in document_index, token offset) of every sample's begin, shape (samples + 1, 2)."""
     shuffle_index: NDArray[np.uint32] | NDArray[np.int64]
-    """[length of the dataset], sample numbers in the order of drawing."""
+    """Sample numbers in the order of drawing, shape (length of the dataset,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlendIndices:
     """The two index arrays of a blend."""
 
-    dataset_index: NDArray
-    """[size], number of the dataset."""
+    dataset_index: NDArray[np.integer]
+    """Number of each sample's dataset, shape (size,), in the trainer's type."""
     dataset_sample_index: NDArray[np.int64]
-    """[size], sample number within the dataset."""
+    """Sample number within the dataset, shape (size,)."""
 
 
 def build_member_indices(
     member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
 ) -> MemberIndices:
-    """Build what `member` plans. lengths: tokens of every sequence of the dataset.
+    """Build the arrays of one dataset's part of a split.
 
     One RandomState(seed) shuffles documents, then samples: the trainers' order of draws.
+
+    Args:
+        member: what was planned.
+        config: that it was planned with.
+        lengths: tokens of every sequence of the dataset, shape (sequences,).
+        threads: more than one shortens the wall time; the result is the same.
+
+    Raises:
+        ConfigError: the dataset does not hold the tokens that were planned with.
     """
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
@@ -81,7 +86,11 @@ def build_member_indices(
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
-    """Build what `plan.blend` plans; SampleIndexError where a dataset is too short for it."""
+    """Build the arrays of a split's blend.
+
+    Raises:
+        SampleIndexError: a dataset is too short for it, or there is no blend.
+    """
     blend, preset = _blend_of(plan), get_preset(plan.preset)
     if blend.exhaustive:
         dataset_index, numbers = build_exhaustive_blending_indices([int(length) for length in blend.weights])

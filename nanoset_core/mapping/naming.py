@@ -7,14 +7,14 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import MemberPlan
 from nanoset_core.mapping.presets import Preset
 from nanoset_core.mapping.splits import SplitName, parse_split, split_bookends
-
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
 
 SIDECAR = "sidecar"
 """The part that is our own file, beside the trainer's."""
@@ -23,7 +23,14 @@ _INDICES = ("document_index", "sample_index", "shuffle_index")
 
 
 def describe_member(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> str:
-    """The text that the trainer hashes for one dataset (Megatron-LM `MegatronDataset`, nanotron `Nanoset`)."""
+    """The text that the trainer hashes for one dataset (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
+
+    Args:
+        config: of the nanoset.
+        split: train, valid or test.
+        prefix: of the dataset.
+        requested: samples that are built, the blend's margin included; None is one epoch.
+    """
     rules, path = config.rules, config.trainer_path(prefix)
     shared = config.blend_per_split is None
     facts = {
@@ -45,7 +52,15 @@ def describe_member(config: NanosetConfig, split: SplitName, prefix: str, reques
 def describe_blend(
     rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
 ) -> str:
-    """The text that the trainer hashes for a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`)."""
+    """The text that the trainer hashes for a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
+
+    Args:
+        rules: of the trainer.
+        split: train, valid or test.
+        members: plans of the datasets, in the order of the blend.
+        weights: normalised, or the datasets' lengths where all their samples are taken once.
+        size: samples of the blend; None where all samples are taken once.
+    """
     facts = {
         "class": rules.blend_kind,
         "datasets": [json.loads(member.description) for member in members],
@@ -86,6 +101,33 @@ def blend_files(rules: Preset, split: SplitName, digest: str) -> dict[str, str]:
 def _files(named: Callable[..., str], endings: dict[str, str], *, describes: bool = True) -> dict[str, str]:
     described = {"description": "description.txt"} if describes else {}
     return {part: named(part=ending) for part, ending in (endings | described | {SIDECAR: _SIDECAR_ENDING}).items()}
+
+
+def read_identifiers(path: Path, where: object) -> dict[str, Any]:
+    """A trainer's tokenizer, as descriptions hold it, from a JSON file or from a description that the trainer wrote.
+
+    Args:
+        path: of the JSON object itself, or of a …-description.txt, of which it is the `tokenizer`.
+        where: who names the file, for the message.
+
+    Raises:
+        ConfigError: there are no identifiers in it.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        found = value["datasets"][0] if isinstance(value.get("datasets"), list) else value
+        found = found.get("tokenizer", found) if "class" in found and "dataset_path" in found else found
+        if not isinstance(found, dict):
+            raise TypeError(f"{found!r} is no JSON object")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            "this file holds no tokenizer identifiers",
+            where=where,
+            found=f"{path}: {error}",
+            expected='a …-GPTDataset-train-description.txt of the trainer, or JSON such as {"class": "…"}',
+            remedy="name a file of either kind, or give the identifiers themselves",
+        ) from error
+    return dict(found)
 
 
 def md5(text: str) -> str:

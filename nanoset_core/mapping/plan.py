@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
+from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.naming import SIDECAR, blend_files, describe_blend, describe_member, md5, member_files
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.sample_index import sample_count
@@ -27,9 +27,6 @@ from nanoset_core.mapping.splits import (
     rows_by_cuts,
     split_bookends,
 )
-
-if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
 
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 

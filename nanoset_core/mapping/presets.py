@@ -93,7 +93,11 @@ class Preset:
     """Whether shuffling documents can be switched off."""
 
     def check_options(self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float) -> None:
-        """ConfigError for an option that this trainer does not have."""
+        """Refuse an option that this trainer does not have.
+
+        Raises:
+            ConfigError: an option has another value than the trainer's.
+        """
         if self.extra_token_only and not add_extra_token:
             raise self._cannot("add_extra_token=False", "add_extra_token=True")
         if not self.shuffles_optionally and not shuffle_documents:
@@ -261,7 +265,11 @@ PRESETS = {preset.name: preset for preset in (_MEGATRON, _MEGATRON_010, _NEMO, _
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name, or ConfigError."""
+    """The preset of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if name not in PRESETS:
         raise ConfigError("unknown preset", where="preset", found=repr(name), expected=f"one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -22,9 +22,15 @@ _INT32_MAX = np.iinfo(np.int32).max
 
 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
-    """How many samples `tokens` tokens give (0 for too few); without `drop_last_partial` the last may be short.
+    """How many samples tokens give; 0 for too few.
 
     Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
+
+    Args:
+        tokens: in a row.
+        sequence_length: tokens of a sample, without the extra one.
+        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
+        drop_last_partial: without it the last sample may be short.
     """
     usable = max(tokens - add_extra_token, 0)
     return usable // sequence_length if drop_last_partial else -(-usable // sequence_length)
@@ -42,18 +48,29 @@ def build_sample_index(
     empty_end: bool = False,
     threads: int = 1,
 ) -> NDArray[np.int32] | NDArray[np.int64]:
-    """[samples + 1, 2]: row j is (position in document_index, token offset) at which sample j begins.
+    """Find where every sample begins.
 
-    Row j + 1 is also the inclusive end of sample j: with add_extra_token=1 neighbours share a token. int32, or int64
-    where a position or a size needs it.
+    Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
 
-    sizes: tokens of every sequence. document_index: sequence numbers in the order of reading, all epochs.
-    tokens_per_epoch: tokens of one epoch; num_epochs of them must be what document_index holds.
-    empty_end: the last, short sample may end in an empty sequence, at offset -add_extra_token (as NeMo has it).
-    threads: more than one shortens the wall time; the result is the same.
+    Args:
+        sizes: tokens of every sequence of the dataset, shape (sequences,).
+        document_index: sequence numbers in the order of reading, all epochs, shape (positions,).
+        sequence_length: tokens of a sample, without the extra one.
+        num_epochs: in document_index.
+        tokens_per_epoch: num_epochs of them must be what document_index holds.
+        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
+        drop_last_partial_sequence: without it the last sample may be short.
+        empty_end: the last, short sample may end in an empty sequence, at offset -add_extra_token (as NeMo has it).
+        threads: more than one shortens the wall time; the result is the same.
 
-    ConfigError where the tokens don't add up, or, without `empty_end`, where the last short sample ends in an empty
-    sequence (the peer's own check refuses it too). Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
+    Returns:
+        Shape (samples + 1, 2), int32, or int64 where a position or a size needs it. Row j is (position in
+        document_index, token offset) at which sample j begins, and the inclusive end of sample j - 1: with
+        add_extra_token=1 neighbours share a token.
+
+    Raises:
+        ConfigError: the tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
+            (the peer's own check refuses it too).
     """
     total = num_epochs * tokens_per_epoch
     full = sample_count(total, sequence_length, add_extra_token)
@@ -79,7 +96,9 @@ def _index_dtype(documents: int, longest: int) -> np.dtype:
     return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
 
 
-def _last_offset(sizes: NDArray, document_index: NDArray, add_extra_token: int, empty_end: bool) -> int:
+def _last_offset(
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], add_extra_token: int, empty_end: bool
+) -> int:
     offset = int(sizes[document_index[-1]]) - add_extra_token
     if offset < 0 and not empty_end:
         raise ConfigError(
@@ -91,14 +110,18 @@ def _last_offset(sizes: NDArray, document_index: NDArray, add_extra_token: int, 
     return offset
 
 
-def _block_ends(sizes: NDArray, document_index: NDArray, threads: int) -> Iterator[tuple[int, NDArray]]:
+def _block_ends(
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
+) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
     """Yield (first position, running sums of the sizes of a block with a 0 in front), in order."""
     narrow = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
 
-    def sums(first: int) -> tuple[int, NDArray]:
+    def sums(first: int) -> tuple[int, NDArray[np.signedinteger]]:
+        # (documents of the block,)
         block = np.take(sizes, document_index[first : first + BLOCK_DOCUMENTS])
         fits = narrow or int(block.sum(dtype=np.int64)) < _INT32_MAX
-        ends = np.empty(len(block) + 1, np.int32 if fits else np.int64)
+        kind: type[np.signedinteger] = np.int32 if fits else np.int64
+        ends = np.empty(len(block) + 1, kind)
         ends[0] = 0
         np.cumsum(block, dtype=ends.dtype, out=ends[1:])
         return first, ends
@@ -116,14 +139,20 @@ def _block_ends(sizes: NDArray, document_index: NDArray, threads: int) -> Iterat
 
 
 def _fill_rows(
-    index: NDArray, base: int, first: int, ends: NDArray, sequence_length: int, add_extra_token: int, full: int
+    index: NDArray[np.signedinteger],
+    base: int,
+    first: int,
+    ends: NDArray[np.signedinteger],
+    sequence_length: int,
+    add_extra_token: int,
+    full: int,
 ) -> None:
     """Write the rows whose border lies in this block; `base` tokens lie in front of it, `ends` as of `_block_ends`."""
     begin = max((base - add_extra_token) // sequence_length + 1, 1)
     stop = min((base + int(ends[-1]) - add_extra_token) // sequence_length, full) + 1
     if begin >= stop:
         return
-    # [stop - begin] tokens of this block up to and with the border's (extra) token
+    # (stop - begin,): tokens of this block up to and with the border's (extra) token
     targets = np.arange(
         begin * sequence_length + add_extra_token - base,
         stop * sequence_length + add_extra_token - base - sequence_length + 1,

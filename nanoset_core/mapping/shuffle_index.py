@@ -18,11 +18,18 @@ def shuffle_dtype(samples: int) -> np.dtype:
 def build_shuffle_index(
     samples: int, first: int, state: np.random.RandomState, *, repeats: int = 1
 ) -> NDArray[np.uint32] | NDArray[np.int64]:
-    """Permutation of range(samples), [samples * repeats].
+    """Put the samples of a split into the order in which they are drawn.
 
-    first: samples [0, first) are shuffled among themselves, then the rest among themselves; first == samples shuffles
-    all together. repeats: how often the permutation is written one after the other (nanotron's `Nanoset` for train).
-    `state` advances as the peer's does. Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
+    Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
+
+    Args:
+        samples: how many there are.
+        first: samples [0, first) are shuffled among themselves, then the others; `samples` shuffles all together.
+        state: of the random numbers; advances as the peer's does.
+        repeats: how often the permutation is written, one after the other (nanotron's `Nanoset` for train).
+
+    Returns:
+        A permutation of range(samples), shape (samples * repeats,), in `shuffle_dtype`.
     """
     index = np.arange(samples, dtype=shuffle_dtype(samples))
     shuffle_in_place(index[:first], state)

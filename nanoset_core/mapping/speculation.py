@@ -38,11 +38,11 @@ class Work:
 def greedy_segments(weights: NDArray[np.float64], size: int, work: Work | None = None) -> Iterator[tuple[int, Picks]]:
     """Yield (first sample, datasets of the samples from there) in order, as the plain loop picks them."""
     work = Work() if work is None else work
-    dtype = np.uint8 if len(weights) <= 255 else np.uint16
     shares, counts = simplex_projection(weights), np.zeros(len(weights))
     step = -(-size // max(-(-size // _SEGMENT_SAMPLES), 1)) or 1
     for begin in range(0, size, step):
-        picks = np.zeros(min(step, size - begin), dtype)
+        samples = min(step, size - begin)
+        picks: Picks = np.zeros(samples, np.uint8) if len(weights) <= 255 else np.zeros(samples, np.uint16)
         blocks, length = block_shape(shares, len(picks))
         if blocks > 1 and len(weights) > 1:
             counts = _Segment(weights, counts, begin, picks, (blocks, length), work).run()
@@ -75,15 +75,24 @@ class _Segment:
         shape: tuple[int, int],
         work: Work,
     ) -> None:
-        """counts: samples taken of each dataset before `begin`. picks: filled by `run`. shape: as of `block_shape`."""
+        """Prepare a segment.
+
+        Args:
+            weights: shape (datasets,).
+            counts: samples taken of each dataset before `begin`, shape (datasets,).
+            begin: first sample.
+            picks: dataset of each sample, filled by `run`.
+            shape: as of `block_shape`.
+            work: gets what it cost.
+        """
         blocks, self.length = shape
         self.weights, self.picks, self.work = weights, picks, work
         self.guess = Guess(weights, begin, len(picks), counts)
-        # [datasets]: taken less than once a block, so that a wrong count lasts
+        # (datasets,): taken less than once a block, so that a wrong count lasts
         self.slow = self.guess.shares * self.length < 1.0
-        # [blocks]: first sample of each
+        # (blocks,): first sample of each
         self.at = begin + np.arange(blocks, dtype=np.int64) * self.length
-        # [length, blocks]: picks as steps produce them; rows of whole 8-byte words
+        # (length, blocks): picks as steps produce them; rows of whole 8-byte words
         self.steps = np.zeros((self.length, -(-blocks // 8) * 8), picks.dtype)
         work.segments += 1
 
@@ -99,16 +108,17 @@ class _Segment:
             spent += self._repair(blocks, starts)
         self._publish(len(self.at))
         last = self.picks[(len(self.at) - 1) * self.length :]
-        return self.starts[-1] + np.bincount(last, minlength=len(self.weights))
+        after: NDArray[np.float64] = self.starts[-1] + np.bincount(last, minlength=len(self.weights))
+        return after
 
     def _speculate(self) -> None:
         """Advance every block from a guess."""
-        # [blocks, datasets]: counts assumed at each block's start
+        # (blocks, datasets): counts assumed at each block's start
         self.starts = self.guess.counts(self.at)
         self.starts[0] = self.guess.least
         lanes = Lanes(self.weights, self.starts, self.at)
         lanes.advance(self.steps[:, : len(self.at)])
-        # [blocks, datasets]: counts at each block's end
+        # (blocks, datasets): counts at each block's end
         self.ends = lanes.counts()
 
     def _wrong_starts(self) -> NDArray[np.int64]:
@@ -118,11 +128,11 @@ class _Segment:
     def _restarts(
         self, wrong: NDArray[np.int64], reach: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-        """(blocks to run again, [blocks, datasets] counts to begin with, the next pass's reach) for wrong starts.
+        """(blocks to run again, counts to begin with of shape (blocks, datasets), the next pass's reach).
 
-        They begin with the ends of the blocks before. Where the count of a slow dataset was wrong, so it is in blocks
+        Blocks begin with the ends of those before. Where the count of a slow dataset was wrong, so it is in blocks
         behind, until one takes it: these are given the right one in the same pass, with a guess of the rest. `reach`
-        [blocks + 1] is how many blocks, the first included; it doubles where that was not far enough.
+        (blocks + 1,) is how many blocks, the first included; it doubles where that was not far enough.
         """
         blocks, starts = [wrong], [self.ends[wrong - 1]]
         chosen = np.zeros(len(self.at) + 1, bool)
@@ -148,7 +158,7 @@ class _Segment:
 
         The first of them begins with the truth: every pass makes a block right at least.
         """
-        # [lanes, datasets]: counts of the new course less counts of the old one
+        # (lanes, datasets): counts of the new course less counts of the old one
         apart = starts - self.starts[wrong]
         self.starts[wrong] = starts
         self.work.passes += 1
@@ -156,7 +166,7 @@ class _Segment:
         lanes = Lanes(self.weights, self.starts[live], self.at[live])
         while step < self.length:
             count = min(count, self.length - step)
-            # [count, lanes]
+            # (count, lanes)
             new = np.empty((count, len(live)), self.steps.dtype)
             lanes.advance(new)
             old = self.steps[step : step + count, live]
@@ -180,7 +190,7 @@ class _Segment:
         self._publish(first)
         rest = self.picks[first * self.length :]
         self.work.sequential += len(rest)
-        counts = self.ends[first - 1].copy()
+        counts: NDArray[np.float64] = self.ends[first - 1].copy()
         take_one_by_one(self.weights, counts, int(self.at[first]), rest)
         return counts
 
@@ -226,13 +236,18 @@ class Guess:
         # most frequent first
         self._order = np.argsort(-self.shares, kind="stable")
         self._gap = 0.5 * (1.0 - float(np.square(self.shares).sum()))
-        # rank → float64[n], samples at which the dataset of that rank is taken, for the rarest ones
+        # rank → float64 (n,): samples at which the dataset of that rank is taken, for the rarest ones
         self._events = self._rarest_events(begin, samples)
 
     def counts(self, at: NDArray[np.int64], known: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Samples taken of each dataset before each of the samples `at`, [len(at), datasets].
+        """Guess the counts before some samples.
 
-        known: [len(at), datasets], counts to be kept to; NaN where there is none.
+        Args:
+            at: the samples, shape (n,).
+            known: counts to be kept to, shape (n, datasets); NaN where there is none.
+
+        Returns:
+            Samples taken of each dataset before each of them, shape (n, datasets).
         """
         counts = np.empty((len(self._order), len(at)))
         rarer, left = np.zeros(len(at)), at.astype(np.float64)
@@ -253,7 +268,7 @@ class Guess:
 
     def _rarest_events(self, begin: int, samples: int) -> dict[int, NDArray[np.float64]]:
         shares = self.shares[self._order]
-        # [datasets]: how often a dataset or a rarer one is taken
+        # (datasets,): how often a dataset or a rarer one is taken
         expected = np.cumsum(shares[::-1])[::-1] * samples
         few = expected <= min(max(samples / _SAMPLES_PER_EVENT, _FEWEST_EVENTS), _MOST_EVENTS)
         others = max(int(np.argmax(few)), 1) if few.any() else len(shares)
@@ -279,4 +294,5 @@ def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """The long-run share of each dataset: weights less a common amount, not below 0, with sum 1."""
     falling = np.sort(weights)[::-1]
     excess = (np.cumsum(falling) - 1.0) / np.arange(1, len(weights) + 1)
-    return np.maximum(weights - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    shares: NDArray[np.float64] = np.maximum(weights - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    return shares

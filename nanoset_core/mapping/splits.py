@@ -22,15 +22,20 @@ Bookends = tuple[float, float]
 def normalize(weights: Sequence[float]) -> list[float]:
     """Weights divided by their numpy sum (Megatron-LM `datasets/utils.py`, `normalize`)."""
     values = np.array(weights, dtype=np.float64)
-    return (values / np.sum(values)).tolist()
+    shares: list[float] = (values / np.sum(values)).tolist()
+    return shares
 
 
 def parse_split(split: str, *, exactly_three: bool = False) -> tuple[float, float, float]:
     """Shares of train, valid and test, normalised, from text such as "969,30,1".
 
-    By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
-    `parse_and_normalize_split`: so "949/50/1" works and "1e-3" is two numbers). With `exactly_three` the text must be
-    three numbers separated by "," or "/" (NeMo `get_train_valid_test_split_`). ConfigError for anything else.
+    Args:
+        split: the text. By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
+            `parse_and_normalize_split`: so "949/50/1" works and "1e-3" is two numbers).
+        exactly_three: the text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
+
+    Raises:
+        ConfigError: there are no three shares, or one is negative, or all are 0.
     """
     try:
         if exactly_three:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.tokenizer_identifiers import read_identifiers
+from nanoset_core.mapping.naming import read_identifiers
 
 OWN = {"class": "T", "tokenizer_path": ["a"]}
 MEMBER = {"class": "GPTDataset", "dataset_path": "/d", "num_samples": 5, "tokenizer": OWN}
