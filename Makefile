@@ -1,5 +1,7 @@
 # make demo   an example project of real text, built            make test   the whole test suite
-# make dev    the Dagster UI on the demo                         make lint   ruff; make types   mypy
+# make dev    the Dagster UI on the demo                         make lint   ruff, mypy, and who may import whom
+# make coverage  the suite once more, with a table of the lines and branches that it runs
+# make lowest    the suite with the oldest supported versions of all dependencies
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make docs   docs/ as a site in build/docs
@@ -8,20 +10,22 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+LOWEST ?= .venv-lowest
+CONSTRAINTS ?= constraints.txt
 DEMO ?= demo
 PORT ?= 3000
 TRIALS ?= 3000
 KILLS ?= 200
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 dev tour test faults lint types docs install clean
+.PHONY: demo demo-s3 dev tour test coverage lowest faults lint types docs install clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Name one: make PYTHON=python3.12 …" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 
 demo: install
@@ -44,9 +48,19 @@ faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
 	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)
 
-lint: install
+coverage: install
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live --cov --cov-report=
+	$(BIN)/python -m coverage report --sort=cover
+
+lowest:
+	$(MAKE) install VENV=$(LOWEST) CONSTRAINTS=.ci/lowest.txt
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --ignore tests/live --ignore tests/docs
+
+lint: install types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q tests/test_layers.py
 
 types: install
 	$(BIN)/mypy
@@ -56,4 +70,4 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
 clean:
-	rm -rf $(VENV) $(DEMO) build *.egg-info
+	rm -rf $(VENV) $(LOWEST) $(DEMO) build *.egg-info
