@@ -9,16 +9,16 @@ from itertools import islice
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
 
 from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, plural, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.corpus import Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.rejects import Reject
+from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
 _DOCUMENTS_READ = 2_000_000
 """Documents whose rows are read for the sake of a table, at most: some tenths of a second."""
-_FAULTS = ("corrupt_", "truncated_")
 
 
 @dataclass(slots=True)
@@ -133,32 +133,15 @@ def _counts_of_several(source: SourceRange, shard: Manifest) -> Iterator[tuple[s
     counts = {path: FileCounts(skipped=skipped) for path in source.files}
     for piece in source.pieces:
         counts[piece.path].stored_bytes += piece.size
-    _add_documents(counts, shard.path(DOCUMENTS))
+    for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
+        counts[path].documents, counts[path].tokens = found.documents, found.tokens
     if shard.facts["rejected"]:
         _add_rejects(counts, shard.path(REJECTS))
     yield from counts.items()
 
 
-def _add_documents(counts: dict[str, FileCounts], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as rows:
-        for batch in rows.iter_batches(columns=["file", "tokens"]):
-            names = batch.column("file")
-            names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
-            codes, size = names.indices.to_numpy(), len(names.dictionary)
-            documents = np.bincount(codes, minlength=size)
-            tokens = np.bincount(codes, batch.column("tokens").to_numpy(), size)  # exact below 2^53
-            for name, number, total in zip(names.dictionary.to_pylist(), documents, tokens, strict=True):
-                counts[name].documents += int(number)
-                counts[name].tokens += int(total)
-
-
 def _add_rejects(counts: dict[str, FileCounts], path: Path) -> None:
     with path.open("rb") as lines:
         for line in lines:
-            reject = json.loads(line)
-            # A file that cannot be read to its end is a reject that is no line.
-            if reject["excerpt"] or not reject["reason"].startswith(_FAULTS):
-                counts[reject["file"]].rejected += 1
+            reject = Reject(**json.loads(line))
+            counts[reject.file].rejected += not reject.is_fault

@@ -7,25 +7,23 @@ holds the row is read.
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
-from nanoset_core.errors import FormatError, MissingError, SampleIndexError
+from nanoset_core.errors import MissingError, SampleIndexError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.tokenization import SHARDS, STAGE
 from nanoset_core.storage.mirror import bring, bring_manifests
+from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 _DATASET_OPTIONS = ("tokenization", "preset")
-_COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,117 +135,6 @@ class Lineage:
                 found=repr(error),
                 remedy="run `nanoset build`: it makes the shard again",
             ) from error
-
-
-class DocumentRows:
-    """Rows of one shard's documents.parquet."""
-
-    def __init__(self, path: Path, documents: int) -> None:
-        """path: the table. documents: how many rows it must have."""
-        import pyarrow.parquet as pq
-
-        bring(path)
-        self.path = path
-        self._file = self._reading(lambda: pq.ParquetFile(path))
-        metadata = self._file.metadata
-        self._ends: list[int] = []
-        for group in range(metadata.num_row_groups):
-            self._ends.append(metadata.row_group(group).num_rows + (self._ends[-1] if self._ends else 0))
-        if metadata.num_rows != documents or self._file.schema_arrow.names != _COLUMNS:
-            raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(self._file.schema_arrow.names)}")
-
-    def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """The values of some rows, in the order asked for."""
-        groups = {bisect_right(self._ends, row) for row in rows}
-        values: dict[int, dict[str, Any]] = {}
-        for group in sorted(groups):
-            table, begin = self._group(group, _COLUMNS), self._begin(group)
-            for row in rows:
-                if begin <= row < self._ends[group]:
-                    values[row] = table.slice(row - begin, 1).to_pylist()[0]
-        return [values[row] for row in rows]
-
-    def lengths(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, tokens of each document int32[rows]) of every row group."""
-        import pyarrow as pa
-
-        for group in range(len(self._ends)):
-            column = self._group(group, ["tokens"]).column("tokens")
-            if column.null_count or not pa.types.is_integer(column.type):
-                raise _not_table(self.path, f"tokens as {column.type}, {column.null_count:,} of them null")
-            yield self._begin(group), column.to_numpy(zero_copy_only=False)
-
-    def tokens(self) -> int:
-        """Tokens of all documents."""
-        return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in self.lengths())
-
-    def search(self, wanted: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(row, values) of every row that has these values; row groups that cannot hold them are not read."""
-        import pyarrow.compute as pc
-
-        for group in range(len(self._ends)):
-            if not self._reading(functools.partial(self._may_hold, group, wanted)):
-                continue
-            table = self._group(group, list(wanted))
-            hits = None
-            for name, value in wanted.items():
-                same = pc.equal(table.column(name).cast(_type_of(value)), value)
-                hits = same if hits is None else pc.and_(hits, same)
-            numbers = pc.indices_nonzero(pc.fill_null(hits, False)).to_pylist()
-            begin = self._begin(group)
-            for number, values in zip(numbers, self.read([begin + number for number in numbers]), strict=True):
-                yield begin + number, values
-
-    def _begin(self, group: int) -> int:
-        return self._ends[group - 1] if group else 0
-
-    def _may_hold(self, group: int, wanted: Mapping[str, object]) -> bool:
-        # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
-        next(self._file.iter_batches(1, row_groups=[group], columns=_COLUMNS), None)
-        metadata = self._file.metadata.row_group(group)
-        for name, value in wanted.items():
-            facts = metadata.column(_COLUMNS.index(name)).statistics
-            if facts is not None and facts.has_min_max and not facts.min <= value <= facts.max:
-                return False
-        return True
-
-    def _group(self, group: int, columns: list[str]) -> Any:
-        def read() -> Any:
-            table = self._file.read_row_group(group, columns=columns)
-            table.validate(full=True)
-            return table
-
-        return self._reading(read)
-
-    def _reading(self, read: Callable[[], Any]) -> Any:
-        import pyarrow as pa
-
-        try:
-            return read()
-        except FileNotFoundError as error:
-            raise MissingError(
-                "a shard's table of documents is not there",
-                where=self.path,
-                remedy="run `nanoset build`: it makes the shard again",
-            ) from error
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            raise _not_table(self.path, str(error)[:500]) from error
-
-
-def _type_of(value: object) -> Any:
-    import pyarrow as pa
-
-    return pa.string() if isinstance(value, str) else pa.int64()
-
-
-def _not_table(path: Path, found: str) -> FormatError:
-    return FormatError(
-        "this is not the table of the shard's documents",
-        where=path,
-        found=found,
-        expected=f"a Parquet file with a row for each document and the columns {', '.join(_COLUMNS)}",
-        remedy="delete the shard's folder and run `nanoset build`: it makes the shard again",
-    )
 
 
 def _tokenized(outputs: OutputRoot, dataset: Manifest) -> Manifest:

@@ -35,7 +35,7 @@ from nanoset_core.shuffling.receipts import (
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import write_manifest
 from nanoset_core.storage.atomic import sweep_abandoned
-from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 VERSION = 2
@@ -149,8 +149,8 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
         )
     counts = dict.fromkeys(inventory.files, 0)
     for shard in tokenization.current_shards(project, tokenized):
-        for path, tokens in tokens_by_file(shard.path(DOCUMENTS)).items():
-            counts[path] += tokens
+        for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
+            counts[path] += found.tokens
     return list(counts.values())
 
 

@@ -36,6 +36,11 @@ class Reject:
     excerpt: str
     """the first bytes of the line, or of the row's text; bytes that are not UTF-8 as \\xNN"""
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is no line, but where a file could not be read to its end."""
+        return not self.excerpt and self.reason.startswith(("corrupt_", "truncated_"))
+
 
 def excerpt(data: bytes) -> str:
     """The first bytes of a line or text, readable."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.raw.documents import DocumentBatch
+from nanoset_core.storage.mirror import bring
 
 ROW_GROUP_ROWS = 1 << 16
+_COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
 
 
 class DocumentTable:
@@ -43,8 +49,14 @@ class DocumentTable:
         self._waiting: list[Any] = []
         self._waiting_rows = 0
 
-    def add(self, batch: DocumentBatch, lengths: np.ndarray, kept: np.ndarray | None = None) -> None:
-        """Add the documents of a batch, with lengths int32[documents] in tokens; only the `kept` ones, where given."""
+    def add(self, batch: DocumentBatch, lengths: NDArray[np.int32], kept: NDArray[np.bool_] | None = None) -> None:
+        """Add the documents of a batch.
+
+        Args:
+            batch: the documents.
+            lengths: int32, shape (documents,): their tokens.
+            kept: bool, shape (documents,): which ones to add; all where it is None.
+        """
         import pyarrow as pa
 
         columns = [
@@ -81,6 +93,143 @@ class DocumentTable:
         self._writer.close()
 
 
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """What one file, or all of them, gave."""
+
+    documents: int = 0
+    tokens: int = 0
+    """Special ones included."""
+
+    def __add__(self, other: FileCounts) -> FileCounts:
+        return FileCounts(self.documents + other.documents, self.tokens + other.tokens)
+
+
+def counts_by_file(path: Path) -> dict[str, FileCounts]:
+    """Documents and tokens of each file that gave documents, in document order; reads two columns by row groups.
+
+    Raises:
+        MissingError, FormatError: the table is not there, or cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counts: dict[str, FileCounts] = {}
+    rows = 0
+    bring(path)
+    with _explained(path), pq.ParquetFile(path) as table:
+        for batch in table.iter_batches(batch_size=ROW_GROUP_ROWS, columns=["file", "tokens"]):
+            batch.validate(full=True)
+            rows += batch.num_rows
+            names = batch.column("file")
+            names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
+            grouped = group_counts(names.indices.to_numpy(), batch.column("tokens").to_numpy())
+            for name, found in zip(names.dictionary.to_pylist(), grouped, strict=False):
+                counts[name] = counts.get(name, FileCounts()) + found
+        if rows != table.metadata.num_rows:
+            raise ValueError(f"{rows:,} of {table.metadata.num_rows:,} rows")
+    return {name: found for name, found in counts.items() if found.documents}
+
+
+def group_counts(files: NDArray[np.int32], tokens: NDArray[np.int32]) -> list[FileCounts]:
+    """Counts of file 0, 1, … up to the greatest number in `files`; both int32, shape (documents,)."""
+    documents = np.bincount(files)
+    # float64 sums are exact below 2^53 tokens
+    sums = np.bincount(files, weights=tokens, minlength=len(documents))
+    return [FileCounts(int(count), int(total)) for count, total in zip(documents, sums, strict=True)]
+
+
+class DocumentRows:
+    """Rows of one shard's documents.parquet."""
+
+    def __init__(self, path: Path, documents: int) -> None:
+        """path: the table. documents: how many rows it must have."""
+        import pyarrow.parquet as pq
+
+        bring(path)
+        self.path = path
+        self._file = self._reading(lambda: pq.ParquetFile(path))
+        metadata = self._file.metadata
+        self._ends: list[int] = []
+        for group in range(metadata.num_row_groups):
+            self._ends.append(metadata.row_group(group).num_rows + (self._ends[-1] if self._ends else 0))
+        if metadata.num_rows != documents or self._file.schema_arrow.names != _COLUMNS:
+            raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(self._file.schema_arrow.names)}")
+
+    def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """The values of some rows, in the order asked for."""
+        groups = {bisect_right(self._ends, row) for row in rows}
+        values: dict[int, dict[str, Any]] = {}
+        for group in sorted(groups):
+            table, begin = self._group(group, _COLUMNS), self._begin(group)
+            for row in rows:
+                if begin <= row < self._ends[group]:
+                    values[row] = table.slice(row - begin, 1).to_pylist()[0]
+        return [values[row] for row in rows]
+
+    def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """(first row, tokens of each document int32[rows]) of every row group."""
+        import pyarrow as pa
+
+        for group in range(len(self._ends)):
+            column = self._group(group, ["tokens"]).column("tokens")
+            if column.null_count or not pa.types.is_integer(column.type):
+                raise _not_table(self.path, f"tokens as {column.type}, {column.null_count:,} of them null")
+            yield self._begin(group), column.to_numpy(zero_copy_only=False)
+
+    def tokens(self) -> int:
+        """Tokens of all documents."""
+        return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in self.lengths())
+
+    def search(self, wanted: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(row, values) of every row that has these values; row groups that cannot hold them are not read."""
+        import pyarrow.compute as pc
+
+        for group in range(len(self._ends)):
+            if not self._reading(functools.partial(self._may_hold, group, wanted)):
+                continue
+            table = self._group(group, list(wanted))
+            hits = None
+            for name, value in wanted.items():
+                same = pc.equal(table.column(name).cast(_type_of(value)), value)
+                hits = same if hits is None else pc.and_(hits, same)
+            numbers = pc.indices_nonzero(pc.fill_null(hits, False)).to_pylist()
+            begin = self._begin(group)
+            for number, values in zip(numbers, self.read([begin + number for number in numbers]), strict=True):
+                yield begin + number, values
+
+    def _begin(self, group: int) -> int:
+        return self._ends[group - 1] if group else 0
+
+    def _may_hold(self, group: int, wanted: Mapping[str, object]) -> bool:
+        # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
+        next(self._file.iter_batches(1, row_groups=[group], columns=_COLUMNS), None)
+        metadata = self._file.metadata.row_group(group)
+        for name, value in wanted.items():
+            facts = metadata.column(_COLUMNS.index(name)).statistics
+            if facts is not None and facts.has_min_max and not facts.min <= value <= facts.max:
+                return False
+        return True
+
+    def _group(self, group: int, columns: list[str]) -> Any:
+        def read() -> Any:
+            table = self._file.read_row_group(group, columns=columns)
+            table.validate(full=True)
+            return table
+
+        return self._reading(read)
+
+    def _reading(self, read: Callable[[], Any]) -> Any:
+        with _explained(self.path):
+            return read()
+
+
+def _type_of(value: object) -> Any:
+    import pyarrow as pa
+
+    return pa.string() if isinstance(value, str) else pa.int64()
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     import pyarrow as pa
@@ -88,36 +237,20 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingError("a shard's table of documents is gone", where=path, remedy="run `nanoset build`") from error
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            "this is not the table of a shard's documents",
+        raise MissingError(
+            "a shard's table of documents is not there",
             where=path,
-            found=str(error)[:500],
-            remedy="delete the shard's folder and run `nanoset build`: it makes the shard again",
+            remedy="run `nanoset build`: it makes the shard again",
         ) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _not_table(path, str(error)[:500]) from error
 
 
-def tokens_by_file(path: Path) -> dict[str, int]:
-    """Tokens of each file that a documents.parquet names, in order; reads it by row groups.
-
-    Raises MissingError, and FormatError for another table.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    counts: dict[str, int] = {}
-    with _explained(path), pq.ParquetFile(path) as table:
-        rows = 0
-        for batch in table.iter_batches(columns=["file", "tokens"]):
-            batch.validate(full=True)
-            rows += batch.num_rows
-            names = batch.column("file")
-            names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
-            # float64 sums are exact below 2^53 tokens
-            sums = np.bincount(names.indices.to_numpy(), batch.column("tokens").to_numpy(), len(names.dictionary))
-            for name, tokens in zip(names.dictionary.to_pylist(), sums, strict=True):
-                counts[name] = counts.get(name, 0) + int(tokens)
-        if rows != table.metadata.num_rows:
-            raise ValueError(f"{rows:,} of {table.metadata.num_rows:,} rows")
-    return counts
+def _not_table(path: Path, found: str) -> FormatError:
+    return FormatError(
+        "this is not the table of the shard's documents",
+        where=path,
+        found=found,
+        expected=f"a Parquet file with a row for each document and the columns {', '.join(_COLUMNS)}",
+        remedy="delete the shard's folder and run `nanoset build`: it makes the shard again",
+    )

@@ -20,7 +20,7 @@ from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.scratch import detour
-from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
@@ -223,8 +223,8 @@ def _preprocess_key(
 def _tokens_by_file(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:
     counts = {file.path: 0 for file in inputs.files}
     for shard in shards:
-        for path, tokens in tokens_by_file(shard.path(DOCUMENTS)).items():
-            counts[path] += tokens
+        for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
+            counts[path] += found.tokens
     return counts
 
 

@@ -16,7 +16,8 @@ from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.corpus import SourceRange
-from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
+from nanoset_core.raw.documents import DocumentBatch, read_documents
+from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
@@ -191,11 +192,10 @@ def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
 
 
 def _reject_error(folder: Path, reject: Reject) -> InputError:
-    is_fault = not reject.excerpt and reject.reason.startswith(("corrupt_", "truncated_"))
     return InputError(
-        f"{'a file cannot be read to its end' if is_fault else 'a line was rejected'}: {reject.reason}",
+        f"{'a file cannot be read to its end' if reject.is_fault else 'a line was rejected'}: {reject.reason}",
         where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
-        found=reject.detail if is_fault else f"{reject.detail}: {reject.excerpt}",
+        found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {'file' if is_fault else 'line'}, or set documents.on_reject to quarantine",
+        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or set documents.on_reject to quarantine",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.pipeline.project import Project
-from nanoset_core.versions.diff_files import Counts, FileDiff, compare_files
+from nanoset_core.versions.diff_files import FileCounts, FileDiff, compare_files
 from nanoset_core.versions.diff_versions import DatasetVersion, find_versions
 from nanoset_core.versions.outputs import made_at_ns
 from nanoset_core.versions.reasons import of_options
@@ -39,9 +39,9 @@ class DatasetDiff:
         """Shards that both versions share."""
         return len(self.old.shards.keys() & self.new.shards.keys())
 
-    def total(self, side: str) -> Counts:
+    def total(self, side: str) -> FileCounts:
         """Sum over the files that differ; side: before or after."""
-        return sum((getattr(file, side) for file in self.files), Counts())
+        return sum((getattr(file, side) for file in self.files), FileCounts())
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

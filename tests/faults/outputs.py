@@ -15,7 +15,6 @@ from sample_project import CONFIG, build_all, write_raw
 from nanoset_core.errors import FormatError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.lineage.documents import DocumentRows
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.cache import blend_is_cached, member_is_cached
@@ -24,7 +23,8 @@ from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.arrivals import glance, known_inventory
 from nanoset_core.shuffling.receipts import read_receipts
-from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.shuffling.receipts import written
+from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
 from nanoset_core.verification.verify import verify_indexed, verify_nanoset
 
 _SPLIT = "data/nanosets/pretrain/train"
@@ -344,7 +344,7 @@ def _is_rows(folder: Path, value: Any) -> bool:
 
 
 def _count_tokens(folder: Path) -> Any:
-    return tokens_by_file(folder / "documents.parquet")
+    return {path: found.tokens for path, found in counts_by_file(folder / "documents.parquet").items()}
 
 
 def _is_count(folder: Path, value: Any) -> bool:

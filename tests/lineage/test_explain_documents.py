@@ -186,7 +186,7 @@ def test_row_groups_that_cannot_hold_an_id_are_not_read(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from nanoset_core.lineage.documents import DocumentRows
+    from nanoset_core.tokenization.document_table import DocumentRows
 
     schema = pa.schema(
         [

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nanoset_core.errors import FormatError
-from nanoset_core.lineage.documents import DocumentRows
+from nanoset_core.tokenization.document_table import DocumentRows
 
 
 def written(path, tokens):

@@ -19,9 +19,9 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.documents import DocumentBatch
-from nanoset_core.tokenization.document_table import DocumentTable
+from nanoset_core.tokenization.document_table import DocumentTable, FileCounts, counts_by_file, group_counts
 from nanoset_core.versions.diff import diff_datasets
-from nanoset_core.versions.diff_files import Counts, FileDiff, _grouped, counts_by_file
+from nanoset_core.versions.diff_files import FileDiff
 from nanoset_core.versions.gc import collect
 
 
@@ -53,11 +53,14 @@ def test_files_that_came_went_and_changed(copy):
     assert (diff.old.digest, diff.new.digest) == (old.digest, new.digest)
     assert diff.settings == []
     assert diff.files == [
-        FileDiff("part-0/web-0.jsonl", "removed", Counts(60, tokens_of(old, 0, 60)), Counts()),
+        FileDiff("part-0/web-0.jsonl", "removed", FileCounts(60, tokens_of(old, 0, 60)), FileCounts()),
         FileDiff(
-            "part-1/web-3.jsonl", "changed", Counts(60, tokens_of(old, 180, 60)), Counts(63, tokens_of(new, 120, 63))
+            "part-1/web-3.jsonl",
+            "changed",
+            FileCounts(60, tokens_of(old, 180, 60)),
+            FileCounts(63, tokens_of(new, 120, 63)),
         ),
-        FileDiff("part-2/web-9.jsonl", "added", Counts(), Counts(7, tokens_of(new, 183, 7))),
+        FileDiff("part-2/web-9.jsonl", "added", FileCounts(), FileCounts(7, tokens_of(new, 183, 7))),
     ]
     assert diff.unchanged == 2
     assert diff.shards_kept == len(diff.old.shards.keys() & diff.new.shards.keys()) >= 1
@@ -247,9 +250,9 @@ def test_the_command(copy):
 def test_counting_by_file_is_as_a_plain_loop_does_it(rows):
     expected = {}
     for file, tokens in rows:
-        expected[file] = expected.get(file, Counts()) + Counts(1, tokens)
+        expected[file] = expected.get(file, FileCounts()) + FileCounts(1, tokens)
     files = np.array([file for file, _ in rows], np.int32)
-    found = list(_grouped(files, np.array([tokens for _, tokens in rows], np.int32)))
+    found = list(group_counts(files, np.array([tokens for _, tokens in rows], np.int32)))
     assert {file: counts for file, counts in enumerate(found) if counts.documents} == expected
 
 
@@ -261,7 +264,7 @@ def test_counts_are_added_over_row_groups(tmp_path):
     with DocumentTable(path, ["a", "b", "c"]) as table:
         table.add(batch(files), lengths)
     assert counts_by_file(path) == {
-        name: Counts(rows // 3, int(lengths[files == number].sum())) for number, name in enumerate("abc")
+        name: FileCounts(rows // 3, int(lengths[files == number].sum())) for number, name in enumerate("abc")
     }
 
 
