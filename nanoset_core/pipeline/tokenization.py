@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
-from nanoset_core.raw.corpus import SourceRange, cut_ranges
-from nanoset_core.storage.atomic import sweep_abandoned
+from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing
-from nanoset_core.tokenization.shards import REJECTS, VERSION, ShardFacts, ShardTask, make_shard
 
 STAGE = "tokenized"
-SHARDS = "shards"
+SHARDS = shards.STAGE
+VERSION = shards.VERSION
 
 
 def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
@@ -30,7 +29,7 @@ def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Re
 
 def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
     """What one shard is made from."""
-    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, token_options(project))
+    return job.shard_recipe(corpus, source, token_options(project))
 
 
 def token_options(project: Project) -> dict[str, Any]:
@@ -77,12 +76,19 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     inventory_manifest, inventory = current_inventory(project, corpus)
     recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
     ranges = cut_ranges(inventory, _range_bytes(project))
-    shards = _make_shards(project, corpus, ranges)
-    facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
-    _check_counts(project, corpus, facts, shards)
+    made = _make_shards(project, corpus, ranges)
+    facts = reject_policy(project).check(made, corpus_folder(project, corpus))
+    if facts.tokens == 0:
+        raise InputError(
+            "the corpus holds no text",
+            where=corpus_folder(project, corpus),
+            found=facts.described(),
+            expected="at least one document with text",
+            remedy="add documents, or remove the folder",
+        )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return asdict(facts) | {"shards": [shard.digest for shard in shards]}, {}
+        return asdict(facts) | {SHARDS: [shard.digest for shard in made]}, {}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
@@ -107,7 +113,7 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
 def are_shards_whole(project: Project, recipe: Recipe) -> bool:
     """Whether every shard of a tokenized corpus is there with all its files, and no more rejects than are allowed."""
     tokenized = project.outputs.find(recipe)
-    if tokenized is None or not is_allowed(project, _counts(tokenized)):
+    if tokenized is None or not is_allowed(project, tokenized_facts(tokenized)):
         return False
     try:
         current_shards(project, tokenized)
@@ -116,8 +122,14 @@ def are_shards_whole(project: Project, recipe: Recipe) -> bool:
     return True
 
 
-def _counts(tokenized: Manifest) -> ShardFacts:
-    return ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
+def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
+    """The counts of a tokenized corpus."""
+    return shards.ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
+
+
+def is_allowed(project: Project, facts: shards.ShardFacts) -> bool:
+    """Whether a corpus has no more rejects than the present policy allows."""
+    return reject_policy(project).allows(facts.rejects, facts.lines)
 
 
 def _require_shard(folder: Path, corpus: str) -> Manifest:
@@ -134,46 +146,32 @@ def _require_shard(folder: Path, corpus: str) -> Manifest:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
-    tasks = [_task(project, corpus, source) for source in ranges]
-    shards = _sent_shards(project, tasks)
-    missing = [number for number in range(len(tasks)) if number not in shards]
-    total = sum(source.size for source in ranges)
-    done = sum(ranges[number].size for number in shards)
-    documents = sum(shard.facts["documents"] for shard in shards.values())
-    tokens = sum(shard.facts["tokens"] for shard in shards.values())
-    try:
-        with project.outputs.sending() as send:
-            remaining = [tasks[number] for number in missing]
-            for place, shard in run_tasks(make_shard, remaining, project.config.workers, project.executor):
-                send(shard)
-                number = missing[place]
-                shards[number] = shard
-                done += ranges[number].size
-                documents += shard.facts["documents"]
-                tokens += shard.facts["tokens"]
-                project.listener(Progress("tokenized_shards", corpus, done, total, documents=documents, tokens=tokens))
-    finally:
-        sweep_abandoned(project.outputs.folder / SHARDS / corpus)  # workers of a cancelled run end where they are
-    return [shards[number] for number in range(len(ranges))]
+    work = _job(project, corpus, ranges)
+    with project.outputs.sending() as send:
+        return work.run(
+            project.config.workers,
+            project.executor,
+            listener=project.listener,
+            stage="tokenized_shards",
+            name=corpus,
+            made=_sent_shards(project, work),
+            on_shard=send,
+        )
 
 
-def _sent_shards(project: Project, tasks: list[ShardTask]) -> dict[int, Manifest]:
-    """Shards that are in the bucket, by the number of their task; none for a local root, where workers look."""
+def _sent_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
+    """Shards that are in the bucket, by the number of their range; none for a local root, where workers look."""
     if project.outputs.mirror is None or project.rebuild:
         return {}
     from nanoset_core.storage.s3 import in_parallel
 
-    found = in_parallel(lambda task: project.outputs.find(task.recipe), tasks, CONNECTIONS)
+    found = in_parallel(lambda task: project.outputs.find(task.recipe), work.tasks, CONNECTIONS)
     return {number: shard for number, shard in enumerate(found) if shard is not None}
 
 
-def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
+def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.TokenizeJob:
     config = project.config
-    return ShardTask(
-        root=replace(project.outputs, here=project.outputs.mirror is not None),
-        recipe=shard_recipe(project, corpus, source),
-        folder=corpus_folder(project, corpus),
-        source=source,
+    settings = shards.ShardSettings(
         tokenizer_file=config.tokenizer_file,
         engine=config.tokenization.engine,
         dtype=project.tokenizer.dtype.name,
@@ -182,39 +180,24 @@ def _task(project: Project, corpus: str, source: SourceRange) -> ShardTask:
         text_key=config.documents.text_key,
         id_key=config.documents.id_key,
         max_line_bytes=_max_line_bytes(project),
-        fail_on_reject=config.documents.on_reject == "fail",
+        fail_on_reject=reject_policy(project).fails,
+    )
+    return job.TokenizeJob(
+        root=replace(project.outputs, here=project.outputs.mirror is not None),
+        corpus=corpus,
+        folder=corpus_folder(project, corpus),
+        ranges=ranges,
+        options=token_options(project),
+        settings=settings,
     )
 
 
-def is_allowed(project: Project, facts: ShardFacts) -> bool:
-    """Whether a corpus has no more rejects than the present policy allows, whatever it was when they were made."""
+def reject_policy(project: Project) -> job.RejectPolicy:
+    """How many lines of a corpus may be no documents at present, whatever it was when its shards were made."""
     documents = project.config.documents
-    share = 0.0 if documents.on_reject == "fail" else documents.max_rejected_fraction
-    return facts.rejected + facts.faults <= share * max(facts.lines, 1)
-
-
-def _check_counts(project: Project, corpus: str, facts: ShardFacts, shards: list[Manifest]) -> None:
-    folder = corpus_folder(project, corpus)
-    listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
-    found = f"{facts.lines:,} lines, {facts.rejected:,} rejected, {facts.faults:,} unreadable file(s)"
-    found += (
-        f" ({', '.join(f'{reason} {count:,}' for reason, count in facts.reasons.items())})" if facts.reasons else ""
+    return job.RejectPolicy(
+        documents.on_reject,
+        documents.max_rejected_fraction,
+        "documents.on_reject: fail",
+        "documents.max_rejected_fraction",
     )
-    if not is_allowed(project, facts):
-        documents = project.config.documents
-        limit = f"at most {documents.max_rejected_fraction:.2%} rejected (documents.max_rejected_fraction)"
-        raise InputError(
-            "too many lines are no documents",
-            where=folder,
-            found=found,
-            expected="none rejected (documents.on_reject: fail)" if documents.on_reject == "fail" else limit,
-            remedy=f"mend them, or raise the limit; each is listed in {listing}",
-        )
-    if facts.tokens == 0:
-        raise InputError(
-            "the corpus holds no text",
-            where=folder,
-            found=found,
-            expected="at least one document with text",
-            remedy="add documents, or remove the folder",
-        )

@@ -10,7 +10,7 @@ from typing import Any
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import list_files, walk_files
 from nanoset_core.raw.pieces import SUFFIXES, Piece, SourceRange, checked_piece, group_pieces, is_text
 
@@ -143,13 +143,7 @@ def take_inventory(
     memory = FingerprintMemory(remembered)
     pieces: list[Piece] = []
     for stat in texts:
-        known = memory.recall(stat)
-        if known is None:
-            known = fingerprint(folder, stat, progress)
-            memory.note(stat, known)
-        elif progress is not None:
-            progress(stat.size)
-        pieces.extend(known)
+        pieces.extend(memory.pieces(folder, stat, progress))
     memory.save({stat.path for stat in texts})
     return Inventory(corpus, tuple(pieces), tuple(ignored))
 

@@ -14,7 +14,7 @@ from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece, etag_digest
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
@@ -25,9 +25,7 @@ _RACY_NS = 2_000_000_000
 _VERSION = 1
 
 
-def fingerprint(
-    folder: Path | RemoteFolder, stat: FileStat, progress: Callable[[int], None] | None = None
-) -> list[Piece]:
+def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
 
     In a folder whose objects are known by their ETags nothing is read, and each object is one piece.
@@ -115,6 +113,19 @@ class FingerprintMemory:
             return None
         begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
         return pieces if pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size else None
+
+    def pieces(self, folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
+        """The pieces of a file: those that were noted, or else found by hashing it, which is noted; see fingerprint.
+
+        `progress` is called with the number of bytes hashed, or known, since the last call.
+        """
+        known = self.recall(stat)
+        if known is None:
+            known = fingerprint(folder, stat, progress)
+            self.note(stat, known)
+        elif progress is not None:
+            progress(stat.size)
+        return known
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

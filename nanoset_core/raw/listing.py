@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.paths import has_control_characters
-from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100
@@ -41,7 +41,7 @@ def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
 
 
-def list_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None = None) -> list[FileStat]:
+def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileStat]:
     """All regular files below `folder` in natural order; hidden files and folders are left out.
 
     Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
@@ -57,7 +57,7 @@ def list_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None =
     return sorted(walk_files(folder, within), key=lambda file: natural_key(file.path))
 
 
-def walk_files(folder: Path | RemoteFolder, within: Path | RemoteFolder | None = None) -> Iterator[FileStat]:
+def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
     """The files of `list_files` as they are found, in no order."""
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())

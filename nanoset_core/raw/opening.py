@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.remote_folder import ObjectStat, RemoteFolder, stat_of_object
+from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, stat_of_object
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
@@ -19,7 +19,7 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 
 @contextmanager
-def open_raw(path: Path | RemoteFolder) -> Iterator[BinaryIO]:
+def open_raw(path: RawFolder) -> Iterator[BinaryIO]:
     """Open a file of an inventory for reading.
 
     Raises:
@@ -48,7 +48,7 @@ def open_raw(path: Path | RemoteFolder) -> Iterator[BinaryIO]:
         ) from error
 
 
-def too_large(path: Path | RemoteFolder) -> InputError:
+def too_large(path: RawFolder) -> InputError:
     """What to raise where memory runs out: a larger machine may read on, so that this is no fault to be kept aside."""
     return InputError(
         "a file of the corpus needs more memory than there is",

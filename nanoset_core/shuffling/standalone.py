@@ -25,6 +25,7 @@ from nanoset_core.shuffling.settings import ShuffleOptions, check_options, plan_
 from nanoset_core.shuffling.webdataset import write_manifest
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.scratch import detour
+from nanoset_core.tokenization.job import RejectPolicy
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 STAGE = "webdatasets"
@@ -131,8 +132,8 @@ def _finished(output: Path, recipe: Recipe, options: ShuffleOptions) -> Manifest
         found = read_manifest(output)
         if found is not None and found.digest == recipe.digest and found.damage() is None:
             rejected, documents = found.facts["rejected"], found.facts["documents"]
-            share = 0.0 if options.on_reject == "fail" else options.max_rejected_fraction
-            return found if rejected <= share * max(rejected + documents, 1) else None
+            policy = RejectPolicy(options.on_reject, options.max_rejected_fraction)
+            return found if policy.allows(rejected, rejected + documents) else None
     return None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from nanoset_core.errors import InputError
 from nanoset_core.storage.location import S3Place
@@ -115,6 +115,10 @@ class RemoteFolder:
         from nanoset_core.storage.s3 import Bucket
 
         return Bucket(self.place)
+
+
+RawFolder: TypeAlias = Path | RemoteFolder
+"""Where raw text lies, or a file of it: on a file system or in a bucket."""
 
 
 def stat_of_object(facts: ObjectFacts) -> ObjectStat:

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.execution.processes import available_processors, run_tasks
-from nanoset_core.execution.progress import Listener, Progress, silent
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.document_table import counts_by_file
-from nanoset_core.tokenization.framing import Framing, WriterPreset, make_framing, pair_name
+from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
-from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, VERSION, ShardFacts, ShardTask, make_shard
-from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
+from nanoset_core.tokenization.job import RejectPolicy, TokenizeJob
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 RANGE_BYTES = 32 << 20
 MANIFEST_ENDING = ".manifest.json"
@@ -138,81 +139,140 @@ def preprocess(
         listener: hears the progress.
 
     Raises:
-        InputError: no documents, or too many rejects; SourceChangedError: a file changed meanwhile.
-        ConfigError: the tokenizer has no such token, or an option cannot be.
+        ConfigError: the tokenizer has no such token, or an option is out of range.
+        InputError: there are no documents, or too many rejects.
+        SourceChangedError: a file changed meanwhile.
     """
-    _check(options)
-    tokenizer = tokenizer_facts(options.tokenizer)
-    framing = _framing(options)
+    if options.partitions < 1:
+        raise ConfigError(
+            "out of range",
+            where="--partitions",
+            found=options.partitions,
+            expected="1 or more",
+            remedy="name another number",
+        )
+    if not options.keys or len(set(options.keys)) != len(options.keys):
+        raise ConfigError(
+            "no keys, or one of them twice",
+            where="--json-keys",
+            found=" ".join(options.keys),
+            expected="at least one key, each once",
+            remedy="name each key once",
+        )
     # A folder of our own, also within one that is given: it is removed at the end.
     root = OutputRoot(detour(output_prefix, f".{output_prefix.name}.scratch", scratch))
     root.sweep()
     ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
-    results = [
-        _preprocess_key(inputs, output_prefix, options, tokenizer, framing, root, ranges, key, listener)
-        for key in options.keys
-    ]
+    call = _Call(inputs, output_prefix, options, root, ranges, listener)
+    results = [_preprocess_key(call, key) for key in options.keys]
     shutil.rmtree(root.folder)
     return results
 
 
-def _check(options: PreprocessOptions) -> None:
-    if options.partitions < 1:
-        raise ConfigError("this number cannot be", where="--partitions", found=options.partitions, expected="1 or more")
-    if not options.keys or len(set(options.keys)) != len(options.keys):
-        raise ConfigError("each key is named once", where="--json-keys", found=" ".join(options.keys))
-
-
-def _framing(options: PreprocessOptions) -> Framing:
-    bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
-    eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
-    return make_framing(options.preset, options.tokenizer, bos=bos, eod=eod)
-
-
 def _pieces(inputs: InputFiles, root: OutputRoot, listener: Listener) -> list[Piece]:
     memory = FingerprintMemory(root.folder / "fingerprints.json")
+    meter = Meter(listener, "hash", "input", sum(stat.size for stat in inputs.files))
     pieces: list[Piece] = []
-    total, done = sum(stat.size for stat in inputs.files), 0
     for stat in inputs.files:
-        known = memory.recall(stat)
-        if known is None:
-            known = fingerprint(inputs.folder, stat)
-            memory.note(stat, known)
-        pieces.extend(known)
-        done += stat.size
-        listener(Progress("hash", "input", done, total))
+        pieces.extend(memory.pieces(inputs.folder, stat))
+        meter.advance(stat.size)
     memory.save({stat.path for stat in inputs.files})
     return pieces
 
 
-def _preprocess_key(
-    inputs: InputFiles,
-    output_prefix: Path,
-    options: PreprocessOptions,
-    tokenizer: TokenizerFacts,
-    framing: Framing,
-    root: OutputRoot,
-    ranges: list[SourceRange],
-    key: str,
-    listener: Listener,
-) -> Preprocessed:
+class _Call:
+    """What is the same for all keys of one call."""
+
+    def __init__(
+        self,
+        inputs: InputFiles,
+        output_prefix: Path,
+        options: PreprocessOptions,
+        root: OutputRoot,
+        ranges: list[SourceRange],
+        listener: Listener,
+    ) -> None:
+        self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
+        self.root, self.ranges, self.listener = root, ranges, listener
+        self.policy = RejectPolicy(options.on_reject, options.max_rejected_fraction)
+        self.tokenizer = tokenizer_facts(options.tokenizer)
+        bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
+        eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
+        self.framing = make_framing(options.preset, options.tokenizer, bos=bos, eod=eod)
+
+    def provenance(self, key: str) -> dict[str, Any]:
+        """All that decides the bytes of a pair."""
+        options = self.options
+        settings = {
+            "tokenizer": self.tokenizer.fingerprint,
+            "dtype": self.tokenizer.dtype.name,
+            "preset": options.preset,
+            "framing": self.framing.to_json(),
+            "partitions": 1 if options.keep_sequential_samples else options.partitions,
+            "keys": list(options.keys),
+            "max_line_bytes": options.max_line_bytes,
+        }
+        sources = [asdict(piece) for source in self.ranges for piece in source.pieces]
+        return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
+
+    def job(self, key: str) -> TokenizeJob:
+        """The shards of one key's texts."""
+        others = tuple(other for other in self.options.keys if other != key)
+        settings = ShardSettings(
+            tokenizer_file=self.options.tokenizer,
+            engine=self.options.engine,
+            dtype=self.tokenizer.dtype.name,
+            max_id=self.tokenizer.max_id,
+            framing=self.framing,
+            text_key=key,
+            required_keys=others,
+            max_line_bytes=self.options.max_line_bytes,
+            fail_on_reject=self.policy.fails,
+        )
+        recipe_options = {
+            "tokenizer": self.tokenizer.fingerprint,
+            "dtype": self.tokenizer.dtype.name,
+            "framing": self.framing.to_json(),
+            "text_key": key,
+            "required_keys": list(others),
+            "max_line_bytes": self.options.max_line_bytes,
+        }
+        return TokenizeJob(
+            root=self.root,
+            corpus="input",
+            folder=self.inputs.folder,
+            ranges=self.ranges,
+            options=recipe_options,
+            settings=settings,
+        )
+
+
+def _preprocess_key(call: _Call, key: str) -> Preprocessed:
+    options, inputs, output_prefix = call.options, call.inputs, call.output_prefix
     prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
     rejects = output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl")
-    made_from = _made_from(options, tokenizer, framing, ranges, key)
-    done = _finished(prefix, made_from, options.count_by_file)
-    if done is not None and _is_allowed(options, done.facts):
+    provenance = call.provenance(key)
+    done = _finished(prefix, provenance, options.count_by_file)
+    if done is not None and call.policy.allows(done.facts.rejects, done.facts.lines):
         return replace(done, rejects=rejects if done.facts.reasons else None)
-    tasks = [_task(inputs, options, tokenizer, framing, root, source, key) for source in ranges]
-    shards = _run(tasks, ranges, options, key, listener)
-    facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
-    _check_counts(inputs, options, facts, shards)
+    workers = options.workers or available_processors()
+    shards = call.job(key).run(workers, listener=call.listener, stage="tokenize", name=key)
+    facts = call.policy.check(shards, inputs.folder)
+    if facts.documents == 0:
+        raise InputError(
+            "the input holds no documents",
+            where=inputs.folder,
+            found=facts.described(),
+            expected="at least one document",
+            remedy="name files with documents, or another --json-keys",
+        )
     prefix.parent.mkdir(parents=True, exist_ok=True)
     _ending(prefix, MANIFEST_ENDING).unlink(missing_ok=True)  # of another pair of that name
-    _write_pair(shards, prefix, options, root)
+    _write_pair(shards, prefix, options, call.root)
     _write_rejects(shards, rejects, facts)
     paths = (_ending(prefix, ".bin"), _ending(prefix, ".idx"))
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in paths}
-    value = made_from | {"facts": asdict(facts), "files": files}
+    value = provenance | {"facts": asdict(facts), "files": files}
     by_file = _tokens_by_file(inputs, shards) if options.count_by_file else None
     if by_file is not None:
         value["tokens_by_file"] = by_file
@@ -232,24 +292,7 @@ def _ending(prefix: Path, ending: str) -> Path:
     return prefix.with_name(prefix.name + ending)
 
 
-def _made_from(
-    options: PreprocessOptions, tokenizer: TokenizerFacts, framing: Framing, ranges: list[SourceRange], key: str
-) -> dict[str, Any]:
-    """All that decides the bytes of a pair."""
-    settings = {
-        "tokenizer": tokenizer.fingerprint,
-        "dtype": tokenizer.dtype.name,
-        "preset": options.preset,
-        "framing": framing.to_json(),
-        "partitions": 1 if options.keep_sequential_samples else options.partitions,
-        "keys": list(options.keys),
-        "max_line_bytes": options.max_line_bytes,
-    }
-    sources = [asdict(piece) for source in ranges for piece in source.pieces]
-    return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
-
-
-def _finished(prefix: Path, made_from: dict[str, Any], count_by_file: bool) -> Preprocessed | None:
+def _finished(prefix: Path, provenance: dict[str, Any], count_by_file: bool) -> Preprocessed | None:
     """A pair that is there, whole, and made from just this; or None."""
     try:
         value = json.loads(_ending(prefix, MANIFEST_ENDING).read_bytes())
@@ -258,86 +301,9 @@ def _finished(prefix: Path, made_from: dict[str, Any], count_by_file: bool) -> P
         whole = all(prefix.with_name(name).stat().st_size == fact["bytes"] for name, fact in files.items())
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if not whole or value != made_from or (count_by_file and by_file is None):
+    if not whole or value != provenance or (count_by_file and by_file is None):
         return None
     return Preprocessed(prefix, facts, None, by_file)
-
-
-def _task(
-    inputs: InputFiles,
-    options: PreprocessOptions,
-    tokenizer: TokenizerFacts,
-    framing: Framing,
-    root: OutputRoot,
-    source: SourceRange,
-    key: str,
-) -> ShardTask:
-    others = tuple(other for other in options.keys if other != key)
-    recipe_options = {
-        "tokenizer": tokenizer.fingerprint,
-        "dtype": tokenizer.dtype.name,
-        "framing": framing.to_json(),
-        "text_key": key,
-        "required_keys": list(others),
-        "max_line_bytes": options.max_line_bytes,
-    }
-    return ShardTask(
-        root=root,
-        recipe=Recipe("shards", "input", VERSION, {"source": source.digest}, recipe_options),
-        folder=inputs.folder,
-        source=source,
-        tokenizer_file=options.tokenizer,
-        engine=options.engine,
-        dtype=tokenizer.dtype.name,
-        max_id=tokenizer.max_id,
-        framing=framing,
-        text_key=key,
-        id_key="id",
-        required_keys=others,
-        max_line_bytes=options.max_line_bytes,
-        fail_on_reject=options.on_reject == "fail",
-    )
-
-
-def _run(
-    tasks: list[ShardTask], ranges: list[SourceRange], options: PreprocessOptions, key: str, listener: Listener
-) -> list[Manifest]:
-    shards: dict[int, Manifest] = {}
-    total = sum(source.size for source in ranges)
-    done = documents = tokens = 0
-    for number, shard in run_tasks(make_shard, tasks, options.workers or available_processors()):
-        shards[number] = shard
-        done += ranges[number].size
-        documents += shard.facts["documents"]
-        tokens += shard.facts["tokens"]
-        listener(Progress("tokenize", key, done, total, documents=documents, tokens=tokens))
-    return [shards[number] for number in range(len(tasks))]
-
-
-def _is_allowed(options: PreprocessOptions, facts: ShardFacts) -> bool:
-    """Whether there are no more rejects than the options allow."""
-    bad = facts.rejected + facts.faults
-    limit = 0.0 if options.on_reject == "fail" else options.max_rejected_fraction * max(facts.lines, 1)
-    return bad <= limit
-
-
-def _check_counts(
-    inputs: InputFiles, options: PreprocessOptions, facts: ShardFacts, shards: Sequence[Manifest]
-) -> None:
-    bad = facts.rejected + facts.faults
-    if not _is_allowed(options, facts):
-        listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
-        raise InputError(
-            "too many lines are no documents",
-            where=inputs.folder,
-            found=f"{facts.lines:,} lines, {bad:,} rejected: {facts.reasons}",
-            expected="none (--on-reject fail)"
-            if options.on_reject == "fail"
-            else f"at most {options.max_rejected_fraction:.2%} (--max-rejected-fraction)",
-            remedy=f"mend them, or raise the limit; each is listed in {listing}",
-        )
-    if facts.documents == 0:
-        raise InputError("the input holds no documents", where=inputs.folder, found=f"{facts.lines:,} lines")
 
 
 def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:

@@ -24,6 +24,7 @@ from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.tokenizer import stamp
 
+STAGE = "shards"
 VERSION = 2
 TOKENS = "tokens"
 DOCUMENTS = "documents.parquet"
@@ -31,30 +32,42 @@ REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """How documents become the tokens of a shard."""
+
+    tokenizer_file: Path
+    """A tokenizer.json."""
+    engine: str = "auto"
+    """One of bpe.KINDS; all give the same bytes."""
+    dtype: str
+    """Of the .bin."""
+    max_id: int
+    """The greatest id that the tokenizer has."""
+    framing: Framing
+    """What is put around each document's tokens."""
+    text_key: str
+    """Key of the text."""
+    id_key: str = "id"
+    """Key of the document's own id."""
+    required_keys: tuple[str, ...] = ()
+    """Further keys that a line must have as text, or it is rejected."""
+    max_line_bytes: int
+    """Longer lines are rejected."""
+    fail_on_reject: bool
+    """Whether the first reject ends the work."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Everything a worker needs to make one shard."""
+    """Everything that a worker needs to make one shard."""
 
     root: OutputRoot
     recipe: Recipe
     folder: Path
-    """the corpus's folder"""
+    """The corpus's folder."""
     source: SourceRange
-    tokenizer_file: Path
-    engine: str
-    """auto, numpy or tokenizers; all give the same bytes"""
-    dtype: str
-    """of the .bin"""
-    max_id: int
-    """the greatest id the tokenizer has"""
-    framing: Framing
-    """what is put around each document's tokens"""
-    text_key: str
-    id_key: str
-    max_line_bytes: int
-    fail_on_reject: bool
-    required_keys: tuple[str, ...] = ()
-    """further keys that a line must have as text, or it is rejected"""
+    settings: ShardSettings
 
 
 @dataclass(slots=True)
@@ -84,6 +97,17 @@ class ShardFacts:
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     """entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones"""
 
+    @property
+    def rejects(self) -> int:
+        """Rejected lines and unreadable files."""
+        return self.rejected + self.faults
+
+    def described(self) -> str:
+        """Lines and rejects for a message."""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
+        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {self.faults:,} unreadable file(s)"
+        return counts + (f" ({reasons})" if reasons else "")
+
     def __add__(self, other: ShardFacts) -> ShardFacts:
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
@@ -105,27 +129,28 @@ def make_shard(task: ShardTask) -> Manifest:
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    engine = _engine(task)
+    settings = task.settings
+    engine = _engine(settings, task.recipe.options["tokenizer"])
     facts = ShardFacts(stored_bytes=task.source.size)
     batches = read_documents(
         task.folder,
         task.source,
-        text_key=task.text_key,
-        id_key=task.id_key,
-        required_keys=task.required_keys,
-        max_line_bytes=task.max_line_bytes,
+        text_key=settings.text_key,
+        id_key=settings.id_key,
+        required_keys=settings.required_keys,
+        max_line_bytes=settings.max_line_bytes,
     )
     with (
-        MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(task.dtype)) as builder,
+        MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
         DocumentTable(folder / DOCUMENTS, task.source.files) as documents,
         (folder / REJECTS).open("wb") as rejects,
     ):
         for batch in batches:
             for reject in batch.rejects:
                 rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
-            if batch.rejects and task.fail_on_reject:
+            if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task.folder, batch.rejects[0])
-            framed = frame(_checked(engine.encode(batch.texts), task), task.framing)
+            framed = frame(_checked(engine.encode(batch.texts), settings), settings.framing)
             present = framed.sequences > 0
             builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
             documents.add(batch, framed.lengths, framed.kept)
@@ -134,14 +159,14 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
     return asdict(facts), {name: sha256_file(folder / name) for name in names}
 
 
-def _engine(task: ShardTask) -> Engine:
-    """The task's engine, kept from task to task while the tokenizer stays the same."""
-    expected = task.recipe.options["tokenizer"]
-    engine, fingerprint = _loaded_engine(task.tokenizer_file, stamp(task.tokenizer_file), task.engine)
+def _engine(settings: ShardSettings, expected: str) -> Engine:
+    """The engine, kept from task to task while the tokenizer stays the one of the sha256 that is expected."""
+    file = settings.tokenizer_file
+    engine, fingerprint = _loaded_engine(file, stamp(file), settings.engine)
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
-            where=task.tokenizer_file,
+            where=file,
             found=f"sha256 {fingerprint[:16]}…",
             expected=f"sha256 {expected[:16]}…",
             remedy="build again once nothing writes to it",
@@ -161,13 +186,13 @@ def _loaded_engine(file: Path, _stamp: object, kind: str) -> tuple[Engine, str]:
     return engine, sha256_file(file)
 
 
-def _checked(encoded: Encoded, task: ShardTask) -> Encoded:
-    if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > task.max_id):
+def _checked(encoded: Encoded, settings: ShardSettings) -> Encoded:
+    if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
         raise ConfigError(
             "the tokenizer gave an id outside its vocabulary",
-            where=task.tokenizer_file,
+            where=settings.tokenizer_file,
             found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
-            expected=f"0 to {task.max_id}",
+            expected=f"0 to {settings.max_id}",
             remedy="choose another tokenization.engine, and report this",
         )
     return encoded
@@ -197,5 +222,5 @@ def _reject_error(folder: Path, reject: Reject) -> InputError:
         where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
         found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or set documents.on_reject to quarantine",
+        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or set documents.on_reject (--on-reject) to quarantine",
     )

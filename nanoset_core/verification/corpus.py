@@ -90,7 +90,7 @@ def _promise(project: Project, dataset: Manifest) -> Promise:
 
 
 def _check_lines(report: Report, project: Project, tokenized: Manifest, shards: Iterable[Manifest]) -> None:
-    total = ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != tokenization.SHARDS})
+    total = tokenization.tokenized_facts(tokenized)
     added = ShardFacts()
     for shard in shards:
         facts = ShardFacts(**shard.facts)

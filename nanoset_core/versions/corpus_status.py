@@ -101,8 +101,7 @@ def _refusal(chain: _Chain, survey: StatSurvey, shards: Recipe) -> str | None:
 
 def _counts(chain: _Chain, survey: StatSurvey, shards: Recipe) -> ShardFacts | None:
     if chain.tokenized.manifest is not None and chain.tokenized.manifest.digest == shards.digest:
-        facts = chain.tokenized.manifest.facts
-        return ShardFacts(**{name: value for name, value in facts.items() if name != tokenization.SHARDS})
+        return tokenization.tokenized_facts(chain.tokenized.manifest)
     project, corpus = chain.project, chain.corpus
     inventory = survey.inventory or raw.current_inventory(project, corpus)[1]
     total = ShardFacts()

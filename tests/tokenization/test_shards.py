@@ -25,7 +25,7 @@ from nanoset_core.raw.corpus import cut_ranges, take_inventory
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.shards import ShardFacts, ShardTask, make_shard
+from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
@@ -35,22 +35,18 @@ FILES = ["documents.parquet", "manifest.json", "rejects.jsonl", "tokens.bin", "t
 def task_for(corpus: Path, out: Path, source: SourceRange | None = None, **changes) -> ShardTask:
     source = source or SourceRange(take_inventory(corpus, "web").pieces)
     facts = tokenizer_facts(GOLDEN / "tokenizer.json")
-    task = ShardTask(
-        root=OutputRoot(out),
-        recipe=Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint}),
-        folder=corpus,
-        source=source,
+    settings = ShardSettings(
         tokenizer_file=facts.file,
         engine="tokenizers",
         dtype=facts.dtype.name,
         max_id=facts.max_id,
         framing=Framing(after=(0,)),
         text_key="text",
-        id_key="id",
         max_line_bytes=1 << 20,
         fail_on_reject=False,
     )
-    return dataclasses.replace(task, **changes)
+    recipe = Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint})
+    return ShardTask(OutputRoot(out), recipe, corpus, source, dataclasses.replace(settings, **changes))
 
 
 @pytest.fixture

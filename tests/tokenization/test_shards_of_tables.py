@@ -13,7 +13,7 @@ from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.shards import ShardTask, make_shard
+from nanoset_core.tokenization.shards import ShardSettings, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 pa = pytest.importorskip("pyarrow")
@@ -27,22 +27,17 @@ def make(folder, out, **changes):
     source, facts = SourceRange(take_inventory(folder, "web").pieces), tokenizer_facts(TOKENIZER)
     options = {"tokenizer": facts.fingerprint, **changes}
     settings = {"text_key": "text", "fail_on_reject": False} | changes
-    return make_shard(
-        ShardTask(
-            root=OutputRoot(out),
-            recipe=Recipe("shards", "web", 1, {"source": source.digest}, options),
-            folder=folder,
-            source=source,
-            tokenizer_file=facts.file,
-            engine="tokenizers",
-            dtype=facts.dtype.name,
-            max_id=facts.max_id,
-            framing=Framing(after=(0,)),
-            id_key="id",
-            max_line_bytes=1 << 20,
-            **settings,
-        )
+    shard_settings = ShardSettings(
+        tokenizer_file=facts.file,
+        engine="tokenizers",
+        dtype=facts.dtype.name,
+        max_id=facts.max_id,
+        framing=Framing(after=(0,)),
+        max_line_bytes=1 << 20,
+        **settings,
     )
+    recipe = Recipe("shards", "web", 1, {"source": source.digest}, options)
+    return make_shard(ShardTask(OutputRoot(out), recipe, folder, source, shard_settings))
 
 
 def write(folder, suffix):

@@ -223,7 +223,7 @@ def test_lost_and_broken_tables_are_named(copy):
     with pytest.raises(FormatError, match="not the table"):
         diff_datasets(project, "web")
     table.unlink()
-    with pytest.raises(MissingError, match="table of documents is gone"):
+    with pytest.raises(MissingError, match="table of documents is not there"):
         diff_datasets(project, "web")
     shutil.rmtree(folder / "data/inventory/web")
     with pytest.raises(MissingError, match="inventory of this version is gone"):

@@ -1,0 +1,145 @@
+"""One tokenising job: source ranges → shards in worker processes, with their progress summed and rejects judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import InputError
+from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.storage.scratch import sweep_abandoned
+from nanoset_core.tokenization.shards import (
+    REJECTS,
+    STAGE,
+    VERSION,
+    ShardFacts,
+    ShardSettings,
+    ShardTask,
+    make_shard,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectPolicy:
+    """How many lines may be no documents."""
+
+    on_reject: str
+    """`quarantine`: rejects are kept aside, up to the share below; `fail`: the first one ends the work."""
+    max_fraction: float
+    """Share of the lines read that may be rejects, 0 to 1."""
+    on_reject_setting: str = "--on-reject fail"
+    """How the user asked for `fail`, for messages."""
+    max_fraction_setting: str = "--max-rejected-fraction"
+    """What the user calls the share, for messages."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether the first reject ends the work."""
+        return self.on_reject == "fail"
+
+    def allows(self, rejects: int, lines: int) -> bool:
+        """Whether so many rejects, unreadable files included, are few enough among so many lines."""
+        return rejects <= (0.0 if self.fails else self.max_fraction) * max(lines, 1)
+
+    def check(self, shards: Sequence[Manifest], folder: Path) -> ShardFacts:
+        """The counts of shards, added up.
+
+        Raises:
+            InputError: they hold more rejects than are allowed.
+        """
+        facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
+        if not self.allows(facts.rejects, facts.lines):
+            limit = f"at most {self.max_fraction:.2%} rejected ({self.max_fraction_setting})"
+            listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
+            raise InputError(
+                "too many lines are no documents",
+                where=folder,
+                found=facts.described(),
+                expected=f"none rejected ({self.on_reject_setting})" if self.fails else limit,
+                remedy=f"mend them, or raise the limit; each is listed in {listing}",
+            )
+        return facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeJob:
+    """Source ranges of one corpus, each to become a shard named by what it is made from."""
+
+    root: OutputRoot
+    """Where workers put the shards."""
+    corpus: str
+    """Name of the shards, and of the folder that holds them."""
+    folder: Path
+    """The corpus's folder of raw text."""
+    ranges: Sequence[SourceRange]
+    """In document order."""
+    options: Mapping[str, Any]
+    """The settings that reach the tokens, as recipes hold them."""
+    settings: ShardSettings
+    """How each shard is made."""
+
+    @property
+    def tasks(self) -> list[ShardTask]:
+        """One for each range, in document order."""
+        return [
+            ShardTask(self.root, shard_recipe(self.corpus, source, self.options), self.folder, source, self.settings)
+            for source in self.ranges
+        ]
+
+    def run(
+        self,
+        workers: int,
+        executor: Executor | None = None,
+        *,
+        listener: Listener,
+        stage: str,
+        name: str,
+        made: Mapping[int, Manifest] | None = None,
+        on_shard: Callable[[Manifest], None] | None = None,
+    ) -> list[Manifest]:
+        """Make the shards that are not there yet.
+
+        Args:
+            workers: processes.
+            executor: another place to work in, whatever `workers` says.
+            listener: hears the progress of all ranges together.
+            stage: what the work is called there.
+            name: what it is called for.
+            made: shards that need no work, by the number of their range.
+            on_shard: called with each shard as it is made.
+
+        Returns:
+            All shards, in document order.
+
+        Raises:
+            InputError, SourceChangedError, MissingError: see make_shard.
+        """
+        tasks, shards = self.tasks, dict(made or {})
+        missing = [number for number in range(len(tasks)) if number not in shards]
+        total = sum(source.size for source in self.ranges)
+        done = sum(self.ranges[number].size for number in shards)
+        documents = sum(shard.facts["documents"] for shard in shards.values())
+        tokens = sum(shard.facts["tokens"] for shard in shards.values())
+        try:
+            for place, shard in run_tasks(make_shard, [tasks[number] for number in missing], workers, executor):
+                if on_shard is not None:
+                    on_shard(shard)
+                shards[missing[place]] = shard
+                done += self.ranges[missing[place]].size
+                documents += shard.facts["documents"]
+                tokens += shard.facts["tokens"]
+                listener(Progress(stage, name, done, total, documents=documents, tokens=tokens))
+        finally:
+            sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
+        return [shards[number] for number in range(len(tasks))]
+
+
+def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
+    """What one shard is made from."""
+    return Recipe(STAGE, corpus, VERSION, {"source": source.digest}, dict(options))
