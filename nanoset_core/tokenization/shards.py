@@ -222,5 +222,5 @@ def _reject_error(folder: Path, reject: Reject) -> InputError:
         where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
         found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or set documents.on_reject (--on-reject) to quarantine",
+        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or choose quarantine (documents.on_reject, --on-reject)",
     )
