@@ -22,7 +22,8 @@ KINDS = ("plain", "gzip", "zstd", "parquet")
 READ = """
 import sys
 from pathlib import Path
-from nanoset_core.raw.corpus import SourceRange, take_inventory
+from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.raw.documents import read_documents
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "corpus").pieces)

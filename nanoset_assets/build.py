@@ -17,7 +17,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.pipeline import raw, state
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step
-from nanoset_core.raw.corpus import Inventory
+from nanoset_core.raw.pieces import Inventory
 
 DATA_VERSION_TAG = "dagster/data_version"
 CORPUS_ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")

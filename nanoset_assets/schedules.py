@@ -17,7 +17,7 @@ from nanoset_core.config.running import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.state import Step
-from nanoset_core.raw.arrivals import CorpusFiles, RawText, is_settled, known_inventory, look
+from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
 
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
@@ -49,7 +49,7 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         context: dg.ScheduleEvaluationContext, project: ProjectResource
     ) -> list[dg.RunRequest] | dg.SkipReason:
         opened = Project.open(project.config_file)
-        text = look(opened.config.raw_folder)
+        text = list_corpora(opened.config.raw_folder)
         opened.outputs.sweep()
         context.instance.add_dynamic_partitions(CORPORA.name or "", list(text.corpora))
         standing, unknown = _standing(opened, context.instance, text)
@@ -112,7 +112,7 @@ def _request(night: str, run: list[Step]) -> dg.RunRequest:
 
 def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=f"{night}/{found.corpus}:{found.mark}",
+        run_key=f"{night}/{found.corpus}:{found.signature}",
         partition_key=found.corpus,
         asset_selection=[dg.AssetKey(asset) for asset in CORPUS_CHAIN],
         tags={AUTOMATION_TAG: SCHEDULE},
@@ -122,7 +122,7 @@ def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
 def _is_settled(project: Project, found: CorpusFiles) -> bool:
     """As far as one look can tell."""
     seconds = project.config.automation.settle_seconds
-    return is_settled(found, found.mark, now_ns=time.time_ns(), settle_seconds=seconds)
+    return is_quiescent(found, found.signature, now_ns=time.time_ns(), settle_seconds=seconds)
 
 
 def _is_under_way(instance: dg.DagsterInstance, request: dg.RunRequest) -> bool:

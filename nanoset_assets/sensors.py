@@ -19,7 +19,7 @@ from nanoset_core.config.running import AutomationSpec
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw, state
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.arrivals import CorpusFiles, RawText, is_settled, known_inventory, look
+from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
 
 SENSOR = "raw_text"
 MOST_REQUESTS = 200
@@ -45,7 +45,7 @@ def raw_text_sensor(spec: AutomationSpec, job: Any) -> dg.SensorDefinition:
         close_abandoned_runs(context.instance)
         opened = Project.open(project.config_file)
         before = Seen.from_json(context.cursor)
-        tick = _Tick(opened, context.instance, look(opened.config.raw_folder), before)
+        tick = _Tick(opened, context.instance, list_corpora(opened.config.raw_folder), before)
         for note in tick.notes:
             context.log.info(note)
         return tick.result()
@@ -110,7 +110,7 @@ class _Tick:
 
     def _is_inventory(self, found: CorpusFiles, digest: str) -> bool:
         before = self._before
-        if before.marks.get(found.corpus) == found.mark and before.taken.get(found.corpus) == digest:
+        if before.marks.get(found.corpus) == found.signature and before.taken.get(found.corpus) == digest:
             return True
         inventory = known_inventory(found, raw.memory_file(self._project, found.corpus))
         return inventory is not None and raw.inventory_recipe(inventory).digest == digest
@@ -128,13 +128,13 @@ class _Tick:
             name, settle = found.corpus, self._project.config.automation.settle_seconds
             if name in under_way:
                 self.notes.append(f"{name}: a run is under way")
-            elif not is_settled(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle):
+            elif not is_quiescent(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle):
                 self._waiting.append(name)
             elif self._is_the_same_text(found):
                 self.notes.append(f"{name}: other times, but the same text")
             elif asked == MOST_REQUESTS:
                 self._later += 1
-            elif (attempts := Attempts.of(self._instance, f"{name}:{found.mark}")).held is not None:
+            elif (attempts := Attempts.of(self._instance, f"{name}:{found.signature}")).held is not None:
                 self.notes.append(f"{name}: {attempts.held}")
             elif name in self._current and attempts.took(self._instance, self._current[name]):
                 self._taken[name] = self._current[name]
@@ -169,7 +169,7 @@ class _Tick:
         if self._retired:
             partitions.append(CORPORA.build_delete_request(sorted(self._retired)))
         after = Seen(
-            {name: found.mark for name, found in self._text.corpora.items()},
+            {name: found.signature for name, found in self._text.corpora.items()},
             self._taken,
             frozenset(self._gone - self._retired),
         )

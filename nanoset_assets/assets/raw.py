@@ -13,7 +13,7 @@ from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, markdown, plural,
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import SUFFIXES, Inventory
+from nanoset_core.raw.pieces import SUFFIXES, Inventory
 
 
 @dg.asset(

@@ -12,7 +12,7 @@ import dagster as dg
 
 from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, plural, table
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.raw.corpus import Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS

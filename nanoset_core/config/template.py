@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nanoset_core.config.project import CONFIG_FILE
 from nanoset_core.errors import ConfigError
-from nanoset_core.raw.corpus import discover_corpora
+from nanoset_core.raw.survey import discover_corpora
 from nanoset_core.storage.atomic import write_atomic
 
 _TEMPLATE = """\

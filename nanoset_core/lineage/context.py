@@ -12,7 +12,7 @@ from nanoset_core.outputs.manifest import Manifest, read_manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import Inventory
+from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.mirror import bring
 
 

@@ -18,7 +18,7 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.storage.mirror import bring
 from nanoset_core.tokenization.shards import REJECTS
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import raw
-from nanoset_core.raw.corpus import Inventory
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.pieces import Inventory
 from nanoset_core.raw.stored import StoredPiece
 
 FileState = Literal["unchanged", "changed", "gone", "unknown"]

@@ -10,7 +10,8 @@ from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import Inventory, discover_corpora, take_inventory, text_bytes
+from nanoset_core.raw.pieces import Inventory
+from nanoset_core.raw.survey import discover_corpora, take_inventory, text_bytes
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
 

@@ -10,7 +10,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import SUFFIXES, Inventory
+from nanoset_core.raw.pieces import SUFFIXES, Inventory
 
 
 @dataclass(frozen=True, slots=True)

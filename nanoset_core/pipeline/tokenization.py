@@ -10,8 +10,7 @@ from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
-from nanoset_core.raw.corpus import cut_ranges
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing

@@ -1,4 +1,4 @@
-"""Pieces of files, and the ranges of pieces that are the unit of work."""
+"""A corpus as pieces of files, and the ranges of pieces that are the unit of work."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from nanoset_core.outputs.manifest import digest_of
+from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.storage.paths import is_inside
 
 PLAIN = ".jsonl"
@@ -76,6 +78,42 @@ class SourceRange:
         return digest_of([asdict(piece) for piece in self.pieces])
 
 
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A snapshot of a corpus."""
+
+    corpus: str
+    pieces: tuple[Piece, ...]
+    """in document order: files in natural order, pieces by offset"""
+    ignored: tuple[str, ...] = ()
+    """files that are not read, judged by their names; relative paths, as a survey found them"""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Relative paths in document order."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces))
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of all files."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def content_digest(self) -> str:
+        """Changes whenever a file is added, removed, renamed or edited; not with times or folders."""
+        return digest_of([asdict(piece) for piece in self.pieces])
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, without the ignored files: they reach nothing. `from_json` turns them back."""
+        return {"corpus": self.corpus, "pieces": [asdict(piece) for piece in self.pieces]}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Inventory:
+        """The inventory that `to_json` wrote down; TypeError or ValueError for anything else."""
+        pieces = tuple(checked_piece(Piece(**piece)) for piece in value["pieces"])
+        return Inventory(check_corpus_name(value["corpus"], "corpus"), pieces)
+
+
 def etag_digest(mark: int) -> str:
     """The digest of a piece that is all of an object in a bucket, known by its ETag's mark and not by its bytes."""
     return f"{ETAG}{mark:016x}"
@@ -109,6 +147,14 @@ def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange
     if group:
         ranges.append(SourceRange(tuple(group)))
     return ranges
+
+
+def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
+    """The units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
+
+    An added, removed or grown file changes its own range, and seldom a neighbour; see group_pieces.
+    """
+    return group_pieces(inventory.pieces, target_bytes)
 
 
 def ends_group(piece: Piece, target_bytes: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import NanosetError, SourceChangedError
-from nanoset_core.raw.arrow_bodies import FileGuard, StreamGuard, UnpackedTooLargeError
+from nanoset_core.raw.arrow_guard import FileGuard, StreamGuard, UnpackedTooLargeError
 from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import PARQUET

@@ -15,8 +15,8 @@ from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw.corpus import SourceRange
 from nanoset_core.raw.documents import DocumentBatch, read_documents
+from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
@@ -222,5 +222,5 @@ def _reject_error(folder: Path, reject: Reject) -> InputError:
         where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
         found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or choose quarantine (documents.on_reject, --on-reject)",
+        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or keep rejects aside (on_reject: quarantine)",
     )

@@ -13,7 +13,7 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import Inventory, cut_ranges
+from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import Promise, verify_dataset

@@ -9,7 +9,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Recipe, read_manifest
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import cut_ranges
+from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.storage.mirror import location
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 from nanoset_core.versions.live import Live, live_version

@@ -12,8 +12,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import Inventory, cut_ranges
-from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
 from nanoset_core.storage.mirror import bring_manifests, is_stored
 from nanoset_core.versions.outputs import made_at_ns, read_current
 from nanoset_core.versions.stat_survey import read_inventory

@@ -8,10 +8,9 @@ from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.corpus import SUFFIXES, Inventory, list_files
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
-from nanoset_core.raw.listing import FileStat
-from nanoset_core.raw.pieces import Piece, is_text
+from nanoset_core.raw.listing import FileStat, list_files
+from nanoset_core.raw.pieces import SUFFIXES, Inventory, Piece, is_text
 
 READ_BYTES = 8 << 20
 """Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""

@@ -8,9 +8,9 @@ from nanoset_core.config.project import load_config
 from nanoset_core.demo import texts
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
-from nanoset_core.raw.corpus import discover_corpora, take_inventory
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.survey import discover_corpora, take_inventory
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 

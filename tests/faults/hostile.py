@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nanoset_core.shuffling.reading import iterate_shard, iterate_shards
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
@@ -30,12 +31,12 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed import PackedDataset
-from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
 from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 from nanoset_core.tokenization.tokenizer import tokenizer_facts

@@ -21,9 +21,8 @@ from nanoset_core.mapping.cache import blend_is_cached, member_is_cached
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.arrivals import glance, known_inventory
+from nanoset_core.raw.survey import known_inventory, scan_corpus
 from nanoset_core.shuffling.receipts import read_receipts
-from nanoset_core.shuffling.receipts import written
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
 from nanoset_core.verification.verify import verify_indexed, verify_nanoset
 
@@ -297,7 +296,7 @@ def _read_plan(folder: Path) -> Any:
 
 def _recall(folder: Path) -> Any:
     """Whether a memory of digests knows the files; None: they are read again."""
-    files = glance(folder / "raw/web", "web")
+    files = scan_corpus(folder / "raw/web", "web")
     known = known_inventory(files, folder / "data/inventory/web/.fingerprints.json")
     if known is None:
         return None

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.raw.arrivals import glance, is_settled, known_inventory, look
-from nanoset_core.raw.corpus import take_inventory
+from nanoset_core.raw.survey import is_quiescent, known_inventory, list_corpora, scan_corpus, take_inventory
 
 HOUR_NS = 3600 * 10**9
 
@@ -29,7 +28,7 @@ def test_a_look_finds_the_corpora_and_leaves_out_what_is_no_text(tmp_path):
         write(tmp_path / "web" / name)
     write(tmp_path / "empty" / "notes.txt")
     write(tmp_path / ".hidden" / "a.jsonl")
-    text = look(tmp_path)
+    text = list_corpora(tmp_path)
     assert list(text.corpora) == ["web"]
     assert sorted(file.path for file in text.corpora["web"].files) == ["b.jsonl.gz", "deep/a.jsonl"]
     assert (text.files, text.corpora["web"].size, text.faults) == (2, 15, {})
@@ -43,7 +42,7 @@ def test_what_is_wrong_with_one_corpus_does_not_hide_the_others(tmp_path):
     (tmp_path / "loop" / "again").symlink_to(tmp_path / "loop")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "a.jsonl").symlink_to(tmp_path / "nowhere")
-    text = look(tmp_path)
+    text = list_corpora(tmp_path)
     assert list(text.corpora) == ["good"]
     kinds = {name: type(error) for name, error in text.faults.items()}
     expected = {"bad name": ConfigError, "stray.jsonl": InputError, "loop": InputError, "broken": MissingError}
@@ -56,29 +55,29 @@ def test_a_folder_that_cannot_be_listed_is_a_fault(tmp_path):
     write(tmp_path / "web" / "a.jsonl")
     (tmp_path / "web").chmod(0)
     try:
-        assert "cannot be read" in str(look(tmp_path).faults["web"])
+        assert "cannot be read" in str(list_corpora(tmp_path).faults["web"])
     finally:
         (tmp_path / "web").chmod(0o755)
 
 
 def test_without_a_raw_folder_it_says_where_it_looked(tmp_path):
     with pytest.raises(MissingError, match="mount or restore it") as caught:
-        look(tmp_path / "raw")
+        list_corpora(tmp_path / "raw")
     assert caught.value.where == str(tmp_path / "raw")
 
 
 def test_the_mark_changes_with_every_kind_of_change_and_with_nothing_else(tmp_path):
     path = write(tmp_path / "a.jsonl")
-    first = glance(tmp_path, "web").mark
-    assert glance(tmp_path, "web").mark == first
+    first = scan_corpus(tmp_path, "web").signature
+    assert scan_corpus(tmp_path, "web").signature == first
     (tmp_path / "notes.txt").write_text("not read")
     path.chmod(0o600)
-    assert glance(tmp_path, "web").mark == first
+    assert scan_corpus(tmp_path, "web").signature == first
 
     def changed(step):
-        before = glance(tmp_path, "web").mark
+        before = scan_corpus(tmp_path, "web").signature
         step()
-        assert glance(tmp_path, "web").mark != before
+        assert scan_corpus(tmp_path, "web").signature != before
 
     stat = path.stat()
     changed(lambda: os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1)))
@@ -99,15 +98,15 @@ def test_the_mark_changes_with_every_kind_of_change_and_with_nothing_else(tmp_pa
 
 def test_files_have_settled_when_two_looks_agree_and_the_newest_is_old_enough(tmp_path):
     write(tmp_path / "a.jsonl", age_seconds=100)
-    found = glance(tmp_path, "web")
+    found = scan_corpus(tmp_path, "web")
     now = time.time_ns()
 
     def settled(seen, seconds, at=now):
-        return is_settled(found, seen, now_ns=at, settle_seconds=seconds)
+        return is_quiescent(found, seen, now_ns=at, settle_seconds=seconds)
 
-    assert settled(found.mark, 60)
-    assert not settled(found.mark, 200), "written too recently"
-    assert settled(found.mark, 200, at=now + 101 * 10**9)
+    assert settled(found.signature, 60)
+    assert not settled(found.signature, 200), "written too recently"
+    assert settled(found.signature, 200, at=now + 101 * 10**9)
     assert not settled("another", 60), "it changed between the two looks"
     assert not settled(None, 60), "the first look"
 
@@ -115,29 +114,29 @@ def test_files_have_settled_when_two_looks_agree_and_the_newest_is_old_enough(tm
 def test_a_file_from_the_future_does_not_wait_for_it(tmp_path):
     write(tmp_path / "soon" / "a.jsonl", age_seconds=-5)
     write(tmp_path / "far" / "a.jsonl", age_seconds=-7200)
-    soon, far = look(tmp_path).corpora["soon"], look(tmp_path).corpora["far"]
+    soon, far = list_corpora(tmp_path).corpora["soon"], list_corpora(tmp_path).corpora["far"]
     now = time.time_ns()
-    assert not is_settled(soon, soon.mark, now_ns=now, settle_seconds=60)
-    assert is_settled(far, far.mark, now_ns=now, settle_seconds=60), "its clock is wrong; the two looks agree"
+    assert not is_quiescent(soon, soon.signature, now_ns=now, settle_seconds=60)
+    assert is_quiescent(far, far.signature, now_ns=now, settle_seconds=60), "its clock is wrong; the two looks agree"
 
 
 def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
     folder, memory = tmp_path / "web", tmp_path / "memory.json"
     for number in (10, 9, 1):
         write(folder / f"part-{number}.jsonl", f'{{"text": "{number}"}}\n')
-    assert known_inventory(glance(folder, "web"), memory) is None
+    assert known_inventory(scan_corpus(folder, "web"), memory) is None
     taken = take_inventory(folder, "web", remembered=memory)
-    known = known_inventory(glance(folder, "web"), memory)
+    known = known_inventory(scan_corpus(folder, "web"), memory)
     assert known == taken
     assert known.files == ("part-1.jsonl", "part-9.jsonl", "part-10.jsonl")
     write(folder / "part-9.jsonl", '{"text": "8"}\n', age_seconds=1800)
-    assert known_inventory(glance(folder, "web"), memory) is None
+    assert known_inventory(scan_corpus(folder, "web"), memory) is None
     (folder / "part-9.jsonl").unlink()
-    assert known_inventory(glance(folder, "web"), memory).files == ("part-1.jsonl", "part-10.jsonl")
+    assert known_inventory(scan_corpus(folder, "web"), memory).files == ("part-1.jsonl", "part-10.jsonl")
 
 
 def test_a_file_that_may_still_change_within_its_clocks_grain_is_never_known(tmp_path):
     folder, memory = tmp_path / "web", tmp_path / "memory.json"
     write(folder / "a.jsonl", age_seconds=0)
     take_inventory(folder, "web", remembered=memory)
-    assert known_inventory(glance(folder, "web"), memory) is None
+    assert known_inventory(scan_corpus(folder, "web"), memory) is None

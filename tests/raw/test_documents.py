@@ -191,7 +191,7 @@ def test_empty_range_gives_one_empty_batch(tmp_path, stored):
 PEAK = """
 import resource, sys
 from pathlib import Path
-from nanoset_core.raw.corpus import take_inventory
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange
 import isal.isal_zlib

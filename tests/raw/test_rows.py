@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
-from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.raw.survey import take_inventory
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -300,7 +300,7 @@ def test_saved_dataset_of_hugging_face():
 PEAK = """
 import resource, sys
 from pathlib import Path
-from nanoset_core.raw.corpus import take_inventory
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange

@@ -21,8 +21,8 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw import stored as stored_module
-from nanoset_core.raw.corpus import cut_ranges, take_inventory
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import SourceRange, cut_ranges
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, make_shard

@@ -9,9 +9,9 @@ from nanoset_core.errors import InputError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw.corpus import take_inventory
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardSettings, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.raw import corpus as corpus_module
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw.corpus import Inventory, cut_ranges, discover_corpora, take_inventory
+from nanoset_core.raw.pieces import Inventory, cut_ranges
+from nanoset_core.raw.survey import discover_corpora, take_inventory
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_what_is_remembered_is_not_read_again(folder, tmp_path, monkeypatch):
         read.append(stat.path)
         return real(folder, stat, progress)
 
-    monkeypatch.setattr(corpus_module, "fingerprint", spy)
+    monkeypatch.setattr(fingerprints, "fingerprint", spy)
     heard = []
     second = take_inventory(folder, "web", remembered=memory, progress=heard.append)
     assert read == ["part-3.jsonl"]

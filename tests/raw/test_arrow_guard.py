@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from nanoset_core.raw import arrow_bodies
-from nanoset_core.raw.arrow_bodies import FileGuard, StreamGuard, UnpackedTooLargeError, unpacked_bytes
+from nanoset_core.raw import arrow_guard
+from nanoset_core.raw.arrow_guard import FileGuard, StreamGuard, UnpackedTooLargeError, unpacked_bytes
 
 TEXTS = ["a" * 1000, "b" * 500, None]
 
@@ -46,7 +46,7 @@ def test_dictionaries_count_too():
 
 def test_guards_look_before_anything_is_unpacked(monkeypatch):
     small, large = pa.record_batch({"text": ["a" * 100]}), pa.record_batch({"text": ["a" * 3000]})
-    monkeypatch.setattr(arrow_bodies, "MOST_BYTES", 2000)
+    monkeypatch.setattr(arrow_guard, "MOST_BYTES", 2000)
     stream = StreamGuard(pa.BufferReader(written([small, large, small], "zstd", as_file=False)))
     stream.next_batch()
     with pytest.raises(UnpackedTooLargeError, match=r"3,0\d\d bytes; 2,000"):
@@ -63,7 +63,7 @@ def test_a_dictionary_counts_with_the_batch_that_needs_it(monkeypatch, as_file):
     batch = pa.record_batch({"text": pa.array(["a" * 3000]).dictionary_encode()})
     data = written([batch], "zstd", as_file=as_file)
     for most, fits in ((4000, True), (2000, False)):
-        monkeypatch.setattr(arrow_bodies, "MOST_BYTES", most)
+        monkeypatch.setattr(arrow_guard, "MOST_BYTES", most)
         look = (lambda: FileGuard(data).check(0)) if as_file else StreamGuard(pa.BufferReader(data)).next_batch
         if fits:
             look()
@@ -80,7 +80,7 @@ def test_dictionaries_that_are_added_to_each_other_add_up(monkeypatch):
     ]
     data = written(batches, "zstd", as_file=False, deltas=True)
     assert len([kind for kind, _ in messages(data) if kind == "dictionary"]) == 5
-    monkeypatch.setattr(arrow_bodies, "MOST_BYTES", 3500)
+    monkeypatch.setattr(arrow_guard, "MOST_BYTES", 3500)
     guard = StreamGuard(pa.BufferReader(data))
     with pytest.raises(UnpackedTooLargeError):
         for _ in batches:

@@ -1,0 +1,226 @@
+"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their inventories.
+
+A scan looks at names, sizes and times alone; an inventory hashes every byte that no earlier one has hashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.raw.fingerprints import FingerprintMemory
+from nanoset_core.raw.listing import FileStat, list_files, natural_key, walk_files
+from nanoset_core.raw.pieces import SUFFIXES, Inventory, Piece, is_text
+from nanoset_core.storage.remote_folder import RawFolder
+
+PARTIAL_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload")
+"""Endings of files that are still being uploaded: not read, not worth a word."""
+_AHEAD_NS = 3600 * 10**9
+"""A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFiles:
+    """The files of a corpus as a scan found them."""
+
+    corpus: str
+    files: tuple[FileStat, ...]
+    """those that would be read, in the order in which the file system gave them"""
+    signature: str
+    """changes when a file is added, removed, renamed, written to or replaced"""
+    newest_ns: int
+    """the last modification of any file, nanoseconds since 1970"""
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class RawText:
+    """Everything below the raw folder as a scan found it."""
+
+    corpora: Mapping[str, CorpusFiles]
+    """by name, sorted; only those that hold at least one file that would be read"""
+    faults: Mapping[str, NanosetError]
+    """folder or file → why it cannot be taken for a corpus, or cannot be read"""
+
+    @property
+    def files(self) -> int:
+        """How many files would be read."""
+        return sum(len(found.files) for found in self.corpora.values())
+
+
+def list_corpora(raw: RawFolder) -> RawText:
+    """Scan every corpus below the raw folder. What is wrong with one of them does not hide the others.
+
+    Raises:
+        MissingError: the folder is not there.
+        InputError: it cannot be listed.
+    """
+    corpora: dict[str, CorpusFiles] = {}
+    faults: dict[str, NanosetError] = {}
+    for entry in _entries(raw):
+        try:
+            if entry.is_dir():
+                found = scan_corpus(entry, entry.name)
+                if found.files:
+                    corpora[check_corpus_name(entry.name, entry)] = found
+            else:
+                _refuse_stray(raw, entry)
+        except NanosetError as error:
+            faults[entry.name] = error
+    return RawText(corpora, faults)
+
+
+def discover_corpora(raw: RawFolder) -> list[str]:
+    """Names of the folders below the raw folder that hold at least one file that could be read, sorted.
+
+    A folder that cannot be listed counts as well: what is wrong with it is said when its inventory is taken.
+
+    Raises:
+        MissingError: the raw folder is not there.
+        ConfigError: a folder's name cannot be a partition key or a path of ours.
+        InputError: the raw folder cannot be listed, or a file of text lies outside of any corpus.
+    """
+    folders = []
+    for entry in _entries(raw):
+        if entry.is_dir():
+            folders.append(entry)
+        else:
+            _refuse_stray(raw, entry)
+    return [check_corpus_name(folder.name, folder) for folder in folders if _may_hold_text(folder)]
+
+
+def _entries(raw: RawFolder) -> list[RawFolder]:
+    if not raw.is_dir():
+        raise MissingError(
+            "the folder of raw text does not exist",
+            where=raw,
+            remedy="mount or restore it, or create it with one folder of text a corpus",
+        )
+    try:
+        entries = [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(
+            "the folder of raw text cannot be listed",
+            where=raw,
+            found=error.strerror,
+            remedy="give this user the right to read it",
+        ) from error
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _refuse_stray(raw: RawFolder, file: RawFolder) -> None:
+    if is_text(file.name) and file.is_file():
+        raise InputError(
+            "a file of text belongs to no corpus",
+            where=file,
+            expected="each file inside the folder of its corpus",
+            remedy=f"move it, for example to {raw / file.name.partition('.')[0] / file.name}",
+        )
+
+
+def _may_hold_text(folder: RawFolder) -> bool:
+    try:
+        return any(is_text(file.path) for file in walk_files(folder, folder.parent))
+    except NanosetError:
+        return True
+
+
+def scan_corpus(folder: RawFolder, corpus: str) -> CorpusFiles:
+    """The files of one corpus that would be read; raises as list_files does."""
+    files = tuple(file for file in walk_files(folder, folder.parent) if is_text(file.path))
+    rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.inode}\n" for file in files)
+    signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
+    return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
+
+
+def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
+    """Whether nothing is being written to a corpus any more, as far as one can tell from outside.
+
+    Two scans must have found the same, and the newest file must not have been written to for `settle_seconds`.
+
+    Args:
+        found: what this scan found.
+        seen: the signature that the scan before found; None where there was none.
+        now_ns: the time of this scan, nanoseconds since 1970.
+        settle_seconds: how long a file must have been left alone.
+    """
+    if found.signature != seen:
+        return False
+    age_ns = now_ns - found.newest_ns
+    return age_ns >= settle_seconds * 1e9 or age_ns < -_AHEAD_NS
+
+
+def known_inventory(found: CorpusFiles, remembered: Path) -> Inventory | None:
+    """The inventory that would be taken of these files, without reading them.
+
+    Args:
+        found: the files.
+        remembered: the memory of digests that take_inventory keeps.
+
+    Returns:
+        None where the memory does not know every file as it is now.
+    """
+    memory = FingerprintMemory(remembered)
+    pieces: list[Piece] = []
+    for file in sorted(found.files, key=lambda file: natural_key(file.path)):
+        known = memory.recall(file)
+        if known is None:
+            return None
+        pieces.extend(known)
+    return Inventory(found.corpus, tuple(pieces))
+
+
+def text_bytes(folder: RawFolder) -> int:
+    """Stored bytes of the files of a corpus that would be read."""
+    return sum(file.size for file in list_files(folder, folder.parent) if is_text(file.path))
+
+
+def take_inventory(
+    folder: RawFolder,
+    corpus: str,
+    *,
+    remembered: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Inventory:
+    """List and fingerprint the files of one corpus.
+
+    Every byte is hashed once; a file whose size, time and inode are those remembered from an earlier inventory is
+    not read again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so that a
+    grown file leaves its first pieces as they were.
+
+    Args:
+        folder: the corpus's folder, searched through all its folders.
+        corpus: its name.
+        remembered: a small JSON file that carries digests from one inventory to the next.
+        progress: called with the number of bytes hashed, or known, since the last call.
+
+    Raises:
+        MissingError: the folder is not there.
+        InputError: it holds no file that could be read; or see list_files.
+        SourceChangedError: a file changed while it was hashed.
+    """
+    files = list_files(folder, folder.parent)
+    texts = [file for file in files if is_text(file.path)]
+    ignored = [file.path for file in files if not is_text(file.path) and not file.path.endswith(PARTIAL_SUFFIXES)]
+    if not texts:
+        raise InputError(
+            "the corpus is empty",
+            where=folder,
+            found=f"{len(ignored)} other file(s): {', '.join(ignored[:5])}" if ignored else "no files",
+            expected=f"at least one file ending in {', '.join(SUFFIXES)}",
+            remedy="add files, or remove the folder",
+        )
+    memory = FingerprintMemory(remembered)
+    pieces: list[Piece] = []
+    for stat in texts:
+        pieces.extend(memory.pieces(folder, stat, progress))
+    memory.save({stat.path for stat in texts})
+    return Inventory(corpus, tuple(pieces), tuple(ignored))
