@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nanoset_core.shuffling.reading import iterate_shard, iterate_shards
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
