@@ -14,6 +14,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.mirror import bring
+from nanoset_core.storage.remote_folder import RawFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Place:
     """What an inspection has at hand."""
 
     outputs: OutputRoot
-    raw_folder: Path | None
+    raw_folder: RawFolder | None
     """folder of raw text, where it is known"""
     tokenizer_file: Path | None
     """the tokenizer.json, where it is known"""

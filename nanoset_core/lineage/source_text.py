@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from nanoset_core.errors import FormatError, InputError, NanosetError
 from nanoset_core.raw.columns import leaf_at, locate_text, texts_of
@@ -14,6 +13,7 @@ from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.raw.pieces import PARQUET, TABLE_SUFFIXES, Piece
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.raw.tables import TableBatch, read_table
+from nanoset_core.storage.remote_folder import RawFolder
 
 MOST_LINE_BYTES = 64 << 20
 """Longer lines are not held in memory."""
@@ -38,7 +38,7 @@ class SourceLine:
 
 
 def read_text(
-    folder: Path, source: SourceLine, text_key: str, *, most_skipped_bytes: int | None = MOST_SKIPPED_BYTES
+    folder: RawFolder, source: SourceLine, text_key: str, *, most_skipped_bytes: int | None = MOST_SKIPPED_BYTES
 ) -> str:
     """The text of one line or row, as it is in the file now.
 
@@ -63,7 +63,7 @@ def read_text(
         raise _moved(folder, source, f"{error.reason}: {error.detail}") from error
 
 
-def _plain_line(folder: Path, source: SourceLine, _most: int | None) -> bytes:
+def _plain_line(folder: RawFolder, source: SourceLine, _most: int | None) -> bytes:
     with open_raw(folder / source.file) as file:
         file.seek(max(source.byte_offset - 1, 0))
         before = file.read(1) if source.byte_offset else b"\n"
@@ -73,7 +73,7 @@ def _plain_line(folder: Path, source: SourceLine, _most: int | None) -> bytes:
     return _whole(folder, source, line)
 
 
-def _compressed_line(folder: Path, source: SourceLine, most: int | None) -> bytes:
+def _compressed_line(folder: RawFolder, source: SourceLine, most: int | None) -> bytes:
     if most is not None and source.byte_offset > most:
         raise _not_read(folder, source, f"{source.byte_offset:,} bytes into compressed text")
     line = b""
@@ -87,7 +87,7 @@ def _compressed_line(folder: Path, source: SourceLine, most: int | None) -> byte
     return _whole(folder, source, line)
 
 
-def _after(folder: Path, source: SourceLine) -> Iterator[bytes]:
+def _after(folder: RawFolder, source: SourceLine) -> Iterator[bytes]:
     """Decompressed text from the line's first byte on."""
     with open_raw(folder / source.file) as file:
         size = file.seek(0, 2)
@@ -102,13 +102,13 @@ def _after(folder: Path, source: SourceLine) -> Iterator[bytes]:
         position += len(chunk)
 
 
-def _whole(folder: Path, source: SourceLine, line: bytes) -> bytes:
+def _whole(folder: RawFolder, source: SourceLine, line: bytes) -> bytes:
     if len(line) > MOST_LINE_BYTES:
         raise _not_read(folder, source, f"a line of more than {MOST_LINE_BYTES:,} bytes")
     return line.removesuffix(b"\n")
 
 
-def _text_of_row(path: Path, row: int, text_key: str, most: int | None) -> str:
+def _text_of_row(path: RawFolder, row: int, text_key: str, most: int | None) -> str:
     where = SourceLine(path.name, row, -1)
     for batch in _batches_to(path, row, text_key, most):
         index = row - batch.first_row
@@ -122,7 +122,7 @@ def _text_of_row(path: Path, row: int, text_key: str, most: int | None) -> str:
     raise _moved(path.parent, where, "the table ends before that row")
 
 
-def _batches_to(path: Path, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
+def _batches_to(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
     """Batches of a table that hold a row, or lead up to it; in Parquet from its row group on."""
     if path.name.endswith(PARQUET):
         yield from _parquet_batches(path, row, text_key, most)
@@ -133,7 +133,7 @@ def _batches_to(path: Path, row: int, text_key: str, most: int | None) -> Iterat
         yield batch
 
 
-def _parquet_batches(path: Path, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
+def _parquet_batches(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -160,19 +160,19 @@ def _parquet_batches(path: Path, row: int, text_key: str, most: int | None) -> I
         raise _moved(path.parent, SourceLine(path.name, row, -1), str(error)) from error
 
 
-def _selector(path: Path, schema: object, text_key: str) -> str:
+def _selector(path: RawFolder, schema: object, text_key: str) -> str:
     try:
         return locate_text(schema, text_key).selector
     except NotADocumentError as error:
         raise _moved(path.parent, SourceLine(path.name, 1, -1), f"{error.reason}: {error.detail}") from error
 
 
-def _spell(folder: Path, source: SourceLine) -> str:
+def _spell(folder: RawFolder, source: SourceLine) -> str:
     byte = f" (byte {source.byte_offset:,})" if source.byte_offset >= 0 else ""
     return f"{folder / source.file}:{source.line}{byte}"
 
 
-def _moved(folder: Path, source: SourceLine, found: str) -> FormatError:
+def _moved(folder: RawFolder, source: SourceLine, found: str) -> FormatError:
     return FormatError(
         "the document is not at its place any more",
         where=_spell(folder, source),
@@ -182,5 +182,5 @@ def _moved(folder: Path, source: SourceLine, found: str) -> FormatError:
     )
 
 
-def _not_read(folder: Path, source: SourceLine, found: str) -> NotReadError:
+def _not_read(folder: RawFolder, source: SourceLine, found: str) -> NotReadError:
     return NotReadError("the text was not read again", where=_spell(folder, source), found=found)

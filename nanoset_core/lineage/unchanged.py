@@ -8,15 +8,16 @@ from typing import Literal
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import raw
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.listing import stat_file
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.storage.remote_folder import RawFolder
 
 FileState = Literal["unchanged", "changed", "gone", "unknown"]
 MOST_HASHED_BYTES = 256 << 20
 
 
-def file_state(inventory: Inventory | None, root: Path, folder: Path, file: str, byte: int) -> FileState:
+def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file: str, byte: int) -> FileState:
     """Whether a file, or the piece of it that holds a byte, is as the inventory says.
 
     Without reading where size and times are those that were noted when the file was hashed; otherwise the piece is
@@ -35,10 +36,9 @@ def file_state(inventory: Inventory | None, root: Path, folder: Path, file: str,
     if inventory is None:
         return "unknown"
     pieces = [piece for piece in inventory.pieces if piece.path == file]
-    status = path.stat()
-    if not pieces or status.st_size < pieces[-1].end:
+    stat = stat_file(folder, file)
+    if not pieces or stat.size < pieces[-1].end:
         return "changed"
-    stat = FileStat(file, status.st_size, status.st_mtime_ns, status.st_ino)
     memory = FingerprintMemory(root / raw.STAGE / inventory.corpus / ".fingerprints.json")
     if (known := memory.recall(stat)) is not None:
         return "unchanged" if known == pieces else "changed"

@@ -14,6 +14,7 @@ from nanoset_core.raw.pieces import Inventory
 from nanoset_core.raw.survey import discover_corpora, take_inventory, text_bytes
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.remote_folder import RawFolder
 
 VERSION = 1
 STAGE = "inventory"
@@ -25,7 +26,7 @@ def corpora(project: Project) -> list[str]:
     return discover_corpora(project.config.raw_folder)
 
 
-def corpus_folder(project: Project, corpus: str) -> Path:
+def corpus_folder(project: Project, corpus: str) -> RawFolder:
     """The folder of one corpus.
 
     Raises:

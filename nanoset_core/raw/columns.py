@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.raw.parsing import NotADocumentError, missing
 from nanoset_core.raw.rejects import EXCERPT_BYTES, excerpt
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPath:
     """A column, or a field of nested struct columns."""
 
     names: tuple[str, ...]
-    """from the column inwards"""
+    """From the column inwards."""
     type: Any
-    """its Arrow type"""
+    """Its Arrow type."""
 
     @property
     def selector(self) -> str:
@@ -32,9 +33,9 @@ class Leaf:
     """The values of one place in a record batch."""
 
     array: Any
-    """Arrow array; what lies below a null struct is not masked"""
+    """Arrow array; what lies below a null struct is not masked."""
     outer: tuple[tuple[str, Any], ...]
-    """(dotted name, validity as a boolean array) of each struct around it that has nulls, outermost first"""
+    """(dotted name, validity as a boolean array) of each struct around it that has nulls, outermost first."""
 
     def slice(self, begin: int, count: int) -> Leaf:
         """Rows [begin, begin + count), without a copy."""
@@ -49,14 +50,14 @@ class Texts:
     """Texts of consecutive rows."""
 
     texts: list[str | None]
-    """None where there is none"""
+    """None where there is none."""
     bad: dict[int, tuple[NotADocumentError, str]] = field(default_factory=dict)
-    """row in the slice → why it holds no text, and an excerpt"""
+    """Row in the slice → why it holds no text, and an excerpt."""
     text_bytes: int = 0
-    """UTF-8 bytes of all of them"""
+    """UTF-8 bytes of all of them."""
 
 
-def locate(schema: Any, key: str) -> Place:
+def locate(schema: Any, key: str) -> ColumnPath:
     """Find a key as `parsing.find` does, in the fields of a schema; of two columns of one name the last counts.
 
     Raises:
@@ -64,7 +65,8 @@ def locate(schema: Any, key: str) -> Place:
     """
     import pyarrow as pa
 
-    fields, names, rest = {item.name: item for item in schema}, (), key
+    fields, rest = {item.name: item for item in schema}, key
+    names: tuple[str, ...] = ()
     while rest not in fields:
         outer, dot, inner = rest.partition(".")
         level = ".".join(names)
@@ -74,10 +76,10 @@ def locate(schema: Any, key: str) -> Place:
         if not pa.types.is_struct(fields[outer].type):
             raise NotADocumentError("not_an_object", f"{'.'.join(names)!r} is a column of {fields[outer].type}")
         fields = {item.name: item for item in fields[outer].type}
-    return Place((*names, rest), fields[rest].type)
+    return ColumnPath((*names, rest), fields[rest].type)
 
 
-def locate_text(schema: Any, key: str) -> Place:
+def locate_text(schema: Any, key: str) -> ColumnPath:
     """`locate`, for a column that can hold text; the reason text_not_a_string where it cannot."""
     place = locate(schema, key)
     if not is_text_type(place.type):
@@ -102,7 +104,7 @@ def _text_types() -> tuple[Any, ...]:
     return (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-def leaf_at(batch: Any, place: Place) -> Leaf:
+def leaf_at(batch: Any, place: ColumnPath) -> Leaf:
     """The values of a place in a record batch; texts as bytes, so that one that is not UTF-8 spoils no other.
 
     Raises:
@@ -167,9 +169,10 @@ def _average_bytes(array: Any) -> float:
     if array.type in (pa.string_view(), pa.binary_view()):
         return _longest_view(array)
     try:
-        return array.nbytes / max(len(array), 1)
+        size: int = array.nbytes
     except pa.ArrowTypeError:  # views in lists or structs, in older releases of pyarrow
-        return array.get_total_buffer_size() / max(len(array), 1)
+        size = array.get_total_buffer_size()
+    return size / max(len(array), 1)
 
 
 def _longest_bytes(array: Any) -> float:
@@ -178,8 +181,8 @@ def _longest_bytes(array: Any) -> float:
     import pyarrow.compute as pc
 
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
-        return pc.max(pc.binary_length(array)).as_py() or 0
-    return array.nbytes if pa.types.is_nested(array.type) else _average_bytes(array)
+        return float(pc.max(pc.binary_length(array)).as_py() or 0)
+    return float(array.nbytes) if pa.types.is_nested(array.type) else _average_bytes(array)
 
 
 def _longest_view(array: Any) -> int:
@@ -221,9 +224,10 @@ def _strings(array: Any) -> list[str | None] | None:
 
     strings = array.view(pa.large_string() if pa.types.is_large_binary(array.type) else pa.string())
     try:
-        return strings.to_numpy(zero_copy_only=False).tolist()
+        texts: list[str | None] = strings.to_numpy(zero_copy_only=False).tolist()
     except pa.ArrowException:
         return None
+    return texts
 
 
 def _plain(array: Any) -> Any:
@@ -243,8 +247,8 @@ def _plain(array: Any) -> Any:
         return pa.array(array.to_pylist(), pa.large_binary())
 
 
-def _decoded(array: Any, left_out: np.ndarray | None) -> Texts:
-    """Texts of a binary array; rows that are left out (boolean[rows]; None: no row is) are not copied."""
+def _decoded(array: Any, left_out: NDArray[np.bool_] | None) -> Texts:
+    """Texts of a binary array; rows that are left out (bool, shape (rows,); None: no row is) are not copied."""
     import pyarrow as pa
 
     if left_out is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from nanoset_core.raw.stored import StoredPiece
 
@@ -14,13 +14,13 @@ class Fault:
     """A compressed file or table that cannot be read to its end; everything before it was given."""
 
     offset: int
-    """in the decompressed stream: of the first byte that could not be read; -1 in a table"""
+    """In the decompressed stream: of the first byte that could not be read; -1 in a table."""
     reason: str
-    """corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet or corrupt_arrow"""
+    """One of corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet and corrupt_arrow."""
     detail: str
-    """what the decoder said, and where in the stored file"""
+    """What the decoder said, and where in the stored file."""
     line: int = 0
-    """1-based number of the line or row in which it lies"""
+    """1-based number of the line or row in which it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Codec:
 
     name: str
     new_decoder: Callable[[], Any]
-    """gives an object with decompress(bytes) -> bytes, eof and unused_data, for one member or frame"""
+    """Gives an object with decompress(bytes) -> bytes, eof and unused_data, for one member or frame."""
     errors: Callable[[], tuple[type[Exception], ...]]
-    """gives what the decoder raises on bad data"""
+    """Gives what the decoder raises on bad data."""
     feed_bytes: int
-    """handed to the decoder at once: bounds what comes out to some 16 MiB, whatever the data"""
+    """Handed to the decoder at once: bounds what comes out to some 16 MiB, whatever the data."""
     may_pad: bool
-    """whether zero bytes may follow a member"""
+    """Whether zero bytes may follow a member."""
 
 
 def _gzip_decoder() -> Any:
@@ -47,7 +47,7 @@ def _gzip_decoder() -> Any:
 def _gzip_errors() -> tuple[type[Exception], ...]:
     from isal import isal_zlib
 
-    return (isal_zlib.error,)
+    return (cast(type[Exception], isal_zlib.error),)  # its stub says that it is an instance
 
 
 def _zstd_decoder() -> Any:

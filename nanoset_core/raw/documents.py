@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, pars
 from nanoset_core.raw.pieces import TABLE_SUFFIXES, SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
 from nanoset_core.raw.rows import RowBlock, read_rows
+from nanoset_core.storage.remote_folder import RawFolder
 
 Item = TypeVar("Item")
 BATCH_BYTES = 1 << 20
@@ -28,24 +28,24 @@ class DocumentBatch:
 
     texts: list[str] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
-    """index into the range's files"""
+    """Index into the range's files."""
     lines: list[int] = field(default_factory=list)
-    """1-based line or row numbers"""
+    """1-based line or row numbers."""
     offsets: list[int] = field(default_factory=list)
-    """byte offsets of the lines in the decompressed files; -1 for rows of a table"""
+    """Byte offsets of the lines in the decompressed files; -1 for rows of a table."""
     ids: list[str | None] = field(default_factory=list)
-    """the documents' own ids, where they have one"""
+    """The documents' own ids, where they have one."""
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
-    """decompressed bytes, line ends included; of a row, those of its text"""
+    """Decompressed bytes, line ends included; of a row, those of its text."""
     read_lines: int = 0
-    """lines and rows, whether documents or rejects"""
+    """Lines and rows, whether documents or rejects."""
     faults: int = 0
-    """files that could not be read to their end; each is one of the rejects"""
+    """Files that could not be read to their end; each is one of the rejects."""
 
 
 def read_documents(
-    folder: Path,
+    folder: RawFolder,
     source: SourceRange,
     *,
     text_key: str = "text",
@@ -78,6 +78,7 @@ def read_documents(
     fields = Fields(text_key, id_key, required_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
+    items: Iterator[RowBlock | LineBlock | LongLine | Fault]
     for piece in source.pieces:
         if piece.path.endswith(TABLE_SUFFIXES):
             items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
@@ -99,7 +100,7 @@ def read_documents(
     yield batch
 
 
-def _within_memory(items: Iterator[Item], path: Path) -> Iterator[Item]:
+def _within_memory(items: Iterator[Item], path: RawFolder) -> Iterator[Item]:
     try:
         yield from items
     except MemoryError as error:

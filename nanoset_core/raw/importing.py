@@ -29,13 +29,13 @@ class ImportFacts:
     """What an import wrote."""
 
     files: int
-    """tables read"""
+    """Tables read."""
     rows: int
-    """lines written, one a row"""
+    """Lines written, one a row."""
     written_bytes: int
-    """of JSON lines, before compression"""
+    """Of JSON lines, before compression."""
     stored_bytes: int
-    """size of the target"""
+    """Size of the target."""
 
 
 def import_parquet(

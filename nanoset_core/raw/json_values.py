@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+_Offsets: TypeAlias = NDArray[np.integer[Any]]
 MOST_LISTED = 1 << 24
 """Values in the lists of one array: nulls and overlapping lists take no room, so that a small file may hold 2^31."""
 
@@ -68,20 +70,18 @@ def _conversions() -> list[tuple[Callable[[Any], bool], Callable[[Any], list[Any
 def _is_bytes(kind: Any) -> bool:
     from pyarrow import types
 
-    return (
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
+    kinds = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(matches(kind) for matches in kinds)
 
 
 def _as_they_are(array: Any) -> list[Any]:
-    return array.to_pylist()
+    values: list[Any] = array.to_pylist()
+    return values
 
 
 def _strings(array: Any) -> list[Any]:
-    return array.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 def _floats(array: Any) -> list[Any]:
@@ -89,7 +89,7 @@ def _floats(array: Any) -> list[Any]:
     import pyarrow.compute as pc
 
     wide = array.cast(pa.float64())
-    return pc.if_else(pc.is_finite(wide), wide, None).to_pylist()
+    return _as_they_are(pc.if_else(pc.is_finite(wide), wide, None))
 
 
 def _bytes(array: Any) -> list[Any]:
@@ -159,7 +159,7 @@ def _check_listed(count: int) -> None:
         raise NotJsonError(f"{count:,} values in lists")
 
 
-def _gathered(array: Any, values: list[Any], begins: np.ndarray, ends: np.ndarray) -> list[Any]:
+def _gathered(array: Any, values: list[Any], begins: _Offsets, ends: _Offsets) -> list[Any]:
     rows = [values[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return _masked(rows, array)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from nanoset_core.raw.decompression import Fault, codec_of, decompress
 from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.storage.remote_folder import RawFolder
 
 HEAD_BYTES = 200
 SPLIT_BYTES = 256 << 10
@@ -20,13 +20,13 @@ class LineBlock:
     """Consecutive whole lines."""
 
     lines: list[bytes]
-    """without their line ends"""
+    """Without their line ends."""
     first_number: int
-    """1-based number, in its file, of the first line"""
+    """1-based number, in its file, of the first line."""
     begin: int
-    """offset of the first line's first byte in the decompressed file"""
+    """Offset of the first line's first byte in the decompressed file."""
     end: int
-    """offset after the last line, its line end included where it has one"""
+    """Offset after the last line, its line end included where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class LongLine:
     """A line above the limit, which was not held in memory."""
 
     head: bytes
-    """its first 200 bytes"""
+    """Its first 200 bytes."""
     size: int
-    """bytes, without the line end"""
+    """Bytes, without the line end."""
     number: int
-    """1-based, in its file"""
+    """1-based, in its file."""
     begin: int
-    """offset of its first byte in the decompressed file"""
+    """Offset of its first byte in the decompressed file."""
     end: int
-    """offset after it, its line end included where it has one"""
+    """Offset after it, its line end included where it has one."""
 
 
 def read_lines(
-    folder: Path, piece: Piece, *, max_line_bytes: int, verify: bool = True
+    folder: RawFolder, piece: Piece, *, max_line_bytes: int, verify: bool = True
 ) -> Iterator[LineBlock | LongLine | Fault]:
     """Lines of one piece in order; a fault of the compression comes last, after everything before it.
 
@@ -86,7 +86,7 @@ class _Splitter:
 
     def __init__(self, number: int, offset: int, limit: int) -> None:
         self.number = number
-        """of the line that is being read"""
+        """Of the line that is being read."""
         self._offset = offset
         self._limit = limit
         self._held: list[bytes] = []

@@ -22,13 +22,19 @@ class FileStat:
     """What the file system says of one file."""
 
     path: str
-    """relative to the listed folder, with forward slashes"""
+    """Relative to the listed folder, with forward slashes."""
     size: int
-    """bytes"""
+    """Bytes."""
     mtime_ns: int
-    """last modification, nanoseconds since 1970"""
+    """Last modification, nanoseconds since 1970."""
     inode: int
-    """so that a replaced file is not taken for the old one"""
+    """So that a replaced file is not taken for the old one."""
+
+
+def stat_file(folder: RawFolder, path: str) -> FileStat:
+    """What the file system says of one file below a folder; FileNotFoundError where it is not there."""
+    stat = (folder / path).stat()
+    return FileStat(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def natural_key(path: str) -> tuple[object, ...]:
@@ -62,7 +68,7 @@ def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[F
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
         return
-    bounds = None if within is None else (os.path.realpath(within), os.path.realpath(folder))
+    bounds = (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
     yield from _walk(folder, "", (_identity(folder.stat()),), bounds)
 
 

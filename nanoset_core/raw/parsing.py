@@ -19,11 +19,11 @@ class Fields:
     """Which keys of a line's object, or columns of a table, are read; see find for dotted ones."""
 
     text: str
-    """key of the text"""
+    """Key of the text."""
     id: str
-    """key of the document's own id"""
+    """Key of the document's own id."""
     required: tuple[str, ...] = ()
-    """keys of further texts that a document must have"""
+    """Keys of further texts that a document must have."""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -30,15 +30,15 @@ class Piece:
     """A run of whole lines or rows of one file: all of it, or a part of a big plain file."""
 
     path: str
-    """relative to the corpus folder"""
+    """Relative to the corpus folder."""
     begin: int
-    """first byte (of the stored, possibly compressed file)"""
+    """First byte (of the stored, possibly compressed file)."""
     end: int
-    """byte after the last"""
+    """Byte after the last."""
     first_line: int
-    """1-based number of the piece's first line or row"""
+    """1-based number of the piece's first line or row."""
     digest: str
-    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest"""
+    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest."""
 
     @property
     def size(self) -> int:
@@ -84,9 +84,9 @@ class Inventory:
 
     corpus: str
     pieces: tuple[Piece, ...]
-    """in document order: files in natural order, pieces by offset"""
+    """In document order: files in natural order, pieces by offset."""
     ignored: tuple[str, ...] = ()
-    """files that are not read, judged by their names; relative paths, as a survey found them"""
+    """Files that are not read, judged by their names; relative paths, as a survey found them."""
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -24,17 +24,17 @@ class Reject:
     """A line or row that is no document, or the fault that ends a file early."""
 
     file: str
-    """relative to the corpus folder"""
+    """Relative to the corpus folder."""
     line: int
-    """1-based number of the line or row; for a fault the one in which it lies"""
+    """1-based number of the line or row; for a fault the one in which it lies."""
     offset: int
-    """of the line's first byte (a fault: of the first byte that is lost) in the decompressed file; -1 in a table"""
+    """Of the line's first byte (a fault: of the first byte that is lost) in the decompressed file; -1 in a table."""
     reason: str
-    """a short fixed word, such as invalid_json"""
+    """A short fixed word, such as invalid_json."""
     detail: str
-    """what was found"""
+    """What was found."""
     excerpt: str
-    """the first bytes of the line, or of the row's text; bytes that are not UTF-8 as \\xNN"""
+    """The first bytes of the line, or of the row's text; bytes that are not UTF-8 as \\xNN."""
 
     @property
     def is_fault(self) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nanoset_core.raw.columns import (
+    ColumnPath,
     Leaf,
-    Place,
     Texts,
     is_text_type,
     leaf_at,
@@ -26,6 +25,7 @@ from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import NO_OFFSET, Reject
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.raw.tables import TableBatch, read_table, table_fault
+from nanoset_core.storage.remote_folder import RawFolder
 
 BLOCK_BYTES = 1 << 20
 BLOCK_REJECTS = 10_000
@@ -36,18 +36,18 @@ class RowBlock:
     """Consecutive rows: the documents among them, and the others as rejects."""
 
     row_count: int
-    """documents and rejects"""
+    """Documents and rejects."""
     text_bytes: int
-    """UTF-8 bytes of their texts"""
+    """UTF-8 bytes of their texts."""
     texts: list[str]
     rows: list[int]
-    """1-based row numbers of the documents"""
+    """1-based row numbers of the documents."""
     ids: list[str | None]
     rejects: list[Reject] = field(default_factory=list)
 
 
 def read_rows(
-    folder: Path, piece: Piece, fields: Fields, *, max_text_bytes: int, verify: bool = True
+    folder: RawFolder, piece: Piece, fields: Fields, *, max_text_bytes: int, verify: bool = True
 ) -> Iterator[RowBlock | Fault]:
     """Documents of a Parquet or Arrow file in row order; a fault comes last, after everything before it.
 
@@ -93,10 +93,10 @@ class _Places:
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
-        self.texts: list[Place] = []
-        self.id: Place | None = None
+        self.texts: list[ColumnPath] = []
+        self.id: ColumnPath | None = None
         self.error: NotADocumentError | None = None
-        """why no row can be a document"""
+        """Why no row can be a document."""
 
     def choose(self, schema: Any) -> list[str]:
         """Look the fields up; what to read: nothing where no row can be a document, for rows are counted anyway."""
@@ -110,7 +110,7 @@ class _Places:
         return list(dict.fromkeys(place.selector for place in places))
 
 
-def _locate_id(schema: Any, key: str) -> Place | None:
+def _locate_id(schema: Any, key: str) -> ColumnPath | None:
     try:
         return locate(schema, key)
     except NotADocumentError:
@@ -130,7 +130,7 @@ def _blocks(item: TableBatch, path: str, places: _Places, max_text_bytes: int) -
             texts_of(leaf.slice(begin, count), key, max_text_bytes)
             for leaf, key in zip(leaves, places.fields.texts, strict=True)
         ]
-        identities = [None] * count if ids is None else _id_texts(ids.slice(begin, count))
+        identities: list[str | None] = [None] * count if ids is None else _id_texts(ids.slice(begin, count))
         yield _block(columns, identities, first + begin, path)
         item.release()
 
@@ -146,7 +146,8 @@ def _block(columns: list[Texts], ids: list[str | None], first_row: int, path: st
     if bad:
         texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
     rows = [first_row + row for row in kept]
-    return RowBlock(count, columns[0].text_bytes, texts, rows, ids, rejects)
+    documents = cast(list[str], texts)  # rows without a text are bad
+    return RowBlock(count, columns[0].text_bytes, documents, rows, ids, rejects)
 
 
 def _all_rejected(item: TableBatch, path: str, error: NotADocumentError) -> Iterator[RowBlock]:

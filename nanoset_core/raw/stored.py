@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import ETAG, Piece, etag_digest
+from nanoset_core.storage.remote_folder import RawFolder
 
 READ_BYTES = 1 << 20
 
@@ -16,7 +16,7 @@ READ_BYTES = 1 << 20
 class StoredPiece:
     """Reads one piece of one file, once, in order."""
 
-    def __init__(self, folder: Path, piece: Piece) -> None:
+    def __init__(self, folder: RawFolder, piece: Piece) -> None:
         self.path, self.piece = folder / piece.path, piece
         self._sha = hashlib.sha256()
         self._position = piece.begin

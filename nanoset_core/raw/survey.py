@@ -29,11 +29,11 @@ class CorpusFiles:
 
     corpus: str
     files: tuple[FileStat, ...]
-    """those that would be read, in the order in which the file system gave them"""
+    """Those that would be read, in the order in which the file system gave them."""
     signature: str
-    """changes when a file is added, removed, renamed, written to or replaced"""
+    """Changes when a file is added, removed, renamed, written to or replaced."""
     newest_ns: int
-    """the last modification of any file, nanoseconds since 1970"""
+    """The last modification of any file, nanoseconds since 1970."""
 
     @property
     def size(self) -> int:
@@ -46,9 +46,9 @@ class RawText:
     """Everything below the raw folder as a scan found it."""
 
     corpora: Mapping[str, CorpusFiles]
-    """by name, sorted; only those that hold at least one file that would be read"""
+    """By name, sorted; only those that hold at least one file that would be read."""
     faults: Mapping[str, NanosetError]
-    """folder or file → why it cannot be taken for a corpus, or cannot be read"""
+    """Folder or file → why it cannot be taken for a corpus, or cannot be read."""
 
     @property
     def files(self) -> int:

@@ -8,7 +8,6 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import NanosetError, SourceChangedError
@@ -17,6 +16,7 @@ from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import PARQUET
 from nanoset_core.raw.rejects import NO_OFFSET
+from nanoset_core.storage.remote_folder import RawFolder
 
 BATCH_BYTES = 1 << 20
 """Of values, about, that are read from Parquet at once."""
@@ -42,13 +42,13 @@ class TableBatch:
     """Consecutive rows."""
 
     rows: Any
-    """pyarrow.RecordBatch; with the chosen columns at least"""
+    """A pyarrow.RecordBatch, with the chosen columns at least."""
     first_row: int
-    """1-based number, in its file, of the first row"""
+    """1-based number, in its file, of the first row."""
     position: int
-    """stored bytes up to its end, roughly"""
+    """Stored bytes up to its end, roughly."""
     release: Callable[[], None]
-    """lets go of the memory of what was read so far; what is read again comes back by itself"""
+    """Lets go of the memory of what was read so far; what is read again comes back by itself."""
 
 
 class _DamageError(Exception):
@@ -58,7 +58,7 @@ class _DamageError(Exception):
 _DAMAGE = (_DamageError, UnpackedTooLargeError, UnicodeDecodeError, EOFError, IndexError, struct.error)
 
 
-def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) -> Iterator[TableBatch | Fault]:
+def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = None) -> Iterator[TableBatch | Fault]:
     """Rows of a Parquet or Arrow file in order; a fault comes last, after every batch that could be read.
 
     Parquet is read page by page, in slices of about 1 MiB of the chosen columns. Arrow files, in the file format or
@@ -103,7 +103,7 @@ def read_table(path: Path, choose: Choose, expected_bytes: int | None = None) ->
             yield table_fault(path, rows + 1, error)
 
 
-def table_fault(path: Path, row: int, error: Exception) -> Fault:
+def table_fault(path: RawFolder, row: int, error: Exception) -> Fault:
     """A table that cannot be read from a row onwards."""
     reason = "corrupt_parquet" if path.name.endswith(PARQUET) else "corrupt_arrow"
     message = " ".join(str(error).split())[:300] or type(error).__name__

@@ -14,7 +14,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.raw.listing import FileStat, list_files
+from nanoset_core.raw.listing import list_files, stat_file
 from nanoset_core.raw.pieces import SUFFIXES, is_text
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
@@ -230,10 +230,7 @@ def tokenize_sources(
 def input_files(source: ShuffleInput) -> InputFiles:
     """The files of a source of text, as the tokenizer's stage wants them."""
     folder = Path(os.path.commonpath([path.parent for path in source.paths]))
-    stats = [(path.relative_to(folder).as_posix(), path.stat()) for path in source.paths]
-    return InputFiles(
-        folder, tuple(FileStat(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
-    )
+    return InputFiles(folder, tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in source.paths))
 
 
 def decode_sources(

@@ -30,11 +30,11 @@ class Framing:
     """How documents become sequences."""
 
     before: tuple[int, ...] = ()
-    """ids in front of a document's tokens"""
+    """Ids in front of a document's tokens."""
     after: tuple[int, ...] = ()
-    """ids behind them"""
+    """Ids behind them."""
     empty: Literal["no_sequence", "sequence", "skip"] = "no_sequence"
-    """a document without tokens: one without a sequence, one with a framed empty sequence, or none"""
+    """A document without tokens: one without a sequence, one with a framed empty sequence, or none."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -46,13 +46,13 @@ class Framed:
     """Sequences of a batch of documents."""
 
     ids: np.ndarray
-    """int32[n]: ids of all sequences, back to back"""
+    """int32[n]: ids of all sequences, back to back."""
     lengths: np.ndarray
-    """int32[d]: ids per document, 0 for one without"""
+    """int32[d]: ids per document, 0 for one without."""
     sequences: np.ndarray
-    """int64[d]: sequences per document, 0 or 1"""
+    """int64[d]: sequences per document, 0 or 1."""
     kept: np.ndarray
-    """bool[d]: which documents are written"""
+    """bool[d]: which documents are written."""
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.raw.listing import FileStat, list_files, natural_key
+from nanoset_core.raw.listing import FileStat, list_files, natural_key, stat_file
 from nanoset_core.raw.pieces import SUFFIXES, is_text
 
 
@@ -18,9 +18,9 @@ class InputFiles:
     """Files below one folder, in document order."""
 
     folder: Path
-    """absolute; all of them lie below it"""
+    """Absolute; all of them lie below it."""
     files: tuple[FileStat, ...]
-    """paths relative to `folder`"""
+    """Paths relative to `folder`."""
 
 
 def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> InputFiles:
@@ -31,13 +31,13 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> InputFiles:
         InputError: a folder or pattern holds no file that could be read, or a file is named twice.
     """
     paths: list[Path] = []
-    for given in map(os.fspath, inputs):
-        paths.extend(_resolve(given))
+    for given in inputs:
+        paths.extend(_resolve(os.fspath(given)))
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
     folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
-    return InputFiles(folder, tuple(_stat(folder, path) for path in paths))
+    return InputFiles(folder, tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in paths))
 
 
 def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, Path]]:
@@ -66,8 +66,3 @@ def _resolve(given: str) -> list[Path]:
     if not found:
         raise InputError("no file to read", where=given, expected=f"files ending in {', '.join(SUFFIXES)}")
     return found
-
-
-def _stat(folder: Path, path: Path) -> FileStat:
-    stat = path.stat()
-    return FileStat(path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns, stat.st_ino)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError
@@ -13,6 +12,7 @@ from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization.shards import (
     REJECTS,
@@ -47,7 +47,7 @@ class RejectPolicy:
         """Whether so many rejects, unreadable files included, are few enough among so many lines."""
         return rejects <= (0.0 if self.fails else self.max_fraction) * max(lines, 1)
 
-    def check(self, shards: Sequence[Manifest], folder: Path) -> ShardFacts:
+    def check(self, shards: Sequence[Manifest], folder: RawFolder) -> ShardFacts:
         """The counts of shards, added up.
 
         Raises:
@@ -75,7 +75,7 @@ class TokenizeJob:
     """Where workers put the shards."""
     corpus: str
     """Name of the shards, and of the folder that holds them."""
-    folder: Path
+    folder: RawFolder
     """The corpus's folder of raw text."""
     ranges: Sequence[SourceRange]
     """In document order."""

@@ -36,31 +36,31 @@ class PreprocessOptions:
     """Settings of one call, named as the peers' flags."""
 
     tokenizer: Path
-    """a tokenizer.json"""
+    """A tokenizer.json."""
     keys: tuple[str, ...] = ("text",)
-    """JSON keys to tokenize; each gives a pair"""
+    """JSON keys to tokenize; each gives a pair."""
     preset: WriterPreset = "megatron"
-    """whose tool is matched"""
+    """Whose tool is matched."""
     eod: str | None = None
-    """token to end documents with"""
+    """Token to end documents with."""
     bos: str | None = None
-    """token to begin documents with"""
+    """Token to begin documents with."""
     partitions: int = 1
-    """documents are written as if dealt to so many files in turn and joined: 0, P, 2P, …, 1, P + 1, …"""
+    """Documents are written as if dealt to so many files in turn and joined: 0, P, 2P, … 1, P + 1 and so on."""
     keep_sequential_samples: bool = False
-    """with partitions: keep the input's order instead"""
+    """With partitions: keep the input's order instead."""
     workers: int | None = None
-    """processes; None = one for each processor"""
+    """Processes; None = one for each processor."""
     engine: str = "auto"
-    """auto, numpy or tokenizers; all give the same bytes"""
+    """One of bpe.KINDS; all give the same bytes."""
     on_reject: str = "quarantine"
-    """what a line that is no document does: quarantine or fail"""
+    """What a line that is no document does: quarantine or fail."""
     max_rejected_fraction: float = 0.01
-    """share of lines above which nothing is written"""
+    """Share of lines above which nothing is written."""
     max_line_bytes: int = 1 << 30
-    """a longer line is rejected"""
+    """A longer line is rejected."""
     count_by_file: bool = False
-    """also count the tokens of each input file"""
+    """Also count the tokens of each input file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Preprocessed:
     """One finished pair."""
 
     prefix: Path
-    """of the .bin and .idx"""
+    """Of the .bin and .idx."""
     facts: ShardFacts
-    """what was read and written"""
+    """What was read and written."""
     rejects: Path | None
-    """the rejected lines, or None where there are none"""
+    """The rejected lines, or None where there are none."""
     tokens_by_file: dict[str, int] | None = None
-    """path relative to the inputs' folder → tokens, in document order; None where that was not asked for"""
+    """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
 
 
 def tokenizer_path(given: Path) -> Path:

@@ -19,6 +19,7 @@ from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.framing import Framed, Framing, frame
@@ -64,7 +65,7 @@ class ShardTask:
 
     root: OutputRoot
     recipe: Recipe
-    folder: Path
+    folder: RawFolder
     """The corpus's folder."""
     source: SourceRange
     settings: ShardSettings
@@ -75,27 +76,27 @@ class ShardFacts:
     """Counts of one shard, or of several added up."""
 
     lines: int = 0
-    """lines read = documents + skipped + rejected"""
+    """Lines read = documents + skipped + rejected."""
     documents: int = 0
-    """documents written, empty ones included"""
+    """Documents written, empty ones included."""
     skipped: int = 0
-    """documents without tokens that the preset leaves out"""
+    """Documents without tokens that the preset leaves out."""
     sequences: int = 0
-    """entries of the .idx; a document without tokens has none"""
+    """Entries of the .idx; a document without tokens has none."""
     tokens: int = 0
-    """special ones included"""
+    """Special ones included."""
     rejected: int = 0
-    """lines that are no document"""
+    """Lines that are no document."""
     faults: int = 0
-    """files that could not be read to their end"""
+    """Files that could not be read to their end."""
     read_bytes: int = 0
-    """decompressed bytes of all lines"""
+    """Decompressed bytes of all lines."""
     stored_bytes: int = 0
-    """bytes of the files as stored"""
+    """Bytes of the files as stored."""
     reasons: dict[str, int] = field(default_factory=dict)
-    """reason → rejects, faults included"""
+    """Reason → rejects, faults included."""
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
-    """entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones"""
+    """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
 
     @property
     def rejects(self) -> int:
@@ -216,7 +217,7 @@ def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
     facts.length_histogram = [a + b for a, b in zip(facts.length_histogram, bins.tolist(), strict=True)]
 
 
-def _reject_error(folder: Path, reject: Reject) -> InputError:
+def _reject_error(folder: RawFolder, reject: Reject) -> InputError:
     return InputError(
         f"{'a file cannot be read to its end' if reject.is_fault else 'a line was rejected'}: {reject.reason}",
         where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),

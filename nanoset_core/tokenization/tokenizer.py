@@ -19,13 +19,13 @@ class TokenizerFacts:
     """What the rest of the platform needs to know of a tokenizer."""
 
     file: Path
-    """the tokenizer.json"""
+    """The tokenizer.json."""
     fingerprint: str
-    """sha256 of the file"""
+    """sha256 of the file."""
     vocab_size: int
-    """tokens, added ones included: Megatron's vocab_size"""
+    """Tokens, added ones included: Megatron's vocab_size."""
     max_id: int
-    """the greatest id of any token"""
+    """The greatest id of any token."""
 
     @property
     def dtype(self) -> np.dtype:
