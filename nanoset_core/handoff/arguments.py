@@ -18,11 +18,18 @@ from nanoset_core.mapping.splits import SPLITS, SplitName
 def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS) -> NanosetConfig:
     """The configuration that a run with these arguments has.
 
-    options: Megatron-LM's names with underscores; None, "" or () for what was not given. splits: those that matter.
-    Raises ConfigError where arguments are missing or contradict each other, and what the data arguments' files raise.
+    Args:
+        options: by Megatron-LM's names with underscores; None, "" or () for what was not given.
+        splits: those that matter.
+
+    Raises:
+        ConfigError: arguments are missing, or contradict each other.
+        MissingError, FormatError: a file of data arguments is not there, or not one.
     """
     if options["seq_length"] is None:
-        raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="add it")
+        raise ConfigError(
+            "the length of a sample is not given", where="--seq-length", remedy="give the run's --seq-length"
+        )
     data = _data(options)
     config = NanosetConfig(
         **data,
@@ -63,11 +70,13 @@ def _samples(options: Mapping[str, Any]) -> dict[SplitName, int | None]:
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
     steps, batch = options["train_iters"], options["global_batch_size"]
     if (steps is None) != (batch is None):
-        raise ConfigError("a run is known by its steps and its batch", where="--train-iters, --global-batch-size")
+        raise ConfigError(
+            "one of two arguments that belong together is missing", where="--train-iters, --global-batch-size"
+        )
     if steps is None:
         return samples
     if any(count is not None for count in samples.values()):
-        raise ConfigError("the samples are given twice", where="--train-iters", found="and --…-samples")
+        raise ConfigError("the samples are given twice", where="--train-iters", found="--…-samples beside it")
     return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
@@ -76,9 +85,11 @@ def _identifiers(text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
         return read_identifiers(Path(text), where)
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError("not JSON", where=where, found=error, expected='an object such as {"class": "…"}') from error
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            "not a JSON object", where=where, found=error, expected='an object such as {"class": "…"}'
+        ) from error
 
 
 def _trainer_paths(data: dict[str, Any], spellings: tuple[str, ...]) -> dict[str, str]:

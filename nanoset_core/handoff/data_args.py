@@ -15,7 +15,13 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """A prefix, a list of prefixes, or {prefix: weight} (Megatron-LM `get_blend_from_list`).
 
     An even number of words is pairs of weight and prefix, unless no weight is a number: then all are prefixes.
-    Raises ConfigError for no words, for weights of which some are no numbers, and for a prefix named twice.
+
+    Args:
+        words: of the data arguments.
+        where: they come from, for the message.
+
+    Raises:
+        ConfigError: there are no words, only some weights are numbers, or a prefix is named twice.
     """
     if not words:
         raise ConfigError("no datasets are named", where=where, expected="prefixes, or pairs of weight and prefix")
@@ -33,14 +39,21 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
 
 
 def read_data_args(path: Path) -> Blend:
-    """The blend of a --data-args-path file: words between spaces or newlines. Raises as `blend_from_words`."""
+    """The blend of a --data-args-path file: words between spaces or newlines.
+
+    Raises:
+        MissingError, FormatError: the file cannot be read, or is not UTF-8.
+        ConfigError: as `blend_from_words`.
+    """
     return blend_from_words(_read(path).split(), path)
 
 
 def read_per_split(path: Path) -> list[Blend | None]:
     """The blends of a --per-split-data-args-path file: JSON with train, valid and test, each a list, a text or null.
 
-    Raises FormatError for anything else, and as `blend_from_words`.
+    Raises:
+        MissingError, FormatError: the file cannot be read, or is none of this kind.
+        ConfigError: as `blend_from_words`.
     """
     try:
         value = json.loads(_read(path))
@@ -49,11 +62,11 @@ def read_per_split(path: Path) -> list[Blend | None]:
             raise TypeError("a split is neither a list, nor a text, nor null")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
-            "these are no data arguments for each split",
+            "the file does not hold data arguments for each split",
             where=path,
             found=repr(error),
             expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
-            remedy="correct the file",
+            remedy="write one entry for each of train, valid and test",
         ) from error
     return [entry and blend_from_words([str(word) for word in entry], path) for entry in words]
 
@@ -63,10 +76,10 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(
-            "data arguments that are not UTF-8", where=path, found=str(error), remedy="save them as UTF-8"
+            "the data arguments are not UTF-8", where=path, found=str(error), remedy="save them as UTF-8"
         ) from error
     except OSError as error:
-        raise MissingError("data arguments that cannot be read", where=path, found=error.strerror) from error
+        raise MissingError("the data arguments cannot be read", where=path, found=error.strerror) from error
 
 
 def _number(word: str) -> float | None:

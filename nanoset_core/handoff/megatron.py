@@ -115,14 +115,16 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
             "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
         )
     if handoff.schedule is None:
-        for split, asked in (("valid", config.valid_split_samples), ("test", config.test_split_samples)):
+        evaluated: tuple[SplitName, ...] = ("valid", "test")
+        for split in evaluated:
             if not handoff.samples[split]:
                 continue
-            if asked is None:
+            built = config.samples(split)
+            if built is None:
                 rule = "all samples of one epoch, which it asks for with --full-validation (valid only)"
             else:
                 steps = "(train_iters // eval_interval + 1) * eval_iters" if split == "valid" else "eval_iters"
-                rule = f"{asked:,} samples: {steps} * global_batch_size must be that"
+                rule = f"{built:,} samples: {steps} * global_batch_size must be that"
             yield f"The cache of {split} is for {rule}. With `schedule` in nanoset.yaml the numbers agree."
 
 

@@ -42,7 +42,8 @@ def _prefix(handoff: Handoff) -> Any:
 
 
 def _pairs(handoff: Handoff, split: SplitName) -> list[float | str]:
-    return [word for weight, path in handoff.data(split) for word in ([path] if weight is None else [weight, path])]
+    words = [(path,) if weight is None else (weight, path) for weight, path in handoff.data(split)]
+    return [word for pair in words for word in pair]
 
 
 def _notes(handoff: Handoff) -> list[str]:

@@ -16,11 +16,11 @@ class DatasetCounts:
     """What a trainer may be told of a dataset instead of reading its .idx."""
 
     sequences: int
-    """entries of the .idx"""
+    """Sequences in the .idx."""
     document_indices: int
-    """length of its document_indices: documents + 1"""
+    """Length of its document_indices: documents + 1."""
     dtype: str
-    """of its tokens"""
+    """Name of the tokens' type, such as uint16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,25 @@ class Handoff:
     """A built nanoset as a trainer sees it; every path is spelled as the trainer will spell it."""
 
     name: str
-    """of the nanoset"""
+    """Name of the nanoset."""
     config: NanosetConfig
-    """its settings, with the samples of every split that has data"""
+    """Its settings, with the samples of every split that has data."""
     samples: Mapping[SplitName, int]
-    """split → length of what was built; 0 where it has no data"""
+    """Split → samples that were built; 0 where it has no data."""
     folder: str
-    """where the handoff's own files will lie"""
+    """Folder of the handoff's own files."""
     cache: str
-    """the folder of the index files"""
+    """Folder of the index files."""
     datasets: Mapping[str, DatasetCounts]
-    """prefix → counts"""
+    """Prefix → counts."""
     vocab_size: int
-    """of the tokenizer, special tokens included"""
+    """Tokens of the tokenizer, special ones included."""
     schedule: ScheduleSpec | None = None
-    """the trainer's run, if it was given"""
+    """The trainer's run, if it was given."""
     transitions: tuple[int, ...] = ()
-    """iterations at which one phase ends and the next begins"""
+    """Iterations at which one phase ends and the next begins."""
     span: tuple[int, int] | None = None
-    """iterations of the phase that this nanoset is (begin, end excl)"""
+    """Iterations of the phase that this nanoset is, (begin, end excl)."""
 
     @property
     def is_per_split(self) -> bool:
@@ -57,7 +57,7 @@ class Handoff:
         """(weight, prefix) of each dataset of a split; no weight where the trainer is given none."""
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
-        return list(zip(weights or [None] * len(paths), paths, strict=True))
+        return [(None if weights is None else weights[number], path) for number, path in enumerate(paths)]
 
     @property
     def run(self) -> ScheduleSpec | None:
@@ -91,11 +91,15 @@ class Handoff:
         return list(dict.fromkeys(path for split in SPLITS for _, path in self.data(split)))
 
     def check_paths(self) -> None:
-        """Raise ConfigError for a path that a trainer would cut in two."""
+        """Refuse paths that a trainer would cut in two.
+
+        Raises:
+            ConfigError: there is a space in one.
+        """
         for path in (*self.paths, self.folder, self.cache):
             if any(character.isspace() for character in path):
                 raise ConfigError(
-                    "the trainer takes its data arguments apart at spaces, and would take this path apart too",
+                    "there is a space in a path, and the trainer cuts its data arguments at spaces",
                     where=f"nanosets.{self.name}.trainer_path",
                     found=repr(path),
                     expected="a path without spaces",

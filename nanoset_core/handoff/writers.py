@@ -24,7 +24,11 @@ _WRITERS: dict[str, tuple[_Writer, str]] = {
 def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     """The files to start the preset's trainer with, START.md among them.
 
-    Returns (file name → content, what the user has to know). Raises ConfigError for a path with spaces.
+    Returns:
+        (file name → content, what the user has to know).
+
+    Raises:
+        ConfigError: there is a space in a path.
     """
     handoff.check_paths()
     writer, command = _WRITERS[handoff.config.preset]
