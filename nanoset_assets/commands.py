@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.terminal import progress_bars, wide_console
+from nanoset_core.cli.tables import wide_console
+from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.project import Project

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
-import click
-
-from nanoset_core.cli.sizes import spelled_age
-from nanoset_core.cli.terminal import wide_console
+from nanoset_core.cli.tables import make_table, print_line, wide_console
+from nanoset_core.serialization.text import format_age
 from nanoset_core.versions.diff import DatasetDiff
 
 if TYPE_CHECKING:
@@ -19,17 +16,12 @@ _STYLES = {"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "
 _CHANGES = {"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"}
 
 
-def print_json(diff: DatasetDiff) -> None:
-    """Print everything as one JSON object."""
-    click.echo(json.dumps(diff.to_json(), indent=1, ensure_ascii=False))
-
-
 def print_tables(diff: DatasetDiff, show: int) -> None:
     """Print the two versions, settings, the files that differ most, and what becomes of the outputs."""
     console = wide_console()
     console.print(_versions(diff))
     for setting in diff.settings:
-        console.print(f"setting: {setting}", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"setting: {setting}")
     if diff.files:
         console.print(_files(diff, show))
         if len(diff.files) > show:
@@ -44,10 +36,10 @@ def print_tables(diff: DatasetDiff, show: int) -> None:
 
 
 def _versions(diff: DatasetDiff) -> Table:
-    table = _table(diff.new.corpus, "documents", "tokens", "rejected", "files", "age")
+    table = make_table(diff.new.corpus, "documents", "tokens", "rejected", "files", "age")
     rows = [diff.to_json()[side] for side in ("old", "new")]
     for label, row in zip(("before", "after"), rows, strict=True):
-        age = spelled_age(time.time() - row["made_at"])
+        age = format_age(time.time() - row["made_at"])
         counts = [row["documents"], row["tokens"], row["rejected"] + row["faults"], row["files"]]
         table.add_row(f"{label}: {row['digest']}", *(f"{count:,}" for count in counts), age)
     old, new = rows
@@ -60,7 +52,7 @@ def _versions(diff: DatasetDiff) -> Table:
 def _files(diff: DatasetDiff, show: int) -> Table:
     from rich.text import Text
 
-    table = _table("file", "change", "documents", "tokens", "documents ±", "tokens ±")
+    table = make_table("file", "change", "documents", "tokens", "documents ±", "tokens ±", left=["change"])
     most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
     for file in sorted(most, key=diff.files.index):
         counts = (file.after.documents, file.after.tokens)
@@ -77,19 +69,9 @@ def _files(diff: DatasetDiff, show: int) -> Table:
 def _outcomes(diff: DatasetDiff) -> Table:
     from rich.text import Text
 
-    table = _table("output", "fate", "index files kept", "why")
+    table = make_table("output", "fate", "index files kept", "why", left=["fate", "why"])
     for outcome in diff.outcomes:
         known = outcome.index_files is not None
         kept = f"{outcome.kept_files:,} of {outcome.index_files:,}" if known else ""
         table.add_row(outcome.output, Text(outcome.fate, style=_STYLES[outcome.fate]), kept, outcome.why)
-    return table
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table()
-    for number, column in enumerate(columns):
-        left = number == 0 or column in ("change", "fate", "why")
-        table.add_column(column, justify="left" if left else "right", overflow="fold")
     return table

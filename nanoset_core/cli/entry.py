@@ -25,11 +25,12 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = name.replace("-", "_")
-        if any(found.name == module for found in pkgutil.iter_modules(commands.__path__)):
-            return importlib.import_module(f"{commands.__name__}.{module}").command
-        for entry in entry_points(group=PLUGINS, name=name):
-            return entry.load()
-        return None
+        found: click.Command | None
+        if any(file.name == module for file in pkgutil.iter_modules(commands.__path__)):
+            found = importlib.import_module(f"{commands.__name__}.{module}").command
+        else:
+            found = next((entry.load() for entry in entry_points(group=PLUGINS, name=name)), None)
+        return found
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

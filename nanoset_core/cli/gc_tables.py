@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from nanoset_core.cli.sizes import spelled_size
-from nanoset_core.cli.terminal import wide_console
+from nanoset_core.cli import tables
+from nanoset_core.serialization.text import format_bytes
 from nanoset_core.versions.copies import Copy
 from nanoset_core.versions.gc import Collection, folder_size
 
@@ -18,32 +17,28 @@ _SHOWN = 50
 
 def print_collection(found: Collection, *, done: bool) -> None:
     """A table of the outputs with most to remove, what was left alone and why, and the total."""
-    from rich.table import Table
-
-    console = wide_console()
-    table = Table()
-    for column in ("output", "versions", "files", "size"):
-        table.add_column(column, justify="left" if column == "output" else "right", overflow="fold")
+    console = tables.wide_console()
+    table = tables.make_table("output", "versions", "files", "size")
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
     for output, items in outputs[:_SHOWN]:
         versions = sum(item.kind != "cache file" for item in items)
-        size = spelled_size(sum(item.size for item in items))
+        size = format_bytes(sum(item.size for item in items))
         table.add_row(output, f"{versions:,}", f"{len(items) - versions:,}", size)
     if found.garbage:
         console.print(table)
         if len(outputs) > _SHOWN:
             console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
-        console.print(f"left alone: {item.path}: {item.why}", style="yellow", markup=False, highlight=False)
-    console.print(_total(found, done=done), markup=False, highlight=False)
+        tables.print_line(console, f"left alone: {item.path}: {item.why}", "yellow")
+    tables.print_line(console, _total(found, done=done))
 
 
 def _total(found: Collection, *, done: bool) -> str:
     verb, unfinished = ("removed", f"{len(found.unfinished):,} unfinished") if done else ("to be removed", "")
     if not done and found.unfinished:
-        size = spelled_size(sum(folder_size(path) for path in found.unfinished if path.exists()))
+        size = format_bytes(sum(folder_size(path) for path in found.unfinished if path.exists()))
         unfinished = f"{len(found.unfinished):,} unfinished ({size}), where their owner is gone"
-    counted = f"{len(found.garbage):,} versions and files, {spelled_size(found.size)}"
+    counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
     total = f"{verb}: {counted}" + (f"; {unfinished}" if found.unfinished else "")
     if not done and (found.garbage or found.unfinished):
         total += "\nnothing was removed yet: say --yes"
@@ -62,16 +57,16 @@ def print_json(found: Collection, *, done: bool) -> None:
         "left_alone": [{"path": str(item.path), "why": item.why} for item in found.left],
         "unfinished": [str(path) for path in found.unfinished],
     }
-    click.echo(json.dumps(value, indent=1))
+    tables.print_json(value)
 
 
 def print_copies(found: Sequence[Copy], *, done: bool, as_json: bool) -> None:
     """How many working copies there are, and how big."""
     size = sum(copy.size for copy in found)
     if as_json:
-        click.echo(json.dumps({"removed": done, "bytes": size, "copies": [str(copy.path) for copy in found]}, indent=1))
+        tables.print_json({"removed": done, "bytes": size, "copies": [str(copy.path) for copy in found]})
         return
     verb = "removed" if done else "to be removed"
-    click.echo(f"{verb}: {len(found):,} copies of files in the bucket, {spelled_size(size)}")
+    click.echo(f"{verb}: {len(found):,} copies of files in the bucket, {format_bytes(size)}")
     if found and not done:
         click.echo("nothing was removed yet: say --yes")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from nanoset_core.cli.terminal import wide_console
+from typing import TYPE_CHECKING
+
+from nanoset_core.cli.tables import make_table, wide_console
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.inputs import ShuffleInputs
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.preview import Preview, rows
 from nanoset_core.shuffling.standalone import Shuffled
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SOURCES_SHOWN = 50
 _ALWAYS = ("source", "tokens", "contexts", "share")
@@ -27,16 +32,12 @@ def print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     console.print(_sources(found.plan))
 
 
-def _sources(plan: ShufflePlan) -> object:
-    from rich.table import Table
-
-    table = Table(title="Sources")
-    table.add_column("source")
+def _sources(plan: ShufflePlan) -> Table:
     found = [source_row(source, plan) for source in plan.table.sources]
     # columns that say nothing are left out
     shown = [key for key in found[0] if key in _ALWAYS or any(row[key] not in (0, "1") for row in found)]
-    for column in shown[1:]:
-        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+    columns = [column.replace("_", " ") for column in shown]
+    table = make_table(*columns, whole=columns[1:], title="Sources")
     for row in found[:SOURCES_SHOWN]:
         table.add_row(*(f"{row[key]:,}" if isinstance(row[key], int) else str(row[key]) for key in shown))
     if len(plan.table.sources) > SOURCES_SHOWN:
@@ -45,7 +46,7 @@ def _sources(plan: ShufflePlan) -> object:
 
 
 def source_row(source: SourceContexts, plan: ShufflePlan) -> dict[str, object]:
-    """What a plan does with a source: counts before any contexts are left out for ``even`` shards."""
+    """What a plan does with a source: counts before any contexts are left out for `even` shards."""
     return {
         "source": source.name,
         "tokens": source.tokens,

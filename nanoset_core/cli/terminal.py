@@ -1,29 +1,12 @@
-"""What is shown on a terminal: tables, and progress as a bar for each long job, gone once the job is done."""
+"""Progress on a terminal: a bar for each long job, gone once the job is done."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from nanoset_core.execution.progress import Listener, Progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-FILE_COLUMNS = 120
-"""width of tables that go to a file or a pipe"""
-
-
-def wide_console() -> Console:
-    """Where tables are printed: as wide as the terminal, and wide where there is none."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, FILE_COLUMNS)
-    return console
 
 
 @contextmanager

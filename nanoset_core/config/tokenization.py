@@ -38,9 +38,9 @@ class DocumentsSpec:
     id_key: str = "id"
     """Key of the document's own id, kept beside it."""
     on_reject: OnReject = "quarantine"
-    """What a line that is no document does: it is kept aside in rejects.jsonl, or it ends the build."""
+    """What a line that is no document does: it is kept aside in rejects.jsonl, or it ends the run."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
-    """Share of lines, 0 to 1, above which a corpus is refused."""
+    """Share of lines that may be rejected; where it is more, nothing is written."""
     max_line_mib: Annotated[float, Between(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
 

@@ -38,7 +38,7 @@ class WebdatasetSpec:
     samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
     """Contexts in a tar."""
     seed: ShuffleSeed = DEFAULT_SEED
-    """Of the global order, and of the choice of contexts where a corpus is taken in part."""
+    """Seed of the global order, and of the choice of contexts where a corpus is taken in part."""
     member: MemberKind = "json.gz"
     """Form of a context in the tar: json.gz for OpenLM, npy for speed."""
     preset: ShufflePreset = "default"

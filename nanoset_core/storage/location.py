@@ -18,18 +18,18 @@ class StorageSpec:
     """How buckets are reached. Who may is for the usual AWS chain to say: environment, profile, instance role."""
 
     endpoint_url: str | None = None
-    """of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says"""
+    """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
     region: str | None = None
-    """absent = what the AWS configuration says"""
+    """Region of the bucket; absent = what the AWS configuration says."""
     profile: str | None = None
-    """name of a profile in the AWS configuration"""
+    """Name of a profile in the AWS configuration."""
     anonymous: bool = False
-    """send requests without a signature, as public buckets allow"""
+    """Send requests without a signature, as public buckets allow."""
     fingerprint: Literal["content", "etag"] = "content"
-    """how raw objects are known: by a digest of their bytes, as local files are, which reads each once more; or by
-    their ETags, without reading, each object in one piece"""
+    """How raw objects are known: by a digest of their bytes, as local files are, which reads each once more; or by
+    their ETags, without reading, each object in one piece."""
     mirror: str | None = None
-    """local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml"""
+    """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
 
 
 @dataclass(frozen=True, slots=True)

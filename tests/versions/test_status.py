@@ -15,10 +15,10 @@ from sample_project import jsonl, sentences, tree
 from versions.changing import build, change_web
 
 from nanoset_core.cli import nanoset
-from nanoset_core.cli.sizes import spelled_age, spelled_size
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, state, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.text import format_age, format_bytes
 from nanoset_core.storage.locks import in_use
 from nanoset_core.versions import stat_survey
 from nanoset_core.versions.live import live_version
@@ -338,7 +338,7 @@ def test_options_that_differ_are_spelled():
 
 
 def test_sizes_and_ages_are_spelled():
-    assert [spelled_size(size) for size in (0, 999, 1000, 9994, 9995, 99949, 999_499, 999_500, 1.5e12, 2e18)] == [
+    assert [format_bytes(size) for size in (0, 999, 1000, 9994, 9995, 99949, 999_499, 999_500, 1.5e12, 2e18)] == [
         "0 B",
         "999 B",
         "1.00 kB",
@@ -350,7 +350,7 @@ def test_sizes_and_ages_are_spelled():
         "1.50 TB",
         "2,000 PB",
     ]
-    assert [spelled_age(seconds) for seconds in (-1, 59, 60, 3599, 3600, 90_000, 31 * 86400)] == [
+    assert [format_age(seconds) for seconds in (-1, 59, 60, 3599, 3600, 90_000, 31 * 86400)] == [
         "0 s",
         "59 s",
         "1 min",

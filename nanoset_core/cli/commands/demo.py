@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.options import FOLDER
+
 
 @click.command("demo")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"))
+@click.argument("folder", type=FOLDER, default=Path("demo"))
 @click.option("--megabytes", default=24.0, show_default=True, help="About how much text to take.")
 @click.pass_context
 def command(context: click.Context, folder: Path, megabytes: float) -> None:

@@ -20,12 +20,13 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
     Documents and tokens in and out by source file, settings that differ, and which outputs survive the change.
     """
-    from nanoset_core.cli.diff_tables import print_json, print_tables
+    from nanoset_core.cli.diff_tables import print_tables
+    from nanoset_core.cli.tables import print_json
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.diff import diff_datasets
 
     found = diff_datasets(Project.open(config), first, second)
     if as_json:
-        print_json(found)
+        print_json(found.to_json(), ensure_ascii=False)
     else:
         print_tables(found, show)

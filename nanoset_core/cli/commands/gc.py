@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 
 
 @click.command("gc")
@@ -17,7 +17,7 @@ from nanoset_core.cli.options import CONFIG_OPTION
 @click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
 @click.option("--no-locks", is_flag=True, help="Nothing is built meanwhile; for file systems without locks.")
 @click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON_OPTION
 def command(
     config: Path,
     yes: bool,
@@ -42,6 +42,8 @@ def command(
     if copies:
         print_copies(remove_copies(project) if yes else find_copies(project), done=yes, as_json=as_json)
         return
-    policy = {"keep": keep, "older_than_days": older_than, "unfinished": unfinished}
-    found = collect(project, **policy, locks=not no_locks) if yes else plan_gc(project, **policy)
+    if yes:
+        found = collect(project, keep=keep, older_than_days=older_than, unfinished=unfinished, locks=not no_locks)
+    else:
+        found = plan_gc(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
     (print_json if as_json else print_collection)(found, done=yes)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.options import PATH
+
 
 @click.command("import-parquet")
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file."
-)
+@click.argument("sources", nargs=-1, required=True, type=PATH)
+@click.option("--output", type=PATH, required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file.")
 @click.option("--columns", help="Keep only these, in this order: a,b,c.")
 def command(sources: tuple[Path, ...], output: Path, columns: str | None) -> None:
     """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data sets') as JSON lines.

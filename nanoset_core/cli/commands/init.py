@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.options import FOLDER
+
 
 @click.command("init")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.argument("folder", type=FOLDER, default=Path())
 def command(folder: Path) -> None:
     """Write a nanoset.yaml to start from into FOLDER, naming the corpora that its raw folder holds."""
     from nanoset_core.config.template import write_config

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from nanoset_core.cli.options import FILE, PATH
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SHOWN_TOKENS = 24
+SHOWN_CHARACTERS = 160
+
 
 @click.command("inspect")
-@click.argument("prefix", type=click.Path(path_type=Path))
-@click.option("--tokenizer", type=click.Path(path_type=Path, dir_okay=False), help="A tokenizer.json to decode with.")
+@click.argument("prefix", type=PATH)
+@click.option("--tokenizer", type=FILE, help="A tokenizer.json to decode with.")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
 def command(prefix: Path, tokenizer: Path | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""
-    from nanoset_core.cli.dataset_summary import describe_dataset
-
     for line in describe_dataset(prefix, tokenizer, sequences):
         click.echo(line)
+
+
+def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences: int = 3) -> Iterator[str]:
+    """Lines for a person: counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
+
+    Raises:
+        MissingError, FormatError: see MMapIndexedDataset.
+    """
+    import numpy as np
+
+    from nanoset_core.indexed.dataset import MMapIndexedDataset
+
+    dataset = MMapIndexedDataset(prefix)
+    lengths = dataset.sequence_lengths
+    yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
+    if len(lengths):
+        tokens = int(lengths.sum(dtype=np.int64))
+        yield (
+            f"{tokens:,} tokens; a sequence has {lengths.min():,} to {lengths.max():,}, "
+            f"{np.median(lengths):,.0f} in the middle"
+        )
+    decode = _decoder(tokenizer_file)
+    for index in range(min(sequences, len(dataset))):
+        shown = decode(dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])))
+        yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
+
+
+def _decoder(tokenizer_file: Path | None) -> Callable[[NDArray[Any]], str]:
+    if tokenizer_file is None:
+        return lambda tokens: " ".join(map(str, tokens.tolist()))
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_file)
+    return lambda tokens: repr(tokenizer.decode(tokens.tolist(), skip_special_tokens=False)[:SHOWN_CHARACTERS])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nanoset_core.cli.options import CONFIG_OPTION, ManyValued
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, ManyValued, option_for
+from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.presets import PRESETS
+from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
 if TYPE_CHECKING:
+    from nanoset_core.cli.map_tables import Plans
     from nanoset_core.mapping.coverage import MemberCoverage
+    from nanoset_core.mapping.epoch_limits import ExceededLimit
 
 
 @click.command("map", cls=ManyValued)
@@ -25,32 +28,30 @@ if TYPE_CHECKING:
 @click.option("--split-name", type=click.Choice(SPLITS), multiple=True, help="Only this split; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--data-path", multiple=True, help="Without a project: prefixes, or pairs of weight and prefix.")
-@click.option("--train-data-path", multiple=True, help="The same for one split of its own.")
-@click.option("--valid-data-path", multiple=True)
-@click.option("--test-data-path", multiple=True)
-@click.option("--data-args-path", type=click.Path(path_type=Path, dir_okay=False), help="A file with --data-path.")
-@click.option(
-    "--per-split-data-args-path", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file with all three."
-)
-@click.option("--split", default="969,30,1", show_default=True, help="Shares of train, valid and test.")
-@click.option("--seq-length", type=click.IntRange(1), help="Tokens of a sample.")
-@click.option("--seed", default=1234, show_default=True)
-@click.option("--train-samples", type=click.IntRange(1))
-@click.option("--valid-samples", type=click.IntRange(1))
-@click.option("--test-samples", type=click.IntRange(1))
-@click.option("--train-iters", type=click.IntRange(1), help="With the next three: the samples a run will ask for.")
-@click.option("--global-batch-size", type=click.IntRange(1))
-@click.option("--eval-interval", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--eval-iters", type=click.IntRange(0), default=100, show_default=True)
-@click.option("--data-cache-path", type=click.Path(path_type=Path, file_okay=False), help="Where index files go.")
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="megatron", show_default=True)
+@click.option("--train-data-path", multiple=True, help="The same for train alone.")
+@click.option("--valid-data-path", multiple=True, help="The same for valid.")
+@click.option("--test-data-path", multiple=True, help="The same for test.")
+@click.option("--data-args-path", type=FILE, help="A file with --data-path.")
+@click.option("--per-split-data-args-path", type=FILE, help="A JSON file with all three.")
+@option_for(NanosetSpec, "split", default=DEFAULT_SPLIT, show_default=True, help="Shares of train, valid and test.")
+@option_for(NanosetSpec, "sequence_length", "--seq-length", param="seq_length", required=False)
+@option_for(NanosetSpec, "seed")
+@click.option("--train-samples", type=click.IntRange(1), help="Samples of train; default: one epoch.")
+@click.option("--valid-samples", type=click.IntRange(1), help="Samples of valid.")
+@click.option("--test-samples", type=click.IntRange(1), help="Samples of test.")
+@option_for(
+    ScheduleSpec, "iterations", "--train-iters", param="train_iters", required=False,
+    help="Training steps; with the next three: the samples a run will ask for.",
+)  # fmt: skip
+@option_for(ScheduleSpec, "global_batch_size", required=False)
+@option_for(ScheduleSpec, "eval_interval")
+@option_for(ScheduleSpec, "eval_iters")
+@click.option("--data-cache-path", type=FOLDER, help="Where index files go.")
+@option_for(NanosetSpec, "preset")
 @click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: the trainer tokenizer's own.")
 @click.option("--trainer-path", multiple=True, help="HERE=THERE: the trainer spells paths that begin so otherwise.")
-@click.option("--max-epochs", type=click.FloatRange(1), help="How often a dataset may be read at most.")
-@click.option(
-    "--on-exhaustion", type=click.Choice(["raise", "repeat", "stop", "redistribute"]), default="raise",
-    show_default=True,
-)  # fmt: skip
+@option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
+@option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")
 def command(
     nanosets: tuple[str, ...],
     config: Path,
@@ -98,8 +99,8 @@ def _map_project(
     reader = LengthReader()
     nanosets = {name: NanosetContext(project, name, reader) for name in chosen}
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets.items() for split in splits}
-    rows = {key: list(zip(found.corpora, found.members, strict=False)) for key, found in planned.items()}
-    _show(rows, {key: found.exceeded for key, found in planned.items()}, as_json)
+    plans = {key: list(zip(found.corpora, found.members, strict=False)) for key, found in planned.items()}
+    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
     if plan_only:
         return
     with progress_bars() as (listener, _):
@@ -124,16 +125,14 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
     most = options["max_epochs"]
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
-    reader, rows = LengthReader(), {}
+    reader = LengthReader()
+    plans: dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]] = {}
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
     for split in splits:
         plan = plan_split(limited.config, split, reader)
         members = coverage(plan, limited.config, limits) if plan is not None else []
-        rows["data", split] = [(Path(member.prefix).name, member) for member in members]
-    exceeded = {
-        ("data", split): tuple(one for one in limited.exceeded if one.split == split) for split in splits
-    }  # fmt: skip
-    _show(rows, exceeded, as_json)
+        plans["data", split] = [(Path(member.prefix).name, member) for member in members]
+    _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
     if not plan_only:
         for split, found in zip(SPLITS, NanosetBuilder(limited.config).build(), strict=True):
             if found is not None:
@@ -141,30 +140,11 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
                 click.echo(f"{split}: {len(found):,} samples, {found.unique_description_hash} in {folder}", err=True)
 
 
-def _show(
-    rows: dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]],
-    exceeded: dict[tuple[str, SplitName], tuple[Any, ...]],
-    as_json: bool,
-) -> None:
-    from nanoset_core.cli.plan_table import plan_table
-    from nanoset_core.cli.terminal import wide_console
+def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> None:
+    from nanoset_core.cli.map_tables import print_exceeded, print_plans, print_plans_json
 
     if as_json:
-        plain = [
-            {"nanoset": name, "split": split, "members": [{"corpus": corpus, **row.to_json()} for corpus, row in found]}
-            for (name, split), found in rows.items()
-        ]
-        click.echo(json.dumps(plain, indent=1))
-        return
-    console = wide_console()
-    for (name, split), found in rows.items():
-        if found:
-            console.print(plan_table(f"{name} {split}", found))
-        else:
-            console.print(f"{name} {split}: no data", highlight=False)
-    for splits in exceeded.values():
-        for one in splits:
-            click.secho(
-                f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}, above its limit "
-                f"of {one.limit:g}", fg="yellow", err=True,
-            )  # fmt: skip
+        print_plans_json(plans)
+    else:
+        print_plans(plans)
+        print_exceeded(exceeded)

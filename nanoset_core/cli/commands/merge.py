@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.options import PATH
+
 
 @click.command("merge")
 @click.option("--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True)
-@click.option("--output-prefix", type=click.Path(path_type=Path), required=True, help="Of the merged pair.")
+@click.option("--output-prefix", type=PATH, required=True, help="Of the merged pair.")
 def command(folder: Path, output_prefix: Path) -> None:
     """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does."""
     from nanoset_core.errors import MissingError

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.options import FILE, FOLDER, PATH, option_for
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+
 if TYPE_CHECKING:
     from nanoset_core.packed import PackedFacts
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_OUTPUT = click.option("--output", "-o", type=_FILE, required=True, help="The file to write; one of that name goes.")
+_OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write; one of that name goes.")
 
 
 class _Pack(click.Group):
@@ -37,18 +39,18 @@ def command() -> None:
 @command.command()
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, or its folder; text needs one.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer.json, or its folder; text needs one.")
 @click.option(
     "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
 )
 @click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
 @click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
-@click.option("--json-key", "key", default="text", show_default=True, help="Of the text in each line's JSON object.")
-@click.option("--workers", type=click.IntRange(1), help="Processes for text; default: one for each processor.")
-@click.option("--engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto")
-@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
-@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
-@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), help="Where unfinished work on text goes.")
+@option_for(DocumentsSpec, "text_key", "--json-key", param="key")
+@option_for(TokenizationSpec, "workers")
+@option_for(TokenizationSpec, "engine")
+@option_for(DocumentsSpec, "on_reject")
+@option_for(DocumentsSpec, "max_rejected_fraction")
+@click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
 def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
     """Pack INPUTS: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
 
@@ -64,7 +66,7 @@ def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @_OUTPUT
 def merge(files: tuple[Path, ...], output: Path) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
@@ -77,7 +79,7 @@ def merge(files: tuple[Path, ...], output: Path) -> None:
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @_OUTPUT
 @click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
 @click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
@@ -103,13 +105,13 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
 
 
 @command.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_OUTPUT
 @click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Keep documents of at most so many tokens.")
 @click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
-@click.option("--keep", type=_FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
-@click.option("--drop", type=_FILE, help="Leave out the documents whose numbers this text file lists.")
+@click.option("--keep", type=FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
+@click.option("--drop", type=FILE, help="Leave out the documents whose numbers this text file lists.")
 def filter(file: Path, output: Path, **conditions: object) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.cli.terminal import progress_bars
@@ -122,8 +124,8 @@ def filter(file: Path, output: Path, **conditions: object) -> None:
 
 
 @command.command()
-@click.argument("file", type=_FILE)
-@click.option("--output", "-o", type=_FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
+@click.argument("file", type=FILE)
+@click.option("--output", "-o", type=FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
 def repair(file: Path, output: Path | None) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
     from nanoset_core.cli.terminal import progress_bars
@@ -139,8 +141,8 @@ def repair(file: Path, output: Path | None) -> None:
 
 
 @command.command("raw-index")
-@click.argument("text", type=_FILE)
-@click.option("--output", "-o", type=_FILE, help="The index; default: TEXT's name, ending in .idx.")
+@click.argument("text", type=FILE)
+@click.option("--output", "-o", type=FILE, help="The index; default: TEXT's name, ending in .idx.")
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
 def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
@@ -154,7 +156,7 @@ def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.argument("files", nargs=-1, required=True, type=FILE)
 def describe(files: tuple[Path, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
     from nanoset_core.packed.description import describe_packed

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import ManyValued
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
+from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 
 
 @click.command("shuffle", cls=ManyValued)
@@ -16,31 +16,34 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
 @click.option("--output", type=FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, or its folder; needed for text.")
-@click.option("--seqlen", "sequence_length", type=click.IntRange(1), help="Tokens in a context.  [default: 2049]")
-@click.option("--wds-chunk-size", "samples_per_shard", type=click.IntRange(1), default=8192, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=1234, show_default=True)
+@click.option("--tokenizer", type=PATH, help="A tokenizer.json, or its folder; needed for text.")
+@option_for(
+    WebdatasetSpec, "sequence_length", "--seqlen", default=None,
+    help=f"Tokens in a context; default: {DEFAULT_LENGTH}, or that of the tars.",
+)  # fmt: skip
+@option_for(WebdatasetSpec, "samples_per_shard", "--wds-chunk-size")
+@option_for(WebdatasetSpec, "seed")
 @click.option("--ext", "extension", help="Take the files of folders that end so.")
 @click.option("--shuffle-only", is_flag=True, help="The input is tars, whose contexts stay as they are.")
-@click.option("--preset", type=click.Choice(["default", "tokshuf"]), default="default", show_default=True)
-@click.option("--member", type=click.Choice(["json.gz", "npy"]), default="json.gz", show_default=True)
-@click.option("--tail", type=click.Choice(["drop", "pad", "carry"]), default="drop", help="The last, short context.")
-@click.option("--even", is_flag=True, help="Equal shards; a few contexts are left out.")
+@option_for(WebdatasetSpec, "preset")
+@option_for(WebdatasetSpec, "member")
+@option_for(WebdatasetSpec, "tail")
+@option_for(WebdatasetSpec, "even", help="Equal shards; a few contexts are left out.")
 @click.option("--eod", help="The token that ends documents; default: the one of tokenizer_config.json.")
 @click.option("--bos", help="A token to begin every document with.")
 @click.option("--context-bos", help="A token to begin every context with.")
 @click.option("--pad", help="The token of --tail pad.")
-@click.option("--json-key", "text_key", default="text", show_default=True)
+@option_for(DocumentsSpec, "text_key", "--json-key")
 @click.option("--data-key", help="Extension of the members to take from tars.")
-@click.option("--sampling", type=click.Path(path_type=Path), help="DCLM's YAML of sources, markers and frequencies.")
-@click.option("--input-json", type=click.Path(path_type=Path), help="A record of the data (exp_data) to complete.")
-@click.option("--output-json", type=click.Path(path_type=Path), help="Where to write it.")
-@click.option("--engine", type=click.Choice(["auto", "mmap", "tiled", "buckets"]), default="auto", show_default=True)
-@click.option("--tokenizer-engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto")
-@click.option("--memory", "memory_mib", type=click.IntRange(16), help="MiB for writing the shards.")
+@click.option("--sampling", type=PATH, help="DCLM's YAML of sources, markers and frequencies.")
+@click.option("--input-json", type=PATH, help="A record of the data (exp_data) to complete.")
+@click.option("--output-json", type=PATH, help="Where to write it.")
+@option_for(WebdatasetSpec, "engine")
+@option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
+@option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the shards, in MiB.")
 @click.option("--workers", "--threads", "workers", type=click.IntRange(0), help="Processes; default: all processors.")
-@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
-@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
+@option_for(DocumentsSpec, "on_reject")
+@option_for(DocumentsSpec, "max_rejected_fraction")
 @click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Where tokens and buckets lie meanwhile.")
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
 def command(

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 
 
 @click.command("status")
 @CONFIG_OPTION
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON_OPTION
 def command(config: Path, as_json: bool) -> None:
     """Show what is up to date, stale (and why), missing or failing; exit code 1 unless everything is up to date.
 
     Nothing is built and no big file is read: files are known by size and time from the last build.
     """
-    from nanoset_core.cli import status_tables as status_printing
+    from nanoset_core.cli import status_tables
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.status import project_status
 
     rows = project_status(Project.open(config))
-    if not (status_printing.print_json if as_json else status_printing.print_tables)(rows):
+    if not (status_tables.print_json if as_json else status_tables.print_tables)(rows):
         sys.exit(1)

@@ -6,38 +6,41 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import ManyValued
+from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 
 
 @click.command("tokenize", cls=ManyValued)
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
-@click.option("--output-prefix", type=click.Path(path_type=Path), required=True, help="Names of the outputs begin so.")
+@click.option("--output-prefix", type=PATH, required=True, help="Names of the outputs begin so.")
 @click.option(
     "--tokenizer",
     "--tokenizer-model",
     "--pretrained-model-name-or-path",
     "tokenizer",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     help="A tokenizer.json, or the folder that holds one.",
 )
-@click.option("--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True)
-@click.option("--preset", type=click.Choice(["megatron", "nanotron", "nemo"]), default="megatron", show_default=True)
-@click.option("--append-eod", "--append-eos", "append_eod", is_flag=True, help="End documents with the EOD token.")
+@click.option(
+    "--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True,
+    help="Keys of the text in each line's JSON object; each gives a pair.",
+)  # fmt: skip
+@option_for(
+    TokenizationSpec, "preset", type=click.Choice(["megatron", "nanotron", "nemo"]),
+    help="Whose preprocess_data is matched byte for byte.",
+)  # fmt: skip
+@option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
 @click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
 @click.option("--bos", help="A token to begin every document with.")
-@click.option("--workers", type=click.IntRange(1), help="Processes; default: one for each processor.")
+@option_for(TokenizationSpec, "workers")
 @click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
 @click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
-@click.option(
-    "--engine", type=click.Choice(["auto", "numpy", "tokenizers", "gigatoken"]), default="auto", show_default=True
-)
-@click.option("--on-reject", type=click.Choice(["quarantine", "fail"]), default="quarantine", show_default=True)
-@click.option("--max-rejected-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True)
-@click.option(
-    "--scratch", type=click.Path(path_type=Path, file_okay=False), help="Where to make the folder for unfinished work."
-)
+@option_for(TokenizationSpec, "engine")
+@option_for(DocumentsSpec, "on_reject")
+@option_for(DocumentsSpec, "max_rejected_fraction")
+@click.option("--scratch", type=FOLDER, help="Where to make the folder for unfinished work.")
 def command(
     inputs: tuple[str, ...],
     output_prefix: Path,

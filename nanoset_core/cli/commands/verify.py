@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, PATH
 
 
 @click.command("verify")
-@click.argument("prefix", type=click.Path(path_type=Path), required=False)
+@click.argument("prefix", type=PATH, required=False)
 @CONFIG_OPTION
 @click.option("--select", "-s", multiple=True, help="Only these: a corpus, nanoset, nanoset/split or webdataset; a*.")
 @click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="Of PREFIX: a tokenizer.json, for its vocabulary.")
+@click.option("--tokenizer", type=PATH, help="Of PREFIX: a tokenizer.json, for its vocabulary.")
 @click.option("--eod", help="Of PREFIX: the token that must end every document.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON_OPTION
 def command(
     prefix: Path | None,
     config: Path,
@@ -32,7 +32,7 @@ def command(
     Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
     their source lines. Without --deep big files are looked at in spread places.
     """
-    from nanoset_core.cli import verify_tables as verify_printing
+    from nanoset_core.cli import verify_tables
 
     if prefix is not None:
         if select:
@@ -47,5 +47,5 @@ def command(
         from nanoset_core.verification.verify import verify_project
 
         reports = verify_project(Project.open(config), select, deep)
-    if not (verify_printing.print_json if as_json else verify_printing.print_table)(reports):
+    if not (verify_tables.print_json if as_json else verify_tables.print_table)(reports):
         sys.exit(1)

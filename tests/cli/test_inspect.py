@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.cli.dataset_summary import describe_dataset
+from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 

@@ -1,0 +1,68 @@
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from nanoset_core.cli.options import option_for
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.serialization.settings import Between, settings
+
+
+@dataclass(frozen=True)
+class Spec:
+    needed: str
+    """A word."""
+    seed: Annotated[int, Between(0, 9)] = 4
+    """Of every shuffle."""
+    share: Annotated[float, Between(0, 1)] | None = None
+    kind: Literal["a", "b"] = "a"
+    flag: bool = False
+    names: tuple[str, ...] = ("x",)
+    folder: Path | None = None
+
+
+@click.command()
+@option_for(Spec, "needed")
+@option_for(Spec, "seed", "--SEED", "-s", param="number")
+@option_for(Spec, "share")
+@option_for(Spec, "kind", help="Another.")
+@option_for(Spec, "flag")
+@option_for(Spec, "names", "--name")
+@option_for(Spec, "folder")
+def command(**values):
+    click.echo(repr(values))
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, arguments)
+
+
+def test_an_option_has_the_type_and_default_of_its_field():
+    given = {"needed": "w", "number": 4, "share": None, "kind": "a", "flag": False, "names": ("x",), "folder": None}
+    assert run("--needed", "w").output == repr(given) + "\n"
+    given |= {"number": 9, "share": 0.5, "kind": "b", "flag": True, "names": ("y", "z"), "folder": Path("f")}
+    words = ("w", "-s", 9, "--share", 0.5, "--kind", "b", "--flag", "--name", "y", "--name", "z", "--folder", "f")
+    assert run("--needed", *map(str, words)).output == repr(given) + "\n"
+
+
+@pytest.mark.parametrize("words", [[], ["-s", "10"], ["-s", "-1"], ["--share", "2"], ["--kind", "c"]])
+def test_what_the_field_does_not_allow_is_a_usage_error(words):
+    assert run(*(["--needed", "w", *words] if words else [])).exit_code == 2
+
+
+def test_help_is_the_fields():
+    text = run("--help").output
+    assert "A word." in text
+    assert "Of every shuffle.  [default: 4; 0<=x<=9]" in text
+    assert "Another." in text
+
+
+def test_every_key_of_nanoset_yaml_explains_itself():
+    found = list(settings(ProjectConfig))
+    assert len(found) > 70
+    for setting in found:
+        assert setting.help[:1].isupper() or setting.help.startswith("tokshuf: "), setting.key
+        assert setting.help.endswith((".", "…")), setting.key
