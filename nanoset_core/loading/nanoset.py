@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.samples import SampleForm
+from nanoset_core.indexed.layout import Tokens
+from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.mapping.cache import open_member
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import MemberIndices
@@ -27,7 +28,10 @@ class Nanoset:
     """Samples in shuffled order, like a list: `nanoset[k]` is what the preset's trainer would get.
 
     Works as a `torch.utils.data.Dataset` (map style) as it is, and needs numpy only. Pickles as paths where its index
-    files are in a cache folder. Raises SampleIndexError for an index outside of it.
+    files are in a cache folder.
+
+    Raises:
+        SampleIndexError: an index is outside of it.
     """
 
     def __init__(
@@ -70,19 +74,19 @@ class Nanoset:
     def __len__(self) -> int:
         return len(self.shuffle_index)
 
-    def __getitem__(self, index: int | None) -> dict[str, NDArray]:
+    def __getitem__(self, index: int | None) -> Sample:
         """Sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros (a trainer's padding)."""
         return self.sample_of(0 if index is None else index, index)
 
-    def sample_of(self, index: int, asked: int | None) -> dict[str, NDArray]:
+    def sample_of(self, index: int, asked: int | None) -> Sample:
         """Sample `index` as the dictionary for the index `asked`, which a blend may have been asked for."""
         return self._form.sample(self._text(index), asked)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Tokens of sample k, int64[sequence_length + 1] (without the extra one where there is none)."""
+        """Tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
         return self._text(index).astype(np.int64, copy=False)
 
-    def _text(self, index: int) -> NDArray:
+    def _text(self, index: int) -> Tokens:
         """As `tokens`, in the dataset's own type unless it had to be padded."""
         position = self._position(index)
         try:
@@ -122,21 +126,23 @@ class Nanoset:
         return [self._bytes[begin:end] for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)]
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Where sample k's tokens are from, int64[pieces, 3]: (sequence of the dataset, first token, end excl)."""
+        """Where sample k's tokens are from: (sequence of the dataset, first token, end excl), shape (pieces, 3)."""
         sample, rows = self._shuffle[self._position(index)], self._rows
         first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
         sequences = self.document_index[first : last + 1].astype(np.int64)
-        pieces = np.stack((sequences, np.zeros_like(sequences), self.dataset.sequence_lengths[sequences]), axis=1)
+        pieces = np.stack(
+            (sequences, np.zeros_like(sequences), self.dataset.sequence_lengths[sequences]), 1, dtype=np.int64
+        )
         pieces[0, 1] = begin
         pieces[-1, 2] = end + self._extra
         return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Tokens of many samples at once, int64[len(indices), sequence_length + 1]."""
+        """Tokens of many samples at once, shape (samples, sequence_length + 1), or one less without the extra token."""
         samples, width = self.shuffle_index[self._positions(indices)].astype(np.int64), self._width
         if not len(samples):
             return np.empty((0, width), np.int64)
-        # [samples, 2]: (position in document_index, offset)
+        # (samples, 2): (position in document_index, offset)
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
         begins, ends = self.sample_index[samples].astype(np.int64), self.sample_index[samples + 1].astype(np.int64)
@@ -145,7 +151,7 @@ class Nanoset:
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
-        # [pieces]: every stretch of tokens inside one sequence, sample after sample
+        # (pieces,): every stretch of tokens inside one sequence, sample after sample
         total = int(pieces.sum())
         sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(total)]
         if sequences.max() >= len(self.dataset):
@@ -155,6 +161,7 @@ class Nanoset:
         lengths[last] = ends[:, 1] + self._extra
         starts[first] += begins[:, 1]
         lengths[first] -= begins[:, 1]
+        # (samples,): tokens of each
         filled = np.add.reduceat(lengths, first)
         if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
@@ -166,7 +173,7 @@ class Nanoset:
         out[np.arange(width) < filled[:, None]] = self._gather(starts, lengths)
         return out
 
-    def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray:
+    def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
         """tokens[start : start + length] of every piece, one after the other."""
         begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
         tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
@@ -246,7 +253,7 @@ def outside(prefix: str, split: str, found: int, count: int) -> SampleIndexError
 
 
 def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> NDArray[np.int64]:
-    """Sample indices as int64[n], from -count to count - 1; SampleIndexError for one outside."""
+    """Sample indices from -count to count - 1, shape (n,); SampleIndexError for one outside."""
     given = np.asarray(indices)
     if given.size == 0:
         return np.empty(0, np.int64)
@@ -255,7 +262,7 @@ def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> 
             "sample indices are not a flat list of integers",
             where=f"{prefix}, {split}",
             found=f"{given.dtype.name}{list(given.shape)}",
-            expected="integers [n]",
+            expected="integers, shape (n,)",
         )
     wrong = (given >= count) | (given < -count)
     if wrong.any():

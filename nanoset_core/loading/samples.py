@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.indexed.layout import Tokens
 from nanoset_core.mapping.config import NanosetConfig
 
 _NO_TOKEN = -1
+Sample = dict[str, NDArray[Any]]
+"""What a trainer's dataset returns: name → array."""
 
 
 class SampleForm:
@@ -18,7 +23,12 @@ class SampleForm:
     """
 
     def __init__(self, config: NanosetConfig, *, pads: bool = True) -> None:
-        """pads: whether a sample can hold the id that fills short ones; without, nothing looks for it."""
+        """Prepare what all samples share.
+
+        Args:
+            config: of the nanoset.
+            pads: whether a sample can hold the id that fills short ones; without, nothing looks for it.
+        """
         self.form = config.rules.sample_form
         self.extra, self.length = config.add_extra_token, config.sequence_length
         pad = config.masked_pad_token
@@ -29,8 +39,13 @@ class SampleForm:
         self._causal: NDArray[np.bool_] | None = None
         self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
-    def sample(self, text: NDArray, index: int | None) -> dict[str, NDArray]:
-        """The dictionary for a sample's tokens, of any integer type; index as it was asked for (None: padding)."""
+    def sample(self, text: Tokens, index: int | None) -> Sample:
+        """The dictionary for a sample's tokens.
+
+        Args:
+            text: the tokens, of any integer type, shape (sequence_length + 1,), or one less without the extra token.
+            index: as it was asked for; None where a trainer asks for padding.
+        """
         if self.form in ("text", "input_ids"):
             return {self.form: text.astype(np.int64)}
         tokens, labels = self._shift(text)
@@ -52,8 +67,8 @@ class SampleForm:
     def _looks_for_eod(self) -> bool:
         return self.reset_positions or self.reset_attention or self.masks_eod
 
-    def _shift(self, text: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(tokens, labels), each [sequence_length] and apart from the other."""
+    def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(tokens, labels), each of shape (sequence_length,) and apart from the other."""
         if self.extra:
             return text[:-1].astype(np.int64), text[1:].astype(np.int64)
         tokens, labels = text.astype(np.int64), np.empty(self.length, np.int64)
@@ -62,7 +77,7 @@ class SampleForm:
         return tokens, labels
 
     def _positions(self, ends: NDArray[np.intp] | None) -> NDArray[np.int64]:
-        """Positions, int64[sequence_length]; after an end of document they begin again at 0."""
+        """Positions, shape (sequence_length,); after an end of document they begin again at 0."""
         positions = self._range.copy()
         if self.reset_positions and ends is not None:
             begins = np.zeros(self.length + 1, np.int64)
@@ -71,12 +86,12 @@ class SampleForm:
         return positions
 
     def _attention(self, ends: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-        """bool [1, sequence_length, sequence_length], True where attention is masked; shared where it never differs."""
+        """True where masked, shape (1, sequence_length, sequence_length); shared where it never differs."""
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
         if not self.reset_attention or ends is None:
             return self._causal if not self._looks_for_eod() else self._causal.copy()
-        # documents before each position: what lies in an earlier one is masked
+        # (sequence_length,): documents before each position; what lies in an earlier one is masked
         marks = np.zeros(self.length + 1, np.int64)
         marks[ends + 1] = 1
         document = np.cumsum(marks)[:-1]

@@ -17,6 +17,7 @@ class _Part:
 
     __slots__ = ()
     files: Mapping[str, str]
+    sidecar: str
 
     @property
     def cache_files(self) -> tuple[str, ...]:
