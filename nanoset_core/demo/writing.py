@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.config.project import CONFIG_FILE
+from nanoset_core.config.template import config_text
 from nanoset_core.demo import texts
 from nanoset_core.demo.texts import Document
 from nanoset_core.errors import ConfigError
@@ -22,34 +24,35 @@ TRAINING_BYTES = 6_000_000
 MARKER = ".nanoset-demo"
 BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
 
-CONFIG = """\
-# Written by `nanoset demo`. Every key is explained in docs/configuration.md.
-raw: raw
-root: data
-tokenizer:
-  path: tokenizer.json
-  eod: "<|endoftext|>"
-documents:
-  on_reject: quarantine          # rejected lines are kept in rejects.jsonl, with file, line and reason
-  max_rejected_fraction: 0.01
-tokenization:
-  append_eod: true
-  range_mib: 4                   # small, so that a small demo keeps every processor busy
-nanosets:
-  pretrain:
-    blend: {stdlib: 0.4, libraries: 0.4, documentation: 0.1, descriptions: 0.1}
-    sequence_length: 512
-    split: "90,5,5"
-    seed: 1234
-    schedule: {iterations: 750, global_batch_size: 16, eval_interval: 250, eval_iters: 3}
-webdatasets:
-  shuffled:
-    corpora: [stdlib, libraries, documentation, descriptions]
-    sequence_length: 513
-    samples_per_shard: 2048
-    seed: 1234
-    member: json.gz
-"""
+HEAD = "# Written by `nanoset demo`. docs/configuration.md has every key.\n"
+CONFIG: dict[str, Any] = {
+    "raw": "raw",
+    "root": "data",
+    "tokenizer": {"path": TOKENIZER_FILE, "eod": EOD},
+    "documents": {"on_reject": "quarantine", "max_rejected_fraction": 0.01},
+    "tokenization": {
+        "append_eod": True,
+        "range_mib": 4,  # small, so that a small demo keeps every processor busy
+    },
+    "nanosets": {
+        "pretrain": {
+            "blend": {"stdlib": 0.4, "libraries": 0.4, "documentation": 0.1, "descriptions": 0.1},
+            "sequence_length": 512,
+            "split": "90,5,5",
+            "seed": 1234,
+            "schedule": {"iterations": 750, "global_batch_size": 16, "eval_interval": 250, "eval_iters": 3},
+        }
+    },
+    "webdatasets": {
+        "shuffled": {
+            "corpora": ["stdlib", "libraries", "documentation", "descriptions"],
+            "sequence_length": 513,
+            "samples_per_shard": 2048,
+            "seed": 1234,
+            "member": "json.gz",
+        }
+    },
+}
 
 
 def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None) -> bool:
@@ -74,7 +77,10 @@ def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], No
         file.write(BROKEN_LINE)
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half)
-    write_atomic(folder / CONFIG_FILE, CONFIG.encode())
+    write_atomic(
+        folder / CONFIG_FILE,
+        f"# Written by `nanoset demo`; docs/configuration.md has every key.\n{config_text(CONFIG)}".encode(),
+    )
     return True
 
 

@@ -89,7 +89,7 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         hint = without_none(hints[field.name])
         yield Setting(section, key, hint, default, field_help(section, field.name))
-        for inner, suffix in _inner(hint):
+        for inner, suffix in inner_sections(hint):
             yield from settings(inner, key + suffix)
 
 
@@ -118,7 +118,7 @@ def _helps(section: type) -> dict[str, str]:
     return found
 
 
-def _inner(hint: Any) -> Iterator[tuple[Any, str]]:
+def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
     """(dataclass within a type, what its keys lie below)."""
     for kind in alternatives(hint):
         origin, arguments = get_origin(kind), get_args(kind)

@@ -1,7 +1,9 @@
+from itertools import pairwise
+
 import pytest
 
 from nanoset_core.config.project import load_config
-from nanoset_core.config.template import write_config
+from nanoset_core.config.template import Suggested, config_text, write_config
 from nanoset_core.errors import ConfigError
 
 
@@ -43,3 +45,30 @@ def test_folder_that_can_be_no_corpus_is_said(tmp_path):
     with pytest.raises(ConfigError, match="cannot name a corpus"):
         write_config(tmp_path)
     assert not (tmp_path / "nanoset.yaml").exists()
+
+
+def test_every_key_is_explained_by_its_field(tmp_path):
+    lines = write_config(tmp_path).read_text().splitlines()
+    below = lines[lines.index("    # Seed of every shuffle.") + 1]
+    assert below == "    seed: 1234"
+    assert "# packed: [web]" in lines
+    unexplained = [line.strip() for above, line in pairwise(lines) if "#" not in above + line]
+    assert unexplained == ["pretrain:", "shuffled:"]
+
+
+def test_sections_within_sections(tmp_path):
+    schedule = {"iterations": 5, "global_batch_size": 2}
+    text = config_text(
+        {
+            "raw": "raw",
+            "root": "data",
+            "tokenizer": {"path": "t.json", "eod": "x: y", "pad": Suggested("p")},
+            "nanosets": {"one": {"sequence_length": 8, "blend": "2024", "schedule": schedule}},
+        }
+    )
+    (tmp_path / "nanoset.yaml").write_text(text)
+    config = load_config(tmp_path / "nanoset.yaml")
+    assert (config.tokenizer.eod, config.tokenizer.pad) == ("x: y", None)
+    assert config.nanosets["one"].blend == "2024"
+    assert config.nanosets["one"].samples["train"] == 10
+    assert "      # Training steps (--train-iters).\n      iterations: 5\n" in text
