@@ -28,8 +28,8 @@ OURS = (
 import sys, threading
 from pathlib import Path
 import numpy as np
-from nanoset_core.shuffling import TokenSource, plan_shuffle
-from nanoset_core.shuffling.engines import choose_engine, write_shards
+from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
+from nanoset_core.shuffling.engines import WriteOptions, choose_engine, write_shards
 
 source, folder, engine, member, budget, workers = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 
@@ -44,7 +44,9 @@ def watch():
 
 if __name__ == "__main__":
     sources = [TokenSource("web", np.memmap(source, np.uint16, mode="r"), source)]
-    plan = plan_shuffle(sources, sequence_length=length, samples_per_shard=samples, seed=1, member=member)
+    plan = plan_shuffle(
+        sources, PlanSettings(sequence_length=length, samples_per_shard=samples, seed=1, member=member)
+    )
     settings = {"engine": engine, "memory_bytes": int(budget) << 20, "workers": int(workers)}
     choice = choose_engine(plan, **settings)
     done, base = threading.Event(), private()
@@ -53,7 +55,7 @@ if __name__ == "__main__":
     if watching:
         thread = threading.Thread(target=watch)
         thread.start()
-    write_shards(plan, sources, range(plan.shards), folder, **settings)
+    write_shards(plan, sources, range(plan.shards), folder, WriteOptions(**settings))
     done.set()
     if watching:
         thread.join()

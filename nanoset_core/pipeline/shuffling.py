@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, read_manifest
+from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import TokenSource
-from nanoset_core.shuffling.engines import write_shards
+from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
@@ -32,8 +32,9 @@ from nanoset_core.shuffling.receipts import (
     send_tars,
     write_receipt,
 )
+from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
-from nanoset_core.shuffling.webdataset import write_manifest
+from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
@@ -86,7 +87,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     recipe = plan_recipe(project, name, {corpus: manifest.digest for corpus, manifest in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        plan = plan_shuffle(_open_sources(datasets), **_settings(project, spec, datasets))
+        plan = plan_shuffle(_open_sources(datasets), _settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n")
         return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
@@ -95,30 +96,31 @@ def make_plan(project: Project, name: str) -> Manifest:
     return manifest
 
 
-def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> dict[str, Any]:
-    common = {
-        "sequence_length": spec.sequence_length,
-        "samples_per_shard": spec.samples_per_shard,
-        "seed": spec.seed,
-        "member": spec.member,
-        "even": spec.even,
-        "preset": spec.preset,
-        "frequencies": spec.numbers if spec.mix == "frequencies" else None,
-        "weights": spec.numbers if spec.mix == "weights" else None,
-        "contexts": spec.contexts,
-    }
+def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> PlanSettings:
+    settings = PlanSettings(
+        sequence_length=spec.sequence_length,
+        samples_per_shard=spec.samples_per_shard,
+        seed=spec.seed,
+        member=spec.member,
+        even=spec.even,
+        preset=spec.preset,
+        frequencies=spec.numbers if spec.mix == "frequencies" else None,
+        weights=spec.numbers if spec.mix == "weights" else None,
+        contexts=spec.contexts,
+    )
     if spec.preset == "tokshuf":
         tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
         _check_end_token(project, tokens)
         streams = {corpus: _file_tokens(project, corpus, dataset) for corpus, dataset in datasets.items()}
-        return common | {"tail": tokshuf.TAIL, "pad_id": tokens.pad_id, "eod": tokshuf.EOT, "streams": streams}
-    return common | {
-        "tail": spec.tail,
-        "pad_id": project.pad if spec.tail == "pad" else None,
-        "bos_id": project.bos if spec.bos else None,
-        "eod": project.eod,
-        "vocab_size": project.tokenizer.max_id + 1,
-    }
+        return replace(settings, tail=tokshuf.TAIL, pad_id=tokens.pad_id, eod=tokshuf.EOT, streams=streams)
+    return replace(
+        settings,
+        tail=spec.tail,
+        pad_id=project.pad if spec.tail == "pad" else None,
+        bos_id=project.bos if spec.bos else None,
+        eod=project.eod,
+        vocab_size=project.tokenizer.max_id + 1,
+    )
 
 
 def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
@@ -199,12 +201,14 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             _open_sources(_planned_datasets(project, manifest, spec.names)),
             [shard for shard in shards if shard not in sent],
             folder,
-            engine=spec.engine,
-            memory_bytes=spec.memory_mib << 20,
-            workers=project.config.workers,
-            executor=project.executor,
-            listener=project.listener,
-            name=f"{name} group {group}",
+            WriteOptions(
+                engine=spec.engine,
+                memory_bytes=spec.memory_mib << 20,
+                workers=project.config.workers,
+                executor=project.executor,
+                listener=project.listener,
+                name=f"{name} group {group}",
+            ),
             made_from=recipe.digest,
             again=project.rebuild,
         )
@@ -298,10 +302,6 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
             remedy=f"materialise every partition of {recipe.name}/tars first",
         )
     ordered = [facts[shard] for shard in range(plan.shards)]
-    tokenizer = str(project.config.tokenizer_file.name)
-    checksums = write_manifest(plan, ordered, folder, name=recipe.name, tokenizer=tokenizer)
-    files = {f"{fact.stem}.tar": FileFact(fact.size_bytes, fact.sha256) for fact in ordered}
-    files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
     summary = {
         "sequences": plan.contexts,
         "sequence_length": plan.sequence_length,
@@ -313,9 +313,8 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
         "sources": plan.to_json()["sources"],
         "shards_written": [asdict(fact) for fact in ordered],
     }
-    sealed = project.outputs.seal(recipe, summary, files)
-    clear_receipts(folder)
-    return sealed
+    tokenizer = project.config.tokenizer_file.name
+    return complete_webdataset(plan, ordered, folder, recipe, summary, tokenizer=tokenizer, seal=project.outputs.seal)
 
 
 def _open_sources(datasets: dict[str, Manifest]) -> list[TokenSource]:

@@ -7,11 +7,13 @@ from nanoset_core.shuffling.order import global_order, ranks
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
 from nanoset_core.shuffling.reader import ShardReader, iterate_shard, iterate_shards, read_shard
+from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem, write_shard
 from nanoset_core.shuffling.webdataset import write_manifest
 
 __all__ = [
     "ContextTable",
+    "PlanSettings",
     "ShardReader",
     "ShufflePlan",
     "ShuffleQuality",

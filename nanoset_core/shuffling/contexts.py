@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.shuffling.cutting import Cut, RowLayout, cut_streams
-from nanoset_core.shuffling.sampling import Choice, check_frequency, choice_seed, sampled_contexts
-
-Tail = Literal["drop", "pad", "carry", "pad_always"]
+from nanoset_core.shuffling.order import check_seed
+from nanoset_core.shuffling.sampling import Choice, choice_seed, sampled_contexts
+from nanoset_core.shuffling.settings import PlanSettings, Tail
 
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 
@@ -156,34 +156,17 @@ def _streams(sources: Sequence[SourceContexts]) -> list[Sequence[int]]:
     return [(source.tokens,) if source.streams is None else source.streams for source in sources]
 
 
-def cut_contexts(
-    sources: Sequence[tuple[str, int]],
-    *,
-    sequence_length: int,
-    tail: Tail = "drop",
-    pad_id: int | None = None,
-    bos_id: int | None = None,
-    streams: Mapping[str, Sequence[int]] | None = None,
-    frequencies: Mapping[str, float] | None = None,
-    seed: int = 0,
-) -> ContextTable:
-    """Context table of ``(name, tokens)`` pairs: each source is one stream across its documents, cut at every row.
+def cut_contexts(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> ContextTable:
+    """Cut each source, one stream across its documents, into rows of one length.
 
     Args:
-        sources: name and tokens of each source, in the order that numbers the contexts.
-        sequence_length: tokens in a context.
-        tail: what happens to the tokens after a stream's last full row: ``drop``; ``pad``; ``carry`` (the row goes on
-            with the next source's first tokens, so that only the very last one is dropped); ``pad_always`` (pad, and a
-            stream without a rest gets a row of padding alone, as tokshuf-rust does).
-        pad_id: the pad token, with the tails that pad, and only with them.
-        bos_id: token in front of every context, or None.
-        streams: name -> tokens of the streams that a source consists of, such as its files, each cut on its own.
-        frequencies: name -> how often each row of a source occurs; 1 where absent.
-        seed: of the choice where a frequency is no whole number.
+        sources: name and tokens of each source, in the order that numbers the contexts. One without tokens has no
+            context, except under the tail `pad_always`.
+        settings: length, tail, pad and BOS token, streams, frequencies and seed are used.
 
-    A source without tokens has no context, except under ``pad_always``. Raises ConfigError for what cannot be.
+    Raises:
+        ConfigError: two sources have one name, or the streams of a source are not all of it.
     """
-    _check_settings(sequence_length, tail, pad_id, bos_id)
     names = [name for name, _ in sources]
     if len(set(names)) != len(names):
         raise ConfigError(
@@ -193,58 +176,30 @@ def cut_contexts(
             expected="unique names",
             remedy="name each source once",
         )
-    files = {name: tuple(map(int, lengths)) for name, lengths in (streams or {}).items()}
-    _check_streams(dict(sources), files, tail)
-    row_tokens = sequence_length - (bos_id is not None)
-    cuts = cut_streams([files.get(name, (tokens,)) for name, tokens in sources], row_tokens, tail)
-    rates = {name: check_frequency(name, (frequencies or {}).get(name, 1.0), "frequencies") for name in names}
+    streams = {name: tuple(map(int, lengths)) for name, lengths in (settings.streams or {}).items()}
+    _check_streams(dict(sources), streams)
+    cuts = cut_streams([streams.get(name, (tokens,)) for name, tokens in sources], settings.row_tokens, settings.tail)
     counts = tuple(
-        _count(name, tokens, cut, row_tokens, rates[name], choice_seed(seed, name), files.get(name))
+        _count(name, tokens, cut, streams.get(name), settings)
         for (name, tokens), cut in zip(sources, cuts, strict=True)
     )
-    return ContextTable(sequence_length, tail, pad_id, counts, bos_id, seed)
+    return ContextTable(
+        settings.sequence_length, settings.tail, settings.pad_id, counts, settings.bos_id, check_seed(settings.seed)
+    )
 
 
-def _count(
-    name: str, tokens: int, cut: Cut, row_tokens: int, frequency: float, seed: int, streams: tuple[int, ...] | None
-) -> SourceContexts:
+def _count(name: str, tokens: int, cut: Cut, streams: tuple[int, ...] | None, settings: PlanSettings) -> SourceContexts:
+    frequency = (settings.frequencies or {}).get(name, 1.0)
     rows = int(cut.rows.sum())
     repeats, chosen = sampled_contexts(rows, frequency)
-    holds = Choice(rows, chosen, seed).holds(cut.short_rows)
+    holds = Choice(rows, chosen, choice_seed(settings.seed, name)).holds(cut.short_rows)
     pads = int((cut.short_pads * (repeats + holds)).sum())
     contexts = repeats * rows + chosen
-    used = contexts * row_tokens - pads
+    used = contexts * settings.row_tokens - pads
     return SourceContexts(name, tokens, contexts, used, cut.dropped, pads, rows, frequency, cut.carried, streams)
 
 
-def _check_settings(sequence_length: int, tail: str, pad_id: int | None, bos_id: int | None) -> None:
-    if sequence_length < 1 + (bos_id is not None):
-        raise ConfigError(
-            "a context needs at least one token",
-            where="sequence_length",
-            found=sequence_length,
-            expected=">= 1, and >= 2 with a BOS",
-            remedy="give the length of a row, 2049 to train on 2048",
-        )
-    if tail not in get_args(Tail):
-        raise ConfigError(
-            "no such rule for tails",
-            where="tail",
-            found=repr(tail),
-            expected=" or ".join(repr(rule) for rule in get_args(Tail)),
-            remedy="choose one of them",
-        )
-    if (tail in ("pad", "pad_always")) != (pad_id is not None):
-        raise ConfigError(
-            "a pad token goes with tail 'pad', and only with it",
-            where="pad_id",
-            found=f"tail {tail!r}, pad_id {pad_id}",
-            expected="both or neither",
-            remedy="give the tokenizer's pad token with tail='pad', or leave pad_id out with tail='drop'",
-        )
-
-
-def _check_streams(sources: Mapping[str, int], streams: Mapping[str, tuple[int, ...]], tail: str) -> None:
+def _check_streams(sources: Mapping[str, int], streams: Mapping[str, tuple[int, ...]]) -> None:
     for name, lengths in streams.items():
         if sources.get(name) != sum(lengths) or any(length < 0 for length in lengths):
             raise ConfigError(
@@ -254,14 +209,6 @@ def _check_streams(sources: Mapping[str, int], streams: Mapping[str, tuple[int, 
                 expected=f"{sources.get(name)} tokens",
                 remedy="give the tokens of each file, in order",
             )
-    if streams and tail == "carry":
-        raise ConfigError(
-            "tail 'carry' joins sources, which streams cut apart",
-            where="tail",
-            found="streams are given",
-            expected="sources of one stream each",
-            remedy="leave the streams out, or use another tail",
-        )
 
 
 def source_json(source: SourceContexts) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -18,11 +17,11 @@ from nanoset_core.raw.listing import list_files, stat_file
 from nanoset_core.raw.pieces import SUFFIXES, is_text
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
+from nanoset_core.shuffling.settings import InputKind
 from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 
-Kind = Literal["text", "datasets", "tars"]
 TAR = ".tar"
 _LISTS = ("manifest.jsonl", "rejects.jsonl")
 
@@ -43,7 +42,7 @@ class ShuffleInput:
 class ShuffleInputs:
     """All sources, of one kind."""
 
-    kind: Kind
+    kind: InputKind
     """what the paths are"""
     sources: tuple[ShuffleInput, ...]
     """in the order that numbers the contexts"""
@@ -104,7 +103,7 @@ def find_inputs(
             found=f"{sum(tars)} tars and {len(tars) - sum(tars)} other files",
             remedy="shuffle them apart",
         )
-    kind: Kind = "tars" if tars and tars[0] else "text"
+    kind: InputKind = "tars" if tars and tars[0] else "text"
     if sampling is None:
         return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),))
     groups = sampling.group([str(file) for file in files])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import orjson
 
-from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.errors import FormatError
+from nanoset_core.shuffling.settings import MemberKind
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 from nanoset_core.storage.npy import array_of
-
-MemberKind = Literal["json.gz", "npy"]
 
 _INDEX_DIGITS = 8
 _NPY_HEADER_BYTES = 128
@@ -21,18 +20,6 @@ _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_INDEX = 10**_INDEX_DIGITS - 1
 MOST_MEMBER_BYTES = 64 << 20
 """What a member may hold, and unpack to: some ten million tokens; a small file could else fill the memory."""
-
-
-def check_kind(member: str) -> None:
-    """Raises ConfigError unless ``member`` names a kind of body."""
-    if member not in get_args(MemberKind):
-        raise ConfigError(
-            "no such kind of member",
-            where="member",
-            found=repr(member),
-            expected=" or ".join(repr(kind) for kind in get_args(MemberKind)),
-            remedy="choose 'json.gz' for OpenLM, 'npy' for speed",
-        )
 
 
 def member_names(shard: int, begin: int, end: int, member: MemberKind) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +13,29 @@ from nanoset_core.shuffling.contexts import (
     TOKEN_DTYPES,
     ContextTable,
     SourceContexts,
-    Tail,
     TokenSource,
     cut_contexts,
     source_json,
 )
-from nanoset_core.shuffling.members import MAX_INDEX, MemberKind, check_kind, compressor_identity
-from nanoset_core.shuffling.order import check_seed, ranks
+from nanoset_core.shuffling.members import MAX_INDEX, compressor_identity
+from nanoset_core.shuffling.order import ranks
 from nanoset_core.shuffling.sampling import frequencies_of_weights
-
-Preset = Literal["default", "tokshuf"]
+from nanoset_core.shuffling.settings import MemberKind, PlanSettings, Preset
 
 _VERSION = 2
-_STORED = ("samples_per_shard", "seed", "member", "dtype", "eod", "compressor", "even", "preset", "left_out_pad_tokens")
+_SETTINGS = (
+    "sequence_length",
+    "samples_per_shard",
+    "seed",
+    "member",
+    "tail",
+    "pad_id",
+    "bos_id",
+    "eod",
+    "even",
+    "preset",
+)
+"""Keys of plan.json that are settings, as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +62,6 @@ class ShufflePlan:
     """Whose set of contexts this is; recorded for readers."""
     left_out_pad_tokens: int = 0
     """Pad tokens in the contexts that are left out."""
-
-    def __post_init__(self) -> None:
-        check_kind(self.member)
-        check_seed(self.seed)
-        if self.preset not in get_args(Preset):
-            raise ConfigError(
-                "no such preset",
-                where="preset",
-                found=repr(self.preset),
-                expected=" or ".join(get_args(Preset)),
-                remedy="choose one of them",
-            )
-        if self.samples_per_shard < 1:
-            raise ConfigError(
-                "a shard needs at least one context",
-                where="samples_per_shard",
-                found=self.samples_per_shard,
-                expected=">= 1",
-                remedy="8192 is usual",
-            )
-        if self.dtype not in TOKEN_DTYPES or (self.compressor is None) != (self.member == "npy"):
-            raise ConfigError(
-                "settings of a plan that do not go together",
-                found=f"dtype {self.dtype!r}, member {self.member!r}, compressor {self.compressor!r}",
-                expected="an integer dtype, and a compressor with 'json.gz' only",
-                remedy="let plan_shuffle make the plan",
-            )
 
     @property
     def sequence_length(self) -> int:
@@ -192,9 +175,13 @@ class ShufflePlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """The plan that ``to_json`` gave. Raises FormatError for anything else, a changed count included."""
+        """The plan that `to_json` gave.
+
+        Raises:
+            FormatError: anything else, a changed count included.
+        """
         try:
-            plan = cls(_table_from_json(value), **{name: value[name] for name in _STORED})
+            plan = _plan_from_json(value)
             if plan.to_json() != value:
                 raise ValueError("its counts do not follow from its settings")
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
@@ -207,113 +194,92 @@ class ShufflePlan:
         return plan
 
 
-def _table_from_json(value: Mapping[str, Any]) -> ContextTable:
+def _plan_from_json(value: Mapping[str, Any]) -> ShufflePlan:
     sources = [SourceContexts(**source) for source in value["sources"]]
-    return cut_contexts(
-        [(source.name, source.tokens) for source in sources],
-        sequence_length=value["sequence_length"],
-        tail=value["tail"],
-        pad_id=value["pad_id"],
-        bos_id=value["bos_id"],
+    settings = PlanSettings(
+        **{name: value[name] for name in _SETTINGS},
         streams={source.name: source.streams for source in sources if source.streams is not None},
         frequencies={source.name: source.frequency for source in sources},
-        seed=check_seed(value["seed"]),
     )
+    dtype, compressor = value["dtype"], value["compressor"]
+    if dtype not in TOKEN_DTYPES or (compressor is None) != (settings.member == "npy"):
+        raise ValueError("dtype, member and compressor do not go together")
+    table = cut_contexts([(source.name, source.tokens) for source in sources], settings)
+    return replace(_assemble(table, dtype, settings, compressor), left_out_pad_tokens=value["left_out_pad_tokens"])
 
 
-def plan_shuffle(sources: Sequence[TokenSource], **settings: Any) -> ShufflePlan:
+def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
     """Plan the shards of these sources, in the order that numbers the contexts; reads no tokens.
 
-    For the settings, and what is raised, see `plan_lengths`.
+    Raises:
+        ConfigError, InputError: as `plan_lengths`.
     """
-    return plan_lengths([(source.name, len(source.tokens)) for source in sources], _common_dtype(sources), **settings)
+    return plan_lengths([(source.name, len(source.tokens)) for source in sources], _common_dtype(sources), settings)
 
 
-def plan_lengths(
-    lengths: Sequence[tuple[str, int]],
-    dtype: str,
-    *,
-    sequence_length: int,
-    samples_per_shard: int,
-    seed: int,
-    member: MemberKind = "json.gz",
-    tail: Tail = "drop",
-    pad_id: int | None = None,
-    bos_id: int | None = None,
-    eod: int | None = None,
-    vocab_size: int | None = None,
-    streams: Mapping[str, Sequence[int]] | None = None,
-    frequencies: Mapping[str, float] | None = None,
-    weights: Mapping[str, float] | None = None,
-    contexts: int | None = None,
-    even: bool = False,
-    preset: Preset = "default",
-) -> ShufflePlan:
+def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanSettings) -> ShufflePlan:
     """Plan the shards of sources of which only the sizes need be known.
 
     Args:
         lengths: name, unique, and tokens of each source, in the order that numbers the contexts.
         dtype: the integer dtype that holds the tokens of all of them.
-        sequence_length: tokens in a context (a model that trains on 2048 needs 2049).
-        samples_per_shard: contexts in a shard, the last may hold fewer.
-        seed: of the global order and of the choice of contexts, 0 <= seed < 2^64.
-        member: ``json.gz`` (OpenLM) or ``npy``.
-        tail: what happens to the tokens after a stream's last full row: see `cut_contexts`.
-        pad_id: the pad token, with the tails that pad only.
-        bos_id: token in front of every context, as the first of its ``sequence_length``; None = none.
-        eod: the token that ends documents, recorded for readers; nothing is added to the streams.
-        vocab_size: where given, ``pad_id``, ``bos_id`` and ``eod`` must lie below it.
-        streams: name -> tokens of each stream of a source, such as its files, to cut them on their own.
-        frequencies: name -> how often each context of a source occurs: 1 where absent, 0.5 half of them, 2 each twice.
-        weights: name -> share of the contexts, instead of frequencies; sources without one are left out.
-        contexts: with weights, how many in all; None: as many as repeat no source.
-        even: equal shards of at most ``samples_per_shard``: fewer contexts than there are shards are left out.
-        preset: whose set of contexts this is, recorded for readers.
+        settings: everything else that decides the plan.
 
-    Raises ConfigError for settings that cannot be, InputError when the sources do not fill a single context.
+    Raises:
+        ConfigError: settings that do not fit these sources, or more shards than names can count.
+        InputError: the sources do not fill a single context.
     """
-    cut: dict[str, Any] = {"sequence_length": sequence_length, "tail": tail, "pad_id": pad_id, "bos_id": bos_id}
-    cut |= {"streams": streams, "seed": check_seed(seed)}
-    table = cut_contexts(lengths, frequencies=frequencies, **cut)
-    if weights is not None:
-        table = cut_contexts(lengths, frequencies=_weighted(table, weights, contexts, frequencies), **cut)
+    table = cut_contexts(lengths, settings)
+    if settings.weights is not None:
+        table = cut_contexts(lengths, _by_frequency(table, settings, settings.weights))
     if not table.contexts:
         raise InputError(
             "the sources do not fill a single context",
             found=f"{list(lengths)}",
-            expected=f"at least {sequence_length} tokens in one source",
+            expected=f"at least {settings.sequence_length} tokens in one source",
             remedy="add text, lower sequence_length, or pad tails (tail='pad')",
         )
-    check_kind(member)
-    for name, token in (("pad_id", pad_id), ("bos_id", bos_id), ("eod", eod)):
-        _check_token(name, token, dtype, vocab_size)
-    compressor = compressor_identity() if member == "json.gz" else None
-    plan = ShufflePlan(table, samples_per_shard, seed, member, dtype, eod, compressor, even, preset)
+    for name, token in (("pad_id", settings.pad_id), ("bos_id", settings.bos_id), ("eod", settings.eod)):
+        _check_token(name, token, dtype, settings.vocab_size)
+    plan = _assemble(table, dtype, settings, compressor_identity() if settings.member == "json.gz" else None)
     if max(plan.shards, plan.shard_size if plan.shards > 1 else plan.contexts) > MAX_INDEX + 1:
         raise ConfigError(
             "a member's name has eight digits for the shard and eight for the sample",
             where="samples_per_shard",
-            found=f"{plan.shards} shards of {samples_per_shard}",
+            found=f"{plan.shards} shards of {settings.samples_per_shard}",
             expected=f"at most {MAX_INDEX + 1} of each",
             remedy="choose a number of samples per shard between the two limits",
         )
     return replace(plan, left_out_pad_tokens=_left_out_pad_tokens(plan))
 
 
-def _weighted(
-    table: ContextTable, weights: Mapping[str, float], contexts: int | None, frequencies: Mapping[str, float] | None
-) -> dict[str, float]:
-    names = [source.name for source in table.sources]
-    if frequencies is not None or not weights or not set(weights) <= set(names) or min(weights.values()) <= 0:
+def _assemble(table: ContextTable, dtype: str, settings: PlanSettings, compressor: str | None) -> ShufflePlan:
+    return ShufflePlan(
+        table=table,
+        samples_per_shard=settings.samples_per_shard,
+        seed=settings.seed,
+        member=settings.member,
+        dtype=dtype,
+        eod=settings.eod,
+        compressor=compressor,
+        even=settings.even,
+        preset=settings.preset,
+    )
+
+
+def _by_frequency(table: ContextTable, settings: PlanSettings, weights: Mapping[str, float]) -> PlanSettings:
+    """The settings with weights turned into frequencies, by the rows that one pass over each source gives."""
+    rows = {source.name: source.rows for source in table.sources}
+    if not set(weights) <= set(rows):
         raise ConfigError(
-            "weights that cannot be",
+            "these weights are not valid",
             where="weights",
-            found=f"{dict(weights)}" + (" beside frequencies" if frequencies is not None else ""),
-            expected=f"numbers above 0 for some of {', '.join(names)}, and no frequencies",
-            remedy="correct them",
+            found=", ".join(weights),
+            expected=f"weights of {', '.join(rows)}",
+            remedy="give weights to sources of this shuffle only",
         )
-    given = frequencies_of_weights({source.name: source.rows for source in table.sources}, dict(weights), contexts)
-    return dict.fromkeys(names, 0.0) | given
+    frequencies = dict.fromkeys(rows, 0.0) | frequencies_of_weights(rows, dict(weights), settings.contexts)
+    return replace(settings, weights=None, frequencies=frequencies)
 
 
 def _left_out_pad_tokens(plan: ShufflePlan) -> int:

@@ -17,11 +17,13 @@ from nanoset_core.shuffling.engines import EngineChoice, choose_engine
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
 from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
-from nanoset_core.shuffling.settings import ShuffleOptions, plan_settings, text_options
+from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.shards import output_bytes
+from nanoset_core.shuffling.standalone import plan_settings, text_options
 from nanoset_core.shuffling.tar_input import survey_tars
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles
+from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 SAMPLE_FILES = 8
@@ -49,9 +51,10 @@ class Preview:
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     """Plan a call: exactly for pairs and tars, by a sample for text. Raises as `shuffle` does before it writes."""
+    options.check(inputs.kind)
     lengths, dtype, streams, sequence_length = _sizes(inputs, options)
     prepared = Prepared((), streams, sequence_length=sequence_length)
-    plan = plan_lengths(lengths, dtype, **plan_settings(prepared, inputs, options))
+    plan = plan_lengths(lengths, dtype, plan_settings(prepared, inputs, options))
     size, exact = output_bytes(plan)
     tokens = sum(count for _, count in lengths) * np.dtype(dtype).itemsize
     # text is tokenized into parts that are then joined, so that it is there twice for a while
@@ -77,38 +80,33 @@ def _sizes(
             sizes.append((source.name, found.tokens))
         return sizes, dtype or "int32", {}, length
     settings = text_options(options)
-    counts = {source.name: _estimated(source, options) for source in inputs.sources}
+    counts = {source.name: _estimated(source, settings) for source in inputs.sources}
     streams: dict[str, Sequence[int]] = dict(counts) if settings.count_by_file else {}
-    return (
-        [(name, sum(files)) for name, files in counts.items()],
-        tokenizer_facts(settings.tokenizer).dtype.name,
-        streams,
-        None,
-    )
+    lengths = [(name, sum(files)) for name, files in counts.items()]
+    return lengths, tokenizer_facts(settings.tokenizer).dtype.name, streams, None
 
 
-def _estimated(source: ShuffleInput, options: ShuffleOptions) -> list[int]:
+def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     """About the tokens of each file: its bytes times the tokens per byte of a few files."""
     files = input_files(source)
     order = sorted(range(len(files.files)), key=lambda number: files.files[number].size)
     spread = {order[i * (len(order) - 1) // max(SAMPLE_FILES - 1, 1)] for i in range(SAMPLE_FILES)}
     read = tokens = 0
     for number in sorted(spread):
-        one_read, one_tokens = _sample(files, number, options)
+        one_read, one_tokens = _sample(files, number, settings)
         read, tokens = read + one_read, tokens + one_tokens
     return [round(file.size * tokens / max(read, 1)) for file in files.files]
 
 
-def _sample(files: InputFiles, number: int, options: ShuffleOptions) -> tuple[int, int]:
+def _sample(files: InputFiles, number: int, settings: PreprocessOptions) -> tuple[int, int]:
     """(stored bytes read, their tokens) of the beginning of a file, of all of it where it is compressed or a table."""
-    settings = text_options(options)
     file = files.files[number]
     whole = file.path.endswith(WHOLE_SUFFIXES)
     pieces: Sequence[Piece] = fingerprint(files.folder, file) if whole else (Piece(file.path, 0, file.size, 1, ""),)
     batches = read_documents(
         files.folder,
         SourceRange(tuple(pieces)),
-        text_key=options.text_key,
+        text_key=settings.keys[0],
         id_key="id",
         batch_bytes=SAMPLE_BYTES,
         verify=False,

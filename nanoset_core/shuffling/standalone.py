@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, NanosetError, StorageError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
-from nanoset_core.shuffling.engines import write_shards
+from nanoset_core.shuffling import tokshuf
+from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, decode_sources, open_pairs, tokenize_sources
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts
-from nanoset_core.shuffling.settings import ShuffleOptions, check_options, plan_settings, text_options
-from nanoset_core.shuffling.webdataset import write_manifest
+from nanoset_core.shuffling.settings import DEFAULT_LENGTH, PlanSettings, ShuffleOptions
+from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.job import RejectPolicy
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.tokenization.preprocess import PreprocessOptions
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 STAGE = "webdatasets"
 VERSION = 1
 REJECTS = "rejects.jsonl"
+_ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
 
 
 _TRACELESS = ("tokenizer_engine", "engine", "memory_bytes", "workers", "on_reject", "max_rejected_fraction")
@@ -73,7 +75,7 @@ def shuffle(
     Raises StorageError for a full disk; ConfigError for settings that cannot be and a folder of other content; and
     what `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards` raise.
     """
-    check_options(inputs, options)
+    options.check(inputs.kind)
     recipe = _recipe(inputs, options, output.name)
     work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
     if (done := _finished(output, recipe, options)) is not None:
@@ -82,10 +84,18 @@ def shuffle(
                 _remove(work, aside)
         return Shuffled(output, done, False, done.facts["plan"])
     _check_output(output)
-    with _owned(work, recipe), _full_disk(work):
+    with _owned(work, recipe), explained(work, expected=_ROOM):
         prepared = prepare(inputs, options, aside / "tokens", listener)
         plan = make_plan(prepared, inputs, options)
-        manifest = _write(prepared, plan, recipe, work / "tars", aside, options, listener)
+        how = WriteOptions(
+            engine=options.engine,
+            memory_bytes=options.memory_bytes,
+            scratch=aside,
+            workers=options.processes,
+            listener=listener,
+            name=recipe.name,
+        )
+        manifest = _write(prepared, plan, recipe, work / "tars", options, how)
         _publish(work / "tars", output)
         _remove(work, aside)
     return Shuffled(output, replace(manifest, folder=output), True, plan.to_json())
@@ -115,7 +125,59 @@ def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listen
 
 def make_plan(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOptions) -> ShufflePlan:
     """The plan of prepared sources."""
-    return plan_shuffle(prepared.sources, **plan_settings(prepared, inputs, options))
+    return plan_shuffle(prepared.sources, plan_settings(prepared, inputs, options))
+
+
+def text_options(options: ShuffleOptions) -> PreprocessOptions:
+    """How text is tokenized on the way.
+
+    Raises:
+        ConfigError: the options name no tokenizer, or with the preset tokshuf one that it does not know.
+    """
+    tokenizer = options.require_tokenizer()
+    is_tokshuf = options.preset == "tokshuf"
+    return PreprocessOptions(
+        tokenizer=tokenizer,
+        keys=(options.text_key,),
+        preset="tokshuf" if is_tokshuf else "megatron",
+        eod=tokshuf.tokshuf_tokens(tokenizer).eot if is_tokshuf else options.eod,
+        bos=options.bos,
+        workers=options.workers,
+        engine=options.tokenizer_engine,
+        on_reject=options.on_reject,
+        max_rejected_fraction=options.max_rejected_fraction,
+        count_by_file=is_tokshuf,
+    )
+
+
+def plan_settings(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOptions) -> PlanSettings:
+    """The settings of the plan that the options come to."""
+    file = options.tokenizer
+    settings = PlanSettings(
+        sequence_length=prepared.sequence_length or options.sequence_length or DEFAULT_LENGTH,
+        samples_per_shard=options.samples_per_shard,
+        seed=options.seed,
+        member=options.member,
+        bos_id=_id_of(file, options.context_bos, "--context-bos"),
+        streams=prepared.streams or None,
+        frequencies={source.name: source.frequency for source in inputs.sources},
+        even=options.even,
+        preset=options.preset,
+    )
+    if options.preset == "tokshuf" and file is not None:
+        pad_id = tokshuf.tokshuf_tokens(file).pad_id
+        return replace(settings, tail=tokshuf.TAIL, pad_id=pad_id, eod=tokshuf.EOT)
+    return replace(
+        settings,
+        tail=options.tail,
+        pad_id=_id_of(file, options.pad, "--pad") if options.tail == "pad" else None,
+        eod=_id_of(file, options.eod, "--eod"),
+        vocab_size=tokenizer_facts(file).max_id + 1 if file is not None else None,
+    )
+
+
+def _id_of(tokenizer: Path | None, text: str | None, where: str) -> int | None:
+    return token_id(tokenizer, text, where) if tokenizer is not None and text else None
 
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
@@ -171,59 +233,30 @@ def _owned(work: Path, recipe: Recipe) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _full_disk(work: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise StorageError(
-            "the disk is full",
-            where=error.filename or work,
-            found=error.strerror,
-            expected="room for the tokens (--scratch) and the tars; `--plan` says how much",
-            remedy="make room and run again: nothing was published, and what is finished is kept",
-        ) from error
-
-
 def _write(
-    prepared: Prepared,
-    plan: ShufflePlan,
-    recipe: Recipe,
-    folder: Path,
-    scratch: Path,
-    options: ShuffleOptions,
-    listener: Listener,
+    prepared: Prepared, plan: ShufflePlan, recipe: Recipe, folder: Path, options: ShuffleOptions, how: WriteOptions
 ) -> Manifest:
     """Write the tars, the lists that name them and, last, the manifest of all into a folder."""
-    facts = write_shards(
-        plan,
-        prepared.sources,
-        range(plan.shards),
-        folder,
-        engine=options.engine,
-        memory_bytes=options.memory_bytes,
-        scratch=scratch,
-        workers=options.processes,
-        listener=listener,
-        name=recipe.name,
-        made_from=recipe.digest,
-    )
-    tokenizer = options.tokenizer.parent.name if options.tokenizer is not None else None
-    checksums = write_manifest(plan, facts, folder, name=recipe.name, tokenizer=tokenizer)
+    shards = write_shards(plan, prepared.sources, range(plan.shards), folder, how, made_from=recipe.digest)
+    rejects = {}
     if prepared.rejects:
         write_atomic(folder / REJECTS, b"".join(path.read_bytes() for path in prepared.rejects))
-        checksums[REJECTS] = sha256_file(folder / REJECTS)
-    files = {f"{fact.stem}.tar": FileFact(fact.size_bytes, fact.sha256) for fact in facts}
-    files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
-    summary = {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected}
-    write_atomic(folder / MANIFEST, manifest_bytes(recipe, summary, files))
-    if (folder / RECEIPTS).exists():
-        clear_receipts(folder)
-    return Manifest(folder, recipe.to_json(), recipe.digest, summary, files)
+        rejects[REJECTS] = sha256_file(folder / REJECTS)
+
+    def seal(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
+        write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
+        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files)
+
+    return complete_webdataset(
+        plan,
+        shards,
+        folder,
+        recipe,
+        {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected},
+        tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
+        seal=seal,
+        others=rejects,
+    )
 
 
 def _remove(work: Path, aside: Path) -> None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.shuffling.settings import Tail
 
-TAIL = "pad_always"
+TAIL: Tail = "pad_always"
 EOT = 0
 _KNOWN = (
     ({"<|endoftext|>": 0, "<|padding|>": 1, " " * 24: 50254}, 50254),

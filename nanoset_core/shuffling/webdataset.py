@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from nanoset_core.errors import FormatError, MissingError, StaleError
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.receipts import clear_receipts
 from nanoset_core.shuffling.shards import TarFacts, shard_stem, write_shard
 from nanoset_core.storage.atomic import write_atomic
 
@@ -27,6 +29,9 @@ __all__ = [
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
+
+Seal = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
+"""seal(recipe, facts, files): write the manifest of a folder whose files are all there."""
 
 
 def write_manifest(
@@ -64,6 +69,40 @@ def write_manifest(
     for file_name, text in texts.items():
         write_atomic(Path(folder) / file_name, text)
     return {file_name: hashlib.sha256(text).hexdigest() for file_name, text in texts.items()}
+
+
+def complete_webdataset(
+    plan: ShufflePlan,
+    shards: Sequence[TarFacts],
+    folder: Path,
+    recipe: Recipe,
+    facts: Mapping[str, Any],
+    *,
+    tokenizer: str | None,
+    seal: Seal,
+    others: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Complete a folder of tars: write the lists that name them, then the manifest of all, and clear the receipts.
+
+    Args:
+        plan: the plan of all shards.
+        shards: facts of every shard of the plan, in order.
+        folder: where the tars lie.
+        recipe: what they are made from; its name is the dataset's.
+        facts: counts for the manifest.
+        tokenizer: name to record in `exp_data.json`.
+        seal: writes the manifest, which is the mark of completeness.
+        others: name → sha256 of further files in the folder.
+
+    Raises:
+        StaleError: the facts are not those of all shards of the plan, once each.
+    """
+    checksums = write_manifest(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
+    files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
+    files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
+    manifest = seal(recipe, facts, files)
+    clear_receipts(folder)
+    return manifest
 
 
 def _check_complete(plan: ShufflePlan, shards: Sequence[TarFacts]) -> None:

@@ -27,11 +27,12 @@ _NO_THREAD = "can't start new thread"
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """Say what is to be done about a refusal of the system that leaves the block.
 
     Args:
         folder: named where the system does not say which file it was.
+        expected: what there should be room for.
 
     Raises:
         StorageError: the file system takes nothing more, here or at all.
@@ -48,7 +49,8 @@ def explained(folder: Path) -> Iterator[None]:
             raise
         what, remedy = _REMEDIES[error.errno]
         found = f"{error.strerror} (errno {error.errno})"
-        raise StorageError(what, where=error.filename or folder, found=found, remedy=remedy) from error
+        where = error.filename or folder
+        raise StorageError(what, where=where, found=found, expected=expected, remedy=remedy) from error
 
 
 def _is_want_of_memory(error: Exception) -> bool:

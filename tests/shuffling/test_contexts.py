@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.shuffling.contexts import SourceContexts, TokenSource, cut_contexts
+from nanoset_core.shuffling.settings import PlanSettings
 
 
 def rows_one_by_one(lengths, sequence_length, tail):
@@ -47,10 +48,12 @@ def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     names = [(f"s{i}", tokens) for i, tokens in enumerate(lengths)]
     table = cut_contexts(
         names,
-        sequence_length=sequence_length + bos,
-        tail=tail,
-        pad_id=3 if tail.startswith("pad") else None,
-        bos_id=1 if bos else None,
+        PlanSettings(
+            sequence_length=sequence_length + bos,
+            tail=tail,
+            pad_id=3 if tail.startswith("pad") else None,
+            bos_id=1 if bos else None,
+        ),
     )
     rows, dropped = rows_one_by_one(lengths, sequence_length, tail)
     source, start, length = table.locate(np.arange(table.contexts))
@@ -77,12 +80,14 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
     names = [f"s{i}" for i in range(len(files))]
     table = cut_contexts(
         [(name, sum(lengths)) for name, lengths in zip(names, files, strict=True)],
-        sequence_length=sequence_length,
-        tail=tail,
-        pad_id=3 if tail != "drop" else None,
-        streams=dict(zip(names, files, strict=True)),
-        frequencies=dict(zip(names, frequencies, strict=False)),
-        seed=seed,
+        PlanSettings(
+            sequence_length=sequence_length,
+            tail=tail,
+            pad_id=3 if tail != "drop" else None,
+            streams=dict(zip(names, files, strict=True)),
+            frequencies=dict(zip(names, frequencies, strict=False)),
+            seed=seed,
+        ),
     )
     found = list(zip(*(part.tolist() for part in table.locate(np.arange(table.contexts))), strict=True))
     for i, (lengths, counts) in enumerate(zip(files, table.sources, strict=True)):
@@ -100,7 +105,7 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
 
 
 def test_carry_shows_where_tokens_went():
-    table = cut_contexts([("web", 13), ("tiny", 1), ("code", 10)], sequence_length=5, tail="carry")
+    table = cut_contexts([("web", 13), ("tiny", 1), ("code", 10)], PlanSettings(sequence_length=5, tail="carry"))
     assert [(s.contexts, s.tokens_used, s.tokens_carried, s.tokens_dropped) for s in table.sources] == [
         (3, 15, 0, 0),
         (0, 0, 1, 0),
@@ -109,7 +114,7 @@ def test_carry_shows_where_tokens_went():
 
 
 def test_counts_per_source_when_tails_are_dropped():
-    table = cut_contexts([("web", 13), ("empty", 0), ("code", 10)], sequence_length=5)
+    table = cut_contexts([("web", 13), ("empty", 0), ("code", 10)], PlanSettings(sequence_length=5))
     assert table.sources == (
         SourceContexts("web", 13, 2, 10, 3, 0),
         SourceContexts("empty", 0, 0, 0, 0, 0),
@@ -119,7 +124,9 @@ def test_counts_per_source_when_tails_are_dropped():
 
 
 def test_counts_per_source_when_tails_are_padded():
-    table = cut_contexts([("web", 13), ("empty", 0), ("code", 10)], sequence_length=5, tail="pad", pad_id=7)
+    table = cut_contexts(
+        [("web", 13), ("empty", 0), ("code", 10)], PlanSettings(sequence_length=5, tail="pad", pad_id=7)
+    )
     assert table.sources == (
         SourceContexts("web", 13, 3, 13, 0, 2),
         SourceContexts("empty", 0, 0, 0, 0, 0),
@@ -129,7 +136,7 @@ def test_counts_per_source_when_tails_are_padded():
 
 @pytest.mark.parametrize("contexts", [[-1], [4], [0, 1, 99]])
 def test_locate_refuses_numbers_outside_the_table(contexts):
-    table = cut_contexts([("web", 20)], sequence_length=5)
+    table = cut_contexts([("web", 20)], PlanSettings(sequence_length=5))
     with pytest.raises(SampleIndexError, match=r"\[0, 4\)"):
         table.locate(np.array(contexts))
 
@@ -152,12 +159,12 @@ def test_locate_refuses_numbers_outside_the_table(contexts):
 )
 def test_settings_that_cannot_be(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        cut_contexts([("web", 20)], **arguments)
+        cut_contexts([("web", 20)], PlanSettings(**arguments))
 
 
 def test_two_sources_of_one_name():
     with pytest.raises(ConfigError, match="same name"):
-        cut_contexts([("web", 20), ("web", 30)], sequence_length=5)
+        cut_contexts([("web", 20), ("web", 30)], PlanSettings(sequence_length=5))
 
 
 @pytest.mark.parametrize(

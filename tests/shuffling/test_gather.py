@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import SampleIndexError
 from nanoset_core.shuffling.contexts import TokenSource, cut_contexts
 from nanoset_core.shuffling.gather import gather
+from nanoset_core.shuffling.settings import PlanSettings
 
 gather_module = sys.modules["nanoset_core.shuffling.gather"]  # the package has a function of that name
 
@@ -38,7 +39,7 @@ def test_rows_equal_the_streams_cut_one_by_one(lengths, dtypes, sequence_length,
     ]
     pairs = [(source.name, len(source.tokens)) for source in sources]
     table = cut_contexts(
-        pairs, sequence_length=sequence_length, tail="drop" if pad_id is None else "pad", pad_id=pad_id
+        pairs, PlanSettings(sequence_length=sequence_length, tail="drop" if pad_id is None else "pad", pad_id=pad_id)
     )
     rows = every_context(sources, sequence_length, pad_id)
     assert len(rows) == table.contexts
@@ -55,7 +56,7 @@ def test_rows_come_from_a_memory_map(tmp_path):
     path = tmp_path / "web.bin"
     np.arange(103, dtype=np.uint16).tofile(path)
     source = TokenSource("web", np.memmap(path, dtype=np.uint16, mode="r"))
-    table = cut_contexts([("web", 103)], sequence_length=10)
+    table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     found = gather([source], table, np.array([9, 0, 4]))
     assert found.dtype == np.uint16
     assert found[:, 0].tolist() == [90, 0, 40]
@@ -63,14 +64,14 @@ def test_rows_come_from_a_memory_map(tmp_path):
 
 def test_numbers_outside_the_table():
     source = TokenSource("web", np.arange(103, dtype=np.uint16))
-    table = cut_contexts([("web", 103)], sequence_length=10)
+    table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     with pytest.raises(SampleIndexError, match="outside the table"):
         gather([source], table, np.array([3, 10]))
 
 
 def test_rows_go_to_their_places():
     source = TokenSource("web", np.arange(103, dtype=np.uint16))
-    table = cut_contexts([("web", 103)], sequence_length=10)
+    table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     out = np.full((8, 10), 9999, dtype=np.int32)
     gather([source], table, np.array([9, 0, 4]), out=out, places=np.array([5, 7, 0]))
     assert out[:, 0].tolist() == [40, 9999, 9999, 9999, 9999, 90, 9999, 0]
@@ -103,11 +104,13 @@ def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, t
             expected += [front + stream[at : at + width] for at in range(0, len(stream), width)]
     table = cut_contexts(
         [(source.name, len(source.tokens)) for source in sources],
-        sequence_length=sequence_length,
-        tail=tail,
-        pad_id=None if tail == "drop" else 9,
-        bos_id=bos_id,
-        streams={source.name: files for source, files in zip(sources, lengths, strict=True)},
+        PlanSettings(
+            sequence_length=sequence_length,
+            tail=tail,
+            pad_id=None if tail == "drop" else 9,
+            bos_id=bos_id,
+            streams={source.name: files for source, files in zip(sources, lengths, strict=True)},
+        ),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gather_module, "_BLOCK_BYTES", block_bytes)
@@ -129,5 +132,5 @@ def test_rows_that_are_carried_over_into_the_next_sources(lengths, sequence_leng
     stream = [token for source in sources for token in source.tokens.tolist()]
     expected = [front + stream[at : at + width] for at in range(0, len(stream) - width + 1, width)]
     pairs = [(source.name, len(source.tokens)) for source in sources]
-    table = cut_contexts(pairs, sequence_length=sequence_length, tail="carry", bos_id=bos_id)
+    table = cut_contexts(pairs, PlanSettings(sequence_length=sequence_length, tail="carry", bos_id=bos_id))
     assert gather(sources, table, np.arange(table.contexts)).tolist() == expected

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.members import (
     MOST_MEMBER_BYTES,
     NpyTile,
-    check_kind,
     check_member_size,
     compressor_identity,
     decode_member,
@@ -72,13 +71,6 @@ def test_compressor_identity_names_versions_and_output():
     import isal
 
     assert compressor_identity().startswith(f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method 2, probe ")
-
-
-def test_kinds():
-    check_kind("npy")
-    check_kind("json.gz")
-    with pytest.raises(ConfigError, match="'txt'"):
-        check_kind("txt")
 
 
 def test_bodies_decode():

@@ -5,7 +5,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.outputs.manifest import canonical_json
-from nanoset_core.shuffling import ShufflePlan, TokenSource, global_order, plan_shuffle
+from nanoset_core.shuffling import PlanSettings, ShufflePlan, TokenSource, global_order, plan_shuffle
 from nanoset_core.shuffling import plan as plan_module
 
 
@@ -15,7 +15,7 @@ def source(name, tokens, dtype=np.uint16):
 
 def small_plan(**changes):
     options = {"sequence_length": 10, "samples_per_shard": 4, "seed": 1234, "member": "npy"} | changes
-    return plan_shuffle([source("web", 103), source("code", 55)], **options)
+    return plan_shuffle([source("web", 103), source("code", 55)], PlanSettings(**options))
 
 
 def test_counts_of_a_plan():
@@ -66,7 +66,7 @@ def test_frequencies_and_weights():
     plan = small_plan(weights={"web": 1, "code": 1})
     assert [source.contexts for source in plan.table.sources] == [5, 5]
     for wrong in ({"web": 0.0}, {"books": 1.0}, {}, {"web": -1.0, "code": 2.0}):
-        with pytest.raises(ConfigError, match="weights that cannot be"):
+        with pytest.raises(ConfigError, match="weights are not valid"):
             small_plan(weights=wrong)
     with pytest.raises(ConfigError, match="beside frequencies"):
         small_plan(weights={"web": 1.0}, frequencies={"web": 1.0})
@@ -98,9 +98,11 @@ def test_a_plan_survives_json(changes, member):
 
 
 def test_a_plan_depends_on_sizes_and_settings_only():
-    first = plan_shuffle([source("web", 103)], sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    first = plan_shuffle(
+        [source("web", 103)], PlanSettings(sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    )
     other = TokenSource("web", np.zeros(103, dtype=np.uint16))
-    assert plan_shuffle([other], sequence_length=10, samples_per_shard=4, seed=1, member="npy") == first
+    assert plan_shuffle([other], PlanSettings(sequence_length=10, samples_per_shard=4, seed=1, member="npy")) == first
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_a_plan_without_a_field_is_refused(key):
 @pytest.mark.parametrize("sources", [[], [("web", 9)], [("web", 9), ("code", 0)]])
 def test_too_few_tokens_for_a_context(sources):
     with pytest.raises(InputError, match="do not fill a single context"):
-        plan_shuffle([source(*pair) for pair in sources], sequence_length=10, samples_per_shard=4, seed=1)
+        plan_shuffle([source(*pair) for pair in sources], PlanSettings(sequence_length=10, samples_per_shard=4, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_more_shards_than_a_name_can_count(monkeypatch):
 
 def test_dtype_holds_every_source():
     sources = [source("web", 30), source("code", 30, np.int32)]
-    plan = plan_shuffle(sources, sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    plan = plan_shuffle(sources, PlanSettings(sequence_length=10, samples_per_shard=4, seed=1, member="npy"))
     assert plan.dtype == "int32"
 
 

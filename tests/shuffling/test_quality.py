@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.shuffling import TokenSource, plan_shuffle, quality, shuffle_quality
+from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle, quality, shuffle_quality
 from nanoset_core.shuffling.order import ranks
 from nanoset_core.shuffling.quality import HEIGHT, MAX_BASE64, WIDTH, one_bit_png, scatter_png
 
@@ -15,7 +15,7 @@ from nanoset_core.shuffling.quality import HEIGHT, MAX_BASE64, WIDTH, one_bit_pn
 def plan_of(tokens, **changes):
     sources = [TokenSource(f"s{i}", np.zeros(count, dtype=np.uint16)) for i, count in enumerate(tokens)]
     options = {"sequence_length": 8, "samples_per_shard": 100, "seed": 3, "member": "npy"} | changes
-    return plan_shuffle(sources, **options)
+    return plan_shuffle(sources, PlanSettings(**options))
 
 
 def decoded(png):

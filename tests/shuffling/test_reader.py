@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, MissingError, StaleError
-from nanoset_core.shuffling import ShardReader, TokenSource, iterate_shards, plan_shuffle, write_manifest, write_shard
+from nanoset_core.shuffling import (
+    PlanSettings,
+    ShardReader,
+    TokenSource,
+    iterate_shards,
+    plan_shuffle,
+    write_manifest,
+    write_shard,
+)
 from nanoset_core.shuffling import reader as reader_module
 
 CONTEXTS = 53
@@ -20,7 +28,7 @@ CONTEXTS = 53
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("webdataset")
     source = TokenSource("web", np.arange(CONTEXTS * 4, dtype=np.uint16))
-    plan = plan_shuffle([source], sequence_length=4, samples_per_shard=6, seed=1, member="npy")
+    plan = plan_shuffle([source], PlanSettings(sequence_length=4, samples_per_shard=6, seed=1, member="npy"))
     write_manifest(plan, [write_shard(plan, [source], shard, made) for shard in range(plan.shards)], made)
     return made
 
@@ -140,7 +148,7 @@ def test_ranks_and_folders_that_are_none(folder, tmp_path):
 TORCH = """
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from nanoset_core.shuffling import ShardReader
+from nanoset_core.shuffling import PlanSettings, ShardReader
 
 if __name__ == "__main__":
     reader = ShardReader(FOLDER)

@@ -8,6 +8,7 @@ import pytest
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.shuffling import (
+    PlanSettings,
     TokenSource,
     iterate_shard,
     iterate_shards,
@@ -57,7 +58,7 @@ def test_a_manifest_without_its_final_newline_loses_nothing_here(golden):
 @pytest.fixture
 def dataset(tmp_path):
     source = TokenSource("web", np.arange(100, dtype=np.uint16))
-    plan = plan_shuffle([source], sequence_length=10, samples_per_shard=4, seed=1, member="npy")
+    plan = plan_shuffle([source], PlanSettings(sequence_length=10, samples_per_shard=4, seed=1, member="npy"))
     write_manifest(plan, [write_shard(plan, [source], shard, tmp_path) for shard in range(plan.shards)], tmp_path)
     return tmp_path
 
@@ -93,7 +94,7 @@ def test_an_empty_shard(tmp_path):
 
 def test_contexts_of_two_lengths(dataset, tmp_path):
     source = TokenSource("web", np.arange(100, dtype=np.uint16))
-    plan = plan_shuffle([source], sequence_length=9, samples_per_shard=4, seed=1, member="npy")
+    plan = plan_shuffle([source], PlanSettings(sequence_length=9, samples_per_shard=4, seed=1, member="npy"))
     write_shard(plan, [source], 0, tmp_path / "other")
     first, second = (folder / "shard-00000000.tar" for folder in (dataset, tmp_path / "other"))
     # four records of 1024 bytes each, then the end
@@ -130,7 +131,7 @@ def test_a_manifest_with_a_bad_row(dataset, line):
 
 def test_reading_imports_neither_webdataset_nor_a_compressor(dataset):
     code = (
-        "import sys; from nanoset_core.shuffling import iterate_shards; "
+        "import sys; from nanoset_core.shuffling import PlanSettings, iterate_shards; "
         f"n = sum(1 for _ in iterate_shards({str(dataset)!r})); "
         "print(n, sorted({'webdataset', 'torch', 'isal', 'pyarrow', 'dagster'} & set(sys.modules)))"
     )

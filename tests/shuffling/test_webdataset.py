@@ -13,6 +13,7 @@ import pytest
 
 from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.shuffling import (
+    PlanSettings,
     ShufflePlan,
     TokenSource,
     iterate_shards,
@@ -45,7 +46,7 @@ def sources():
 
 def plan_of(sources, member, **changes):
     options = {"sequence_length": LENGTH, "samples_per_shard": 16, "seed": 1234, "member": member} | changes
-    return plan_shuffle(sources, **options)
+    return plan_shuffle(sources, PlanSettings(**options))
 
 
 def write_all(plan, sources, folder, order=None, **options):
@@ -133,7 +134,7 @@ def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, mem
 
 def test_npy_shards_have_known_bytes(tmp_path):
     source = TokenSource("web", np.arange(65 * 6, dtype=np.uint16))
-    plan = plan_shuffle([source], sequence_length=65, samples_per_shard=4, seed=7, member="npy")
+    plan = plan_shuffle([source], PlanSettings(sequence_length=65, samples_per_shard=4, seed=7, member="npy"))
     found = [write_shard(plan, [source], shard, tmp_path).sha256 for shard in range(2)]
     assert found == NPY_SHA256
 
@@ -278,10 +279,10 @@ KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from nanoset_core.shuffling import TokenSource, plan_shuffle, shards, write_shard
+from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle, shards, write_shard
 
 source = TokenSource("web", np.arange(1000, dtype=np.uint16))
-plan = plan_shuffle([source], sequence_length=10, samples_per_shard=50, seed=1, member="npy")
+plan = plan_shuffle([source], PlanSettings(sequence_length=10, samples_per_shard=50, seed=1, member="npy"))
 write_shard(plan, [source], 0, Path(sys.argv[1]))
 if sys.argv[2] == "kill":
     shards.end_of_archive = lambda size: os.kill(os.getpid(), signal.SIGKILL)

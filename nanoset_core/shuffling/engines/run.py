@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -29,11 +28,11 @@ from nanoset_core.shuffling.engines.gather_engines import write_mapped, write_ti
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import read_receipts, sources_digest, write_receipt
 from nanoset_core.shuffling.shards import TarFacts
+from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 from nanoset_core.tokenization.tokenizer import stamp
 
 _SHARDS_AT_ONCE = 8  # of the mmap engine's tasks
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,45 +88,56 @@ class _Task:
     bucket: buckets.Bucket | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How shards are written; nothing of it reaches their bytes."""
+
+    engine: str = "auto"
+    """`auto`, `mmap`, `tiled` or `buckets`: see `choose_engine`."""
+    memory_bytes: int | None = None
+    """For all workers together, without the system's cache of files; None = see `choose_engine`."""
+    scratch: Path | None = None
+    """Where buckets lie, in a folder of this run's own; None = within the folder of the tars."""
+    workers: int = 1
+    """Processes; 1 when a source has no path."""
+    executor: Executor | None = None
+    """Where else the work is done; each of its workers then gets the memory of one of `workers`."""
+    listener: Listener = silent
+    """Told about progress."""
+    name: str = "shards"
+    """What the listener is told is being written."""
+
+
 def write_shards(
     plan: ShufflePlan,
     sources: Sequence[TokenSource],
     shards: Iterable[int],
-    folder: Path | str,
+    folder: Path,
+    options: WriteOptions,
     *,
-    engine: str = "auto",
-    memory_bytes: int | None = None,
-    scratch: Path | str | None = None,
-    workers: int = 1,
-    executor: Executor | None = None,
-    listener: Listener = silent,
-    name: str = "shards",
     made_from: str | None = None,
     again: bool = False,
 ) -> list[TarFacts]:
-    """Write these shards of the plan into ``folder``, each whole or not at all, and return their facts, ascending.
+    """Write these shards of the plan into a folder, each whole or not at all, and return their facts, ascending.
 
     Args:
         plan: decides every byte.
-        sources: the plan's; those with a ``path`` can be read by several workers.
+        sources: the plan's; those with a `path` can be read by several workers.
         shards: numbers of the shards.
-        folder: where the tars go, with notes in ``.shards`` by which a later call knows what is done.
-        engine: ``auto``, ``mmap``, ``tiled`` or ``buckets``: see `choose_engine`.
-        memory_bytes: for all workers together, without the system's cache of files; None = see `choose_engine`.
-        scratch: where buckets lie, in a folder of this run's own; None = within ``folder``.
-        workers: processes; 1 when a source has no path.
-        executor: where else the work is done; each of its workers then gets the memory of one of ``workers``.
-        listener: told about progress.
-        name: what the listener is told is being written.
-        made_from: digest of plan and tokens: shards noted under another are made again. None = by the sources' files.
+        folder: where the tars go, with receipts in `.shards` by which a later call knows what is done.
+        options: how they are written.
+        made_from: digest of plan and tokens: shards with receipts for another are made again. None = by the sources'
+            files.
         again: make shards though they are there.
 
-    Raises StaleError where sources or compressor are not the plan's, ConfigError for a budget below one shard,
-    StorageError for a full disk; shards that were whole by then stay, and the next call goes on after them.
+    Raises:
+        StaleError: sources or compressor are not the plan's.
+        ConfigError: the memory does not hold one shard.
+        StorageError: the disk is full; shards that were whole by then stay, and the next call goes on after them.
     """
     plan.check_sources(sources)
     plan.check_compressor()
-    folder, numbers = Path(folder), sorted(set(shards))
+    numbers = sorted(set(shards))
     for shard in numbers:
         plan.shard_ranks(shard)
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,10 +146,10 @@ def write_shards(
     facts = {} if again else read_receipts(folder, numbers, made_from)
     todo = [shard for shard in numbers if shard not in facts]
     if source_files(sources) is None:
-        workers, executor = 1, None
-    scratch = Path(scratch) if scratch is not None else folder
-    run = _Run(plan, sources, folder, made_from, scratch, workers, executor, listener, name, len(todo))
-    with _explained(folder, scratch), contextlib.closing(run.write(todo, engine, memory_bytes)) as finished:
+        options = replace(options, workers=1, executor=None)
+    run = _Run(plan, sources, folder, made_from, options, len(todo))
+    room = f"room for the shards in {folder}, and for buckets in {run.scratch}"
+    with explained(folder, expected=room), contextlib.closing(run.write(todo)) as finished:
         facts |= {fact.shard: fact for fact in finished}
     return [facts[shard] for shard in numbers]
 
@@ -152,27 +162,34 @@ class _Run:
     sources: Sequence[TokenSource]
     folder: Path
     made_from: str
-    scratch: Path
-    workers: int
-    executor: Executor | None
-    listener: Listener
-    name: str
+    options: WriteOptions
     total: int
 
-    def write(self, todo: list[int], engine: str, memory_bytes: int | None) -> Generator[TarFacts]:
+    @property
+    def scratch(self) -> Path:
+        return self.options.scratch or self.folder
+
+    def write(self, todo: list[int]) -> Generator[TarFacts]:
         """Facts of the shards as they are finished, in any order."""
         if not todo:
             return
-        available = free_memory()
-        budget = memory_bytes if memory_bytes is not None else default_budget(self.plan, available, self.workers)
+        options, available = self.options, free_memory()
+        budget = options.memory_bytes
+        if budget is None:
+            budget = default_budget(self.plan, available, options.workers)
         choice = choose_engine(
-            self.plan, available, engine=engine, memory_bytes=budget, workers=self.workers, shards=len(todo)
+            self.plan,
+            available,
+            engine=options.engine,
+            memory_bytes=budget,
+            workers=options.workers,
+            shards=len(todo),
         )
         if choice.engine == "mmap":
             rows = _SHARDS_AT_ONCE * self.plan.shard_size
             yield from self._finish(_write_mapped, [self._task(run) for run in runs_within(self.plan, todo, rows)])
             return
-        rows = rows_held(self.plan, budget // self.workers)
+        rows = rows_held(self.plan, budget // options.workers)
         runs = list(runs_within(self.plan, todo, rows))
         if choice.engine == "tiled":
             yield from self._finish(_write_tiled, [self._task(run) for run in runs])
@@ -184,38 +201,38 @@ class _Run:
             self.scratch.mkdir(parents=True, exist_ok=True)
             sweep_abandoned(self.scratch)
         with claim_scratch(self.scratch / "buckets") as own:
-            dealt = buckets.make_buckets(self.plan, runs, own)
-            _check_room(self.scratch, buckets.scratch_bytes(self.plan, dealt))
+            filled = buckets.make_buckets(self.plan, runs, own)
+            _check_room(self.scratch, buckets.scratch_bytes(self.plan, filled))
             files = source_files(self.sources)
             sources = self.sources if files is None else [file.open() for file in files]
-            buckets.distribute(self.plan, sources, dealt, chunk_bytes, self._dealing)
-            yield from self._finish(_write_bucket, [self._task(bucket.shards, bucket) for bucket in dealt])
+            buckets.distribute(self.plan, sources, filled, chunk_bytes, self._distributing)
+            yield from self._finish(_write_bucket, [self._task(bucket.shards, bucket) for bucket in filled])
 
-    def _dealing(self, contexts: int) -> None:
+    def _distributing(self, contexts: int) -> None:
         size = row_bytes(self.plan)
-        self.listener(Progress("buckets", self.name, contexts * size, self.plan.table.contexts * size))
+        self.options.listener(Progress("buckets", self.options.name, contexts * size, self.plan.table.contexts * size))
 
     def _task(self, shards: range, bucket: buckets.Bucket | None = None) -> _Task:
         sources: tuple[SourceFile, ...] | Sequence[TokenSource] = ()
         if bucket is None:
-            here = self.workers <= 1 and self.executor is None
+            here = self.options.workers <= 1 and self.options.executor is None
             sources = self.sources if here else tuple(source_files(self.sources) or ())
         return _Task(self.plan, sources, shards, self.folder, self.made_from, bucket)
 
     def _finish(self, work: Callable[[_Task], list[TarFacts]], tasks: Sequence[_Task]) -> Generator[TarFacts]:
         done = 0
-        for _, facts in run_tasks(work, tasks, self.workers, self.executor):
+        for _, facts in run_tasks(work, tasks, self.options.workers, self.options.executor):
             done += len(facts)
-            self.listener(Progress("tars", self.name, done, self.total, unit="shards"))
+            self.options.listener(Progress("tars", self.options.name, done, self.total, unit="shards"))
             yield from facts
 
 
 def _write_mapped(task: _Task) -> list[TarFacts]:
-    return _noted(task, write_mapped(task.plan, _open(task.sources), task.shards, task.folder))
+    return _with_receipts(task, write_mapped(task.plan, _open(task.sources), task.shards, task.folder))
 
 
 def _write_tiled(task: _Task) -> list[TarFacts]:
-    return _noted(task, write_tiled(task.plan, _open(task.sources), task.shards, task.folder))
+    return _with_receipts(task, write_tiled(task.plan, _open(task.sources), task.shards, task.folder))
 
 
 def _write_bucket(task: _Task) -> list[TarFacts]:
@@ -225,17 +242,17 @@ def _write_bucket(task: _Task) -> list[TarFacts]:
         facts = read_receipts(task.folder, task.shards, task.made_from)
         if len(facts) == len(task.shards):
             return list(facts.values())
-    return _noted(task, buckets.write_bucket(task.plan, task.bucket, task.folder))
+    return _with_receipts(task, buckets.write_bucket(task.plan, task.bucket, task.folder))
 
 
-def _noted(task: _Task, facts: Generator[TarFacts]) -> list[TarFacts]:
+def _with_receipts(task: _Task, facts: Generator[TarFacts]) -> list[TarFacts]:
     task.plan.check_compressor()  # a worker may be of another machine
-    noted = []
+    done = []
     with contextlib.closing(facts):  # shards under way are ended before an error leaves
         for fact in facts:
             write_receipt(task.folder, fact, task.made_from)
-            noted.append(fact)
-    return noted
+            done.append(fact)
+    return done
 
 
 def _open(sources: tuple[SourceFile, ...] | Sequence[TokenSource]) -> Sequence[TokenSource]:
@@ -260,21 +277,3 @@ def _check_room(scratch: Path, needed: int) -> None:
             expected=f"{needed:,} bytes",
             remedy="name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)",
         )
-
-
-@contextlib.contextmanager
-def _explained(folder: Path, scratch: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise StorageError(
-            "the disk is full",
-            where=error.filename or folder,
-            found=str(error),
-            expected=f"room for the shards in {folder}, and for buckets in {scratch}",
-            remedy="make room and run again: finished shards are kept, nothing else was",
-        ) from error
