@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.shuffling.cutting import Cut, RowLayout, cut_streams
@@ -20,12 +21,12 @@ TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSource:
-    """One stream of tokens, usually the memory map of a merged dataset's ``.bin``."""
+    """One stream of tokens, usually the memory map of a merged dataset's `.bin`."""
 
     name: str
     """Name of the corpus, unique within a plan."""
-    tokens: np.ndarray
-    """Flat, contiguous integer array, int or uint [tokens]; all documents one after the other."""
+    tokens: NDArray[np.integer[Any]]
+    """All documents one after the other, contiguous, of one of `TOKEN_DTYPES`, shape (tokens,)."""
     path: Path | None = None
     """The file that holds just these tokens, so that worker processes can open it; None where there is none."""
 
@@ -45,7 +46,7 @@ class TokenSource:
 class SourceContexts:
     """What became of the tokens of one source.
 
-    One pass over it gives ``rows`` rows, of which the table holds ``contexts``: ``frequency`` times as many.
+    One pass over it gives `rows` rows, of which the table holds `contexts`: `frequency` times as many.
     """
 
     name: str
@@ -65,7 +66,7 @@ class SourceContexts:
     frequency: float = 1.0
     """How often each row occurs."""
     tokens_carried: int = 0
-    """Tokens of the source in rows that began in an earlier one (tail ``carry``)."""
+    """Tokens of the source in rows that began in an earlier one (tail `carry`)."""
     streams: tuple[int, ...] | None = None
     """Tokens of each stream that is cut on its own, such as a file; None = the source is one stream."""
 
@@ -88,8 +89,8 @@ class SourceContexts:
 class ContextTable:
     """Contexts of all sources, numbered in source order; rows are computed, never stored.
 
-    A source's contexts are its rows in order, ``repeats`` times, and then its chosen rows in order. Row ``j`` of a
-    stream holds its tokens ``[j * row_tokens, (j + 1) * row_tokens)``, behind a BOS token where there is one.
+    A source's contexts are its rows in order, `repeats` times, and then its chosen rows in order. Row `j` of a
+    stream holds its tokens `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS token where there is one.
     """
 
     sequence_length: int
@@ -101,7 +102,7 @@ class ContextTable:
     sources: tuple[SourceContexts, ...]
     """Counts per source, in the order that numbers the contexts."""
     bos_id: int | None = None
-    """Token in front of every context, one of its ``sequence_length``; None = none."""
+    """Token in front of every context, one of its `sequence_length`; None = none."""
     seed: int = 0
     """Of the choice among rows of sources whose frequency is no whole number."""
     _layout: RowLayout = field(init=False, repr=False, compare=False)
@@ -123,15 +124,23 @@ class ContextTable:
         return int(self._layout.first_contexts[-1])
 
     @property
-    def first_contexts(self) -> np.ndarray:
-        """int64[sources + 1]: number of the first context of each source; the last entry is the total."""
+    def first_contexts(self) -> NDArray[np.int64]:
+        """Number of the first context of each source, int64, shape (sources + 1,); the last is the total."""
         return self._layout.first_contexts
 
-    def locate(self, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Place of each context: (source number, first token within the source, real tokens), each int64[C].
+    def locate(self, contexts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where each context lies.
 
-        The length is ``row_tokens`` except in padded rows, where it can be 0. Under tail ``carry`` a row can run over
-        the end of its source: its tokens go on with the first of the next ones. Raises SampleIndexError outside.
+        Args:
+            contexts: context numbers, int64, shape (contexts,).
+
+        Returns:
+            (number of the source, its first token within the source, its tokens of the source), each int64, shape
+            (contexts,). The last is `row_tokens` except in padded rows, where it can be 0. Under the tail `carry` a row
+            can run over the end of its source: its tokens go on with the first of the next ones.
+
+        Raises:
+            SampleIndexError: a context number outside the table.
         """
         contexts = np.asarray(contexts, dtype=np.int64)
         first = self._layout.first_contexts
@@ -146,8 +155,8 @@ class ContextTable:
         row = self._layout.rows_of(source, contexts - first[source])
         return (source, *self._layout.place(source, row, self.row_tokens))
 
-    def pad_tokens(self, contexts: np.ndarray) -> int:
-        """Pad tokens within these contexts, int64[C]."""
+    def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
+        """Pad tokens within these contexts, int64, shape (contexts,)."""
         _, _, length = self.locate(contexts)
         return int(length.size * self.row_tokens - length.sum())
 

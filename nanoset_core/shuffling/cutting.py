@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.shuffling.sampling import Choice
 
@@ -14,26 +15,26 @@ from nanoset_core.shuffling.sampling import Choice
 class Cut:
     """The rows of one source, stream by stream; tokens are numbered within the source."""
 
-    rows: np.ndarray
-    """int64[streams]: rows of each stream."""
-    begins: np.ndarray
-    """int64[streams]: first token of its first row."""
-    ends: np.ndarray
-    """int64[streams]: token after the last that its rows hold; past the source's end where a row is carried over."""
+    rows: NDArray[np.int64]
+    """Rows of each stream, int64, shape (streams,)."""
+    begins: NDArray[np.int64]
+    """First token of its first row, int64, shape (streams,)."""
+    ends: NDArray[np.int64]
+    """Token after the last that its rows hold, int64, shape (streams,); past the source's end in a carried row."""
     dropped: int
     """Tokens in no row."""
     carried: int
     """Tokens in rows that began in an earlier source."""
-    short_rows: np.ndarray
-    """int64[n]: rows with padding, counted over all streams of the source."""
-    short_pads: np.ndarray
-    """int64[n]: pad tokens in each."""
+    short_rows: NDArray[np.int64]
+    """Rows with padding, counted over all streams of the source, int64, shape (short,)."""
+    short_pads: NDArray[np.int64]
+    """Pad tokens in each of them, int64, shape (short,)."""
 
 
 def cut_streams(sources: Sequence[Sequence[int]], row_tokens: int, tail: str) -> list[Cut]:
-    """Cut the streams of each source, given as numbers of tokens, into rows of ``row_tokens``.
+    """Cut the streams of each source, given as numbers of tokens, into rows of `row_tokens`.
 
-    ``tail`` as in `cut_contexts`; with ``carry`` each source is one stream.
+    `tail` as in `cut_contexts`; with `carry` each source is one stream.
     """
     lengths = [np.array(streams, dtype=np.int64) for streams in sources]
     if tail == "carry":
@@ -41,7 +42,7 @@ def cut_streams(sources: Sequence[Sequence[int]], row_tokens: int, tail: str) ->
     return [_cut(streams, row_tokens, tail) for streams in lengths]
 
 
-def _cut(tokens: np.ndarray, row_tokens: int, tail: str) -> Cut:
+def _cut(tokens: NDArray[np.int64], row_tokens: int, tail: str) -> Cut:
     begins = np.cumsum(tokens) - tokens
     full, rest = tokens // row_tokens, tokens % row_tokens
     if tail == "drop":
@@ -52,7 +53,7 @@ def _cut(tokens: np.ndarray, row_tokens: int, tail: str) -> Cut:
     return Cut(rows, begins, begins + tokens, 0, 0, (np.cumsum(rows) - 1)[short], (row_tokens - rest)[short])
 
 
-def _carry(tokens: np.ndarray, row_tokens: int) -> list[Cut]:
+def _carry(tokens: NDArray[np.int64], row_tokens: int) -> list[Cut]:
     """All sources as one stream; a row belongs to the source of its first token."""
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
     total_rows = bounds[-1] // row_tokens
@@ -75,22 +76,22 @@ def _carry(tokens: np.ndarray, row_tokens: int) -> list[Cut]:
 class RowLayout:
     """Arrays of a table's sources and streams."""
 
-    first_contexts: np.ndarray
-    """int64[sources + 1]: number of the first context of each source."""
-    rows: np.ndarray
-    """int64[sources]: rows of one pass, at least 1 so that it can be divided by."""
-    repeated: np.ndarray
-    """int64[sources]: contexts before the chosen ones."""
+    first_contexts: NDArray[np.int64]
+    """Number of the first context of each source, int64, shape (sources + 1,)."""
+    rows: NDArray[np.int64]
+    """Rows of one pass, at least 1 so that one can divide by it, int64, shape (sources,)."""
+    repeated: NDArray[np.int64]
+    """Contexts before the chosen ones, int64, shape (sources,)."""
     choices: tuple[Choice, ...]
     """For each source, which rows occur once more."""
-    first_streams: np.ndarray
-    """int64[sources]: number of the first stream of each source."""
-    first_rows: np.ndarray
-    """int64[streams]: rows of all streams before this one, of all sources."""
-    begins: np.ndarray
-    """int64[streams]: first token within the source."""
-    ends: np.ndarray
-    """int64[streams]: token within the source after the last that its rows hold."""
+    first_streams: NDArray[np.int64]
+    """Number of the first stream of each source, int64, shape (sources,)."""
+    first_rows: NDArray[np.int64]
+    """Rows of all streams before this one, of all sources, int64, shape (streams,)."""
+    begins: NDArray[np.int64]
+    """First token within the source, int64, shape (streams,)."""
+    ends: NDArray[np.int64]
+    """Token within the source after the last that its rows hold, int64, shape (streams,)."""
 
     @staticmethod
     def of(cuts: Sequence[Cut], repeats: Sequence[int], choices: tuple[Choice, ...]) -> RowLayout:
@@ -112,8 +113,8 @@ class RowLayout:
             ends=np.concatenate([none, *(cut.ends for cut in cuts)]),
         )
 
-    def rows_of(self, source: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Rows, int64[C], of context numbers that count from each source's first."""
+    def rows_of(self, source: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of contexts, given by source and by number within it, each int64, shape (contexts,)."""
         chosen = number - self.repeated[source]
         row = number % self.rows[source]
         partly = np.flatnonzero(chosen >= 0)
@@ -122,8 +123,10 @@ class RowLayout:
             row[own] = self.choices[i].row(chosen[own])
         return row
 
-    def place(self, source: np.ndarray, row: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """(first token within the source, real tokens) of rows, int64[C] each."""
+    def place(
+        self, source: NDArray[np.int64], row: NDArray[np.int64], row_tokens: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(first token within the source, tokens of the source) of rows, each int64, shape (contexts,)."""
         row = row + self.first_rows[self.first_streams[source]]
         stream = np.searchsorted(self.first_rows, row, side="right") - 1
         start = self.begins[stream] + (row - self.first_rows[stream]) * row_tokens

@@ -8,7 +8,7 @@
     sampling_frequencies: {CC: 0.5, CODE: 2.0}
 
 A file belongs to the first source of which a marker is part of its path; files of no source, and sources without a
-frequency, are left out. The rule of OpenLM's ``tokenize_shuffle.py`` (``--default_dataset_yaml``).
+frequency, are left out. The rule of OpenLM's `tokenize_shuffle.py` (`--default_dataset_yaml`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Source:
     """One source of the file."""
 
     source: str
-    """its name"""
+    """Its name."""
     markers: tuple[str, ...]
-    """a file whose path holds one of them belongs to it"""
+    """A file whose path holds one of them belongs to the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Sampling:
     """All of the file."""
 
     sources: tuple[Source, ...]
-    """the first that fits counts"""
+    """In order: a file belongs to the first that fits."""
     sampling_frequencies: Mapping[str, float] = field(default_factory=FrozenDict)
-    """source → how often each of its contexts is seen"""
+    """Source → how often each of its contexts is seen."""
 
     def source_of(self, path: str) -> str | None:
         """The source of a file, or None when it has none or is not seen."""
@@ -60,12 +60,20 @@ class Sampling:
 
 
 def load_sampling(path: Path) -> Sampling:
-    """Read such a file. Raises MissingError, or ConfigError for what it cannot hold."""
+    """Read such a file.
+
+    Raises:
+        MissingError: there is no such file.
+        ConfigError: a key or a value that it cannot hold.
+    """
     try:
-        value = read_yaml(path, remedy="mend the line")
+        value = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
     except OSError as error:
         raise MissingError(
-            "no such file of sources", where=path, found=error.strerror, remedy="correct the path"
+            "no such file of sources",
+            where=path,
+            found=error.strerror,
+            remedy="give the path of an existing file to --sampling",
         ) from error
     try:
         sampling = parse(Sampling, value, "", path)
@@ -83,6 +91,6 @@ def load_sampling(path: Path) -> Sampling:
             where=path,
             found=f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}",
             expected="each source once, and frequencies of these only",
-            remedy="correct the names",
+            remedy="name each source once, and give frequencies to these names only",
         )
     return sampling

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.shuffling.contexts import ContextTable, TokenSource
 
@@ -14,15 +16,27 @@ _BLOCK_BYTES = 1 << 20  # rows copied at once: they stay in the processor's cach
 def gather(
     sources: Sequence[TokenSource],
     table: ContextTable,
-    contexts: np.ndarray,
-    out: np.ndarray | None = None,
-    places: np.ndarray | None = None,
-) -> np.ndarray:
-    """Tokens of the contexts int64[C], in that order, (C, sequence_length), written into ``out`` where given.
+    contexts: NDArray[np.int64],
+    out: NDArray[np.integer[Any]] | None = None,
+    places: NDArray[np.int64] | None = None,
+) -> NDArray[np.integer[Any]]:
+    """Gather the tokens of contexts; rows are read in ascending place, so that a tile sweeps each file once.
 
-    Rows are read in ascending place, so that a tile sweeps each file once; ``out`` may be any view of that shape
-    whose dtype holds every source's. With ``places`` int64[C], all different, row k goes to ``out[places[k]]`` instead,
-    and ``out`` may have more rows. Memory: 1 MiB and 60 bytes a row. Raises SampleIndexError outside the table.
+    Memory: 1 MiB and 60 bytes a row.
+
+    Args:
+        sources: the table's.
+        table: says where each context lies.
+        contexts: context numbers, int64, shape (contexts,).
+        out: any view of shape (contexts, sequence_length) whose dtype holds every source's; None = a new array.
+        places: where given, int64, shape (contexts,), all different: row k goes to `out[places[k]]`, and `out` may have
+            more rows.
+
+    Returns:
+        `out`, filled.
+
+    Raises:
+        SampleIndexError: a context number outside the table.
     """
     if out is None:
         dtype = np.result_type(*(source.tokens.dtype for source in sources))
@@ -45,12 +59,12 @@ def _gather_source(
     sources: Sequence[TokenSource],
     number: int,
     table: ContextTable,
-    start: np.ndarray,
-    length: np.ndarray,
-    places: np.ndarray,
-    rows: np.ndarray,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy the rows of one source that begin at ``start`` int64[R], ascending, to ``rows[places]``."""
+    """Copy the rows of one source that begin at `start`, ascending, to `rows[places]`."""
     tokens = np.asarray(sources[number].tokens)
     whole = length == table.row_tokens
     within = start + table.row_tokens <= len(tokens)
@@ -63,7 +77,12 @@ def _gather_source(
         rows[places[row]] = _carried(sources[number:], int(start[row]), table.row_tokens)
 
 
-def _copy_full(tokens: np.ndarray, start: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+def _copy_full(
+    tokens: NDArray[np.integer[Any]],
+    start: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
     if not len(start):
         return
     width = rows.shape[1]
@@ -85,7 +104,12 @@ def _copy_full(tokens: np.ndarray, start: np.ndarray, places: np.ndarray, rows: 
 
 
 def _copy_short(
-    tokens: np.ndarray, pad_id: int, start: np.ndarray, length: np.ndarray, places: np.ndarray, rows: np.ndarray
+    tokens: NDArray[np.integer[Any]],
+    pad_id: int,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
 ) -> None:
     rows[places] = pad_id
     first = np.cumsum(length) - length
@@ -93,7 +117,7 @@ def _copy_short(
     rows[np.repeat(places, length), column] = tokens[np.repeat(start, length) + column]
 
 
-def _carried(sources: Sequence[TokenSource], start: int, width: int) -> np.ndarray:
+def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[np.integer[Any]]:
     """A row that begins in the first source and goes on with the first tokens of those after it."""
     parts, missing = [], width
     for source in sources:

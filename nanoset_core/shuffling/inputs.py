@@ -31,11 +31,11 @@ class ShuffleInput:
     """One source of a shuffle."""
 
     name: str
-    """of the source"""
+    """Name of the source."""
     paths: tuple[Path, ...]
-    """files, or one prefix of a pair, absolute and in order"""
+    """Files, or one prefix of a pair, absolute and in order."""
     frequency: float = 1.0
-    """how often each of its contexts is seen"""
+    """How often each of its contexts is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class ShuffleInputs:
     """All sources, of one kind."""
 
     kind: InputKind
-    """what the paths are"""
+    """What the paths are."""
     sources: tuple[ShuffleInput, ...]
-    """in the order that numbers the contexts"""
+    """In the order that numbers the contexts."""
     left_out: int = 0
-    """files that belong to no source, or to one that is not seen"""
+    """Files that belong to no source, or to one that is not seen."""
 
     def state(self) -> list[list[object]]:
         """What changes when an input changes: of each file its path, size and time of change."""
@@ -72,13 +72,15 @@ def find_inputs(
     Args:
         given: prefixes, files and folders; folders are read in natural order; one that holds tars
             is a folder of tars.
-        extension: take the files of folders that end so; default: texts, or ``.tar``.
+        extension: take the files of folders that end so; default: texts, or `.tar`.
         shuffle_only: the input is tars.
-        sampling: groups files into sources, with their frequencies; without it all files are one source, ``input``,
+        sampling: groups files into sources, with their frequencies; without it all files are one source, `input`,
             and each pair is one.
 
-    Raises MissingError for a path that names nothing, InputError for an empty folder, ConfigError for a mixture, also
-    within one folder.
+    Raises:
+        MissingError: a path that names nothing.
+        InputError: an empty folder, a file named twice, or no file of a source that is seen.
+        ConfigError: pairs, text and tars are mixed, be it within one folder.
     """
     paths = [Path(path).expanduser().absolute() for path in given]
     pairs = [MMapIndexedDataset.exists(path) for path in paths]
@@ -86,7 +88,7 @@ def find_inputs(
         return _pairs(paths, sampling)
     if any(pairs):
         raise ConfigError(
-            "pairs and files cannot be mixed",
+            "pairs and files are mixed",
             where="--input",
             found=", ".join(map(str, paths)),
             remedy="shuffle them apart, or tokenize the text first",
@@ -98,7 +100,7 @@ def find_inputs(
     tars = [file.name.endswith(TAR) or shuffle_only for file in files]
     if any(tars) != all(tars):
         raise ConfigError(
-            "tars and text cannot be mixed",
+            "tars and text are mixed",
             where="--input",
             found=f"{sum(tars)} tars and {len(tars) - sum(tars)} other files",
             remedy="shuffle them apart",
@@ -133,7 +135,7 @@ def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
             where="--sampling",
             found=f"{inputs.left_out} inputs",
             expected="a marker that is part of a path, and a frequency above 0",
-            remedy="correct the markers or the frequencies",
+            remedy="add a marker that a path holds, or raise a frequency above 0",
         )
     return inputs
 
@@ -150,7 +152,7 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
             "no such file, folder or pair",
             where=path,
             expected="a file, a folder, or a prefix with its .bin and .idx",
-            remedy="correct the path",
+            remedy="name an existing one with --input",
         )
     listed = [file.path for file in list_files(path)]
     wanted: Callable[[str], bool] = is_text
@@ -163,7 +165,12 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
     found = [path / name for name in listed if wanted(name)]
     if not found:
         expected = extension or (TAR if shuffle_only else f"{', '.join(SUFFIXES)} or {TAR}")
-        raise InputError("no file to read", where=path, expected=f"files ending in {expected}", remedy="correct --ext")
+        raise InputError(
+            "no file to read",
+            where=path,
+            expected=f"files ending in {expected}",
+            remedy="name the ending that they have with --ext",
+        )
     return found
 
 
@@ -172,7 +179,7 @@ def _check_no_text(folder: Path, names: Sequence[str]) -> None:
     texts = [name for name in names if is_text(name) and name.rpartition("/")[2] not in _LISTS]
     if texts:
         raise ConfigError(
-            "tars and text cannot be mixed",
+            "tars and text are mixed",
             where=folder,
             found=f"{sum(name.endswith(TAR) for name in names)} tars and {len(texts)} texts, such as {texts[0]}",
             remedy="name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so",
@@ -184,17 +191,17 @@ class Prepared:
     """Token sources, ready to be cut."""
 
     sources: tuple[TokenSource, ...]
-    """in the order that numbers the contexts"""
+    """In the order that numbers the contexts."""
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """source → tokens of each of its files, where files are cut on their own"""
+    """Source → tokens of each of its files, where files are cut on their own."""
     documents: int = 0
-    """documents tokenized on the way"""
+    """Documents tokenized on the way."""
     rejected: int = 0
-    """lines that were no documents"""
+    """Lines that were no documents."""
     rejects: tuple[Path, ...] = ()
-    """files that list them"""
+    """Files that list these lines."""
     sequence_length: int | None = None
-    """of contexts that come ready-made from tars"""
+    """Tokens in contexts that come ready-made from tars."""
 
 
 def open_pairs(inputs: ShuffleInputs) -> Prepared:
@@ -209,9 +216,12 @@ def _pair(name: str, prefix: Path) -> TokenSource:
 def tokenize_sources(
     inputs: ShuffleInputs, options: PreprocessOptions, folder: Path, *, listener: Listener = silent
 ) -> Prepared:
-    """Tokenize the text of each source into a pair in ``folder``; pairs that are finished are left alone.
+    """Tokenize the text of each source into a pair in `folder`; pairs that are finished are left alone.
 
-    With ``options.count_by_file`` each file is a stream of its own. Raises as `preprocess`.
+    With `options.count_by_file` each file is a stream of its own.
+
+    Raises:
+        NanosetError: as `preprocess`.
     """
     sources, streams = [], {}
     documents, rejected, rejects = 0, 0, []
@@ -241,7 +251,11 @@ def decode_sources(
     workers: int,
     listener: Listener = silent,
 ) -> Prepared:
-    """Decode the tars of each source into a flat token file in ``folder``; raises as `survey_tars`, `flatten_tars`."""
+    """Decode the tars of each source into a flat token file in `folder`.
+
+    Raises:
+        NanosetError: as `survey_tars` and `flatten_tars`.
+    """
     sources, length = [], None
     for source in inputs.sources:
         found = survey_tars(source.paths, data_key=data_key, dtype=dtype, sequence_length=length)

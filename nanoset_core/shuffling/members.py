@@ -1,4 +1,4 @@
-"""How one context becomes the body of a member, and back: ``npy`` or ``json.gz``."""
+"""How one context becomes the body of a member, and back: `npy` or `json.gz`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.settings import MemberKind
@@ -22,8 +23,8 @@ MOST_MEMBER_BYTES = 64 << 20
 """What a member may hold, and unpack to: some ten million tokens; a small file could else fill the memory."""
 
 
-def member_names(shard: int, begin: int, end: int, member: MemberKind) -> np.ndarray:
-    """Names ``{shard:08d}_{index:08d}.{member}`` of the indices [begin, end excl), uint8[end - begin, w]."""
+def member_names(shard: int, begin: int, end: int, member: MemberKind) -> NDArray[np.uint8]:
+    """Names `{shard:08d}_{index:08d}.{member}` of the indices [begin, end excl), uint8, shape (indices, bytes)."""
     suffix = f".{member}".encode()
     names = np.empty((end - begin, _KEY_BYTES + len(suffix)), dtype=np.uint8)
     names[:, : _INDEX_DIGITS + 1] = np.frombuffer(b"%08d_" % shard, dtype=np.uint8)
@@ -34,14 +35,14 @@ def member_names(shard: int, begin: int, end: int, member: MemberKind) -> np.nda
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """The 128 bytes before the data of a one-dimensional ``.npy`` of version 1.0, as ``numpy.save`` writes them."""
+    """The 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as `numpy.save` writes them."""
     fields = f"{{'descr': {dtype.newbyteorder('<').str!r}, 'fortran_order': False, 'shape': ({length},), }}"
     size = _NPY_HEADER_BYTES - 10
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + fields.ljust(size - 1).encode("ascii") + b"\n"
 
 
 class NpyTile:
-    """Whole tar records of up to ``rows`` ``.npy`` members, whose names and data change from use to use."""
+    """Whole tar records of up to `rows` `.npy` members, whose names and data change from use to use."""
 
     __slots__ = ("_base_sum", "_records", "_tokens")
 
@@ -57,18 +58,22 @@ class NpyTile:
         # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
         self._tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
 
-    def name(self, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Put the names, uint8[n, name_bytes], into the first n records.
+    def name(self, names: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]:
+        """Put names into the first records.
 
-        Returns these records, uint8[n, record], and the view of their data, dtype[n, length], to be filled.
+        Args:
+            names: uint8, shape (members, name_bytes).
+
+        Returns:
+            These records, uint8, shape (members, record), and the view of their data to be filled, (members, length).
         """
         records = self._records[: len(names)]
         rename(records, names, self._base_sum)
         return records, self._tokens[: len(names)]
 
 
-def json_gz_records(names: np.ndarray, contexts: np.ndarray) -> bytes:
-    """Whole tar records of contexts int[N, length] as gzipped compact JSON lists."""
+def json_gz_records(names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]]) -> bytes:
+    """Whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
     compressor = MemberCompressor()
     bodies = [compressor.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)) for tokens in contexts]
     sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
@@ -82,7 +87,7 @@ def json_gz_records(names: np.ndarray, contexts: np.ndarray) -> bytes:
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """What decides the bytes of a ``json.gz`` member here: ``isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c``.
+    """What decides the bytes of a `json.gz` member here: `isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c`.
 
     Compressed bytes differ between versions of the library and between processor families; the probe is the CRC-32
     of a fixed text compressed here, so that equal identities mean equal shards.
@@ -94,10 +99,11 @@ def compressor_identity() -> str:
     return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method {METHOD}, probe {probe:08x}"
 
 
-def decode_member(name: str, body: bytes, where: object) -> np.ndarray:
-    """Tokens of one member by its suffix: ``.npy`` in its own dtype, ``.json.gz`` as int64; int[length].
+def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[Any]]:
+    """Tokens of one member by its suffix: `.npy` in its own dtype, `.json.gz` as int64; shape (length,).
 
-    Raises FormatError for another suffix, a damaged body, or one that is not a flat list of integers.
+    Raises:
+        FormatError: another suffix, a damaged body, or one that is not a flat list of integers.
     """
     try:
         if name.endswith(".npy"):
@@ -113,21 +119,29 @@ def decode_member(name: str, body: bytes, where: object) -> np.ndarray:
     return tokens
 
 
-def listed_tokens(text: bytes) -> np.ndarray:
-    """The numbers of a JSON list; ValueError for text in it, of which numpy would make rows as long as the longest."""
+def listed_tokens(text: bytes) -> NDArray[np.integer[Any]]:
+    """The numbers of a JSON list, shape (length,).
+
+    Raises:
+        ValueError: no JSON, or text among the numbers, of which numpy would make rows as long as the longest.
+    """
     if b'"' in text:
         raise ValueError("text among the numbers")
     return np.array(orjson.loads(text))
 
 
 def check_member_size(name: str, size_bytes: int, where: object) -> None:
-    """Raises FormatError for a member that is larger than any context."""
+    """Refuse a member that is larger than any context.
+
+    Raises:
+        FormatError: it is larger.
+    """
     if size_bytes > MOST_MEMBER_BYTES:
         raise _not_tokens(name, where, f"{size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
 
 
 def _unzipped(body: bytes) -> bytes:
-    """All members of a gzip file; ValueError where it is cut off, or unpacks to more than any context has."""
+    """All members of a gzip file; a ValueError says that it is cut off, or unpacks to more than any context has."""
     text, left = b"", body
     while left and (left := left.lstrip(b"\0") if text else left):
         decoder = zlib.decompressobj(wbits=31)
@@ -178,7 +192,8 @@ class MemberCompressor:
     def compress(self, text: bytes) -> bytes:
         """The text as a whole gzip file; the same for the same text, whatever came before.
 
-        ValueError for a text that is not ASCII.
+        Raises:
+            ValueError: the text is not ASCII.
         """
         if not text.isascii():
             raise ValueError("a text that is not ASCII could be matched with what is left out")

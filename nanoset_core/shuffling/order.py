@@ -1,6 +1,6 @@
 """The one definition of the global order of a shuffled dataset.
 
-The key of context ``c`` under ``seed`` is output number ``c`` (from 0) of the SplitMix64 generator started at ``seed``
+The key of context `c` under `seed` is output number `c` (from 0) of the SplitMix64 generator started at `seed`
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; the finaliser is Stafford's
 variant 13). All arithmetic is modulo 2^64::
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 
@@ -26,19 +27,23 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 WINDOW = 1 << 22
-"""ranks that are sorted, and remembered, at once (32 MiB as int64)"""
+"""Ranks that are sorted, and remembered, at once (32 MiB as int64)."""
 _CHUNK = 1 << 18  # keys made at once (2 MiB: they stay in the processor's cache)
 _BUCKET_BITS = 16  # leading bits of a key that a histogram tells apart
 
 
-def context_keys(begin: int, end: int, seed: int) -> np.ndarray:
-    """Keys of the contexts [begin, end excl), uint64[end - begin]. Raises ConfigError for a seed outside 64 bits."""
+def context_keys(begin: int, end: int, seed: int) -> NDArray[np.uint64]:
+    """Keys of the contexts [begin, end excl), uint64, shape (end - begin,).
+
+    Raises:
+        ConfigError: the seed is no whole number of 64 bits.
+    """
     start = (check_seed(seed) + int(_GAMMA) * begin) % (1 << 64)
     return keys_of(np.arange(end - begin, dtype=np.uint64), start)
 
 
-def keys_of(numbers: np.ndarray, seed: int) -> np.ndarray:
-    """Keys of these context numbers, uint64[...] each; the same for every shape."""
+def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Keys of these context numbers, uint64 both and of one shape, whichever."""
     keys = numbers * _GAMMA
     keys += np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
     keys ^= keys >> np.uint64(30)
@@ -49,16 +54,19 @@ def keys_of(numbers: np.ndarray, seed: int) -> np.ndarray:
     return keys
 
 
-def global_order(contexts: int, seed: int) -> np.ndarray:
-    """The whole order, int64[contexts]: rank -> context number. Needs 16 bytes a context."""
+def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
+    """The whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a context."""
     return np.argsort(context_keys(0, contexts, seed))
 
 
-def ranks(contexts: int, seed: int, begin: int, end: int) -> np.ndarray:
-    """``global_order(contexts, seed)[begin:end]`` in bounded memory, int64[end - begin].
+def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
+    """`global_order(contexts, seed)[begin:end]` in bounded memory, int64, shape (end - begin,).
 
     Works in windows of 4 Mi ranks, the latest of which is remembered: asking for neighbouring ranks, as shard after
-    shard does, costs one pass over the keys a window. Raises SampleIndexError unless 0 <= begin <= end <= contexts.
+    shard does, costs one pass over the keys a window.
+
+    Raises:
+        SampleIndexError: not 0 <= begin <= end <= contexts.
     """
     if not 0 <= begin <= end <= contexts:
         raise SampleIndexError(
@@ -75,8 +83,8 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _window(contexts: int, seed: int, window: int, size: int) -> np.ndarray:
-    """Ranks [window * size, (window + 1) * size) of the order, int64[at most size]; do not write to it."""
+def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
+    """Ranks [window * size, (window + 1) * size) of the order, int64, shape (at most size,); do not write to it."""
     if contexts <= size:
         return global_order(contexts, seed)
     begin, end = window * size, min((window + 1) * size, contexts)
@@ -88,8 +96,8 @@ def _window(contexts: int, seed: int, window: int, size: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _keys_below(contexts: int, seed: int) -> np.ndarray:
-    """int64[2^16 + 1]: number of keys whose leading bits are below each bucket."""
+def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
+    """Number of keys whose leading bits are below each bucket, int64, shape (2^16 + 1,)."""
     below = np.zeros((1 << _BUCKET_BITS) + 1, dtype=np.int64)
     for begin in range(0, contexts, _CHUNK):
         bucket = _bucket(context_keys(begin, min(begin + _CHUNK, contexts), seed))
@@ -97,8 +105,8 @@ def _keys_below(contexts: int, seed: int) -> np.ndarray:
     return np.cumsum(below)
 
 
-def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` keys of buckets [low, high excl), uint64[count], and their context numbers, int64[count]."""
+def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The keys of buckets [low, high excl), uint64, and their context numbers, int64, shape (count,) each."""
     keys, numbers = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
     found = 0
     for begin in range(0, contexts, _CHUNK):
@@ -111,8 +119,8 @@ def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[
     return keys, numbers
 
 
-def keys_at(contexts: int, seed: int, wanted: np.ndarray) -> np.ndarray:
-    """Keys of the contexts at these ranks int64[n], each in [0, contexts), without the order: uint64[n].
+def keys_at(contexts: int, seed: int, wanted: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Keys of the contexts at these ranks, each in [0, contexts), without the order: int64 → uint64, shape (ranks,).
 
     A pass over all keys for the counts, and one for each 4 Mi keys that share their leading bits with a wanted one.
     """
@@ -131,8 +139,8 @@ def keys_at(contexts: int, seed: int, wanted: np.ndarray) -> np.ndarray:
     return keys
 
 
-def _keys_in(contexts: int, seed: int, buckets: np.ndarray) -> np.ndarray:
-    """Keys in these buckets, uint64[m], in no order."""
+def _keys_in(contexts: int, seed: int, buckets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """All keys in these buckets, uint64, in no order."""
     wanted = np.zeros(1 << _BUCKET_BITS, dtype=bool)
     wanted[buckets] = True
     parts = []
@@ -142,8 +150,8 @@ def _keys_in(contexts: int, seed: int, buckets: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def numbers_of(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Context numbers of keys, int64[n]: the steps of `keys_of`, undone one by one."""
+def numbers_of(keys: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:
+    """Context numbers of keys, uint64 → int64, shape (keys,): the steps of `keys_of`, undone one by one."""
     numbers = keys ^ (keys >> np.uint64(31)) ^ (keys >> np.uint64(62))
     numbers *= _inverse(_MIX_2)
     numbers ^= (numbers >> np.uint64(27)) ^ (numbers >> np.uint64(54))
@@ -151,7 +159,8 @@ def numbers_of(keys: np.ndarray, seed: int) -> np.ndarray:
     numbers ^= (numbers >> np.uint64(30)) ^ (numbers >> np.uint64(60))
     numbers -= np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
     numbers *= _inverse(_GAMMA)
-    return numbers.astype(np.int64)
+    found: NDArray[np.int64] = numbers.astype(np.int64)
+    return found
 
 
 def _inverse(odd: np.uint64) -> np.uint64:
@@ -159,12 +168,16 @@ def _inverse(odd: np.uint64) -> np.uint64:
     return np.uint64(pow(int(odd), -1, 1 << 64))
 
 
-def _bucket(keys: np.ndarray) -> np.ndarray:
+def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
 def check_seed(seed: int) -> int:
-    """The seed as a plain int. Raises ConfigError unless it is a whole number of 64 bits."""
+    """The seed as a plain int.
+
+    Raises:
+        ConfigError: it is no whole number of 64 bits.
+    """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
         raise ConfigError(
             "a seed is a whole number of 64 bits",

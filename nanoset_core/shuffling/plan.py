@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.shuffling.contexts import (
@@ -45,17 +46,17 @@ class ShufflePlan:
     table: ContextTable
     """The contexts, with counts per source."""
     samples_per_shard: int
-    """Contexts in each shard but the last, which holds what is left; the most that a shard holds when ``even``."""
+    """Contexts in each shard but the last, which holds what is left; the most that a shard holds when `even`."""
     seed: int
     """Of the global order, 64 bits."""
     member: MemberKind
     """Form of a context within a shard."""
     dtype: str
-    """Name of the integer dtype that holds every source's tokens; that of ``npy`` members."""
+    """Name of the integer dtype that holds every source's tokens; that of `npy` members."""
     eod: int | None
     """Token that ends each document in the sources, as far as known; recorded for readers."""
     compressor: str | None
-    """Identity of the compressor of ``json.gz`` members; None for ``npy``."""
+    """Identity of the compressor of `json.gz` members; None for `npy`."""
     even: bool = False
     """Whether all shards hold equally many contexts, and the last few of the order are left out."""
     preset: Preset = "default"
@@ -75,17 +76,17 @@ class ShufflePlan:
 
     @property
     def shard_size(self) -> int:
-        """Contexts in each shard but the last, and in the last too when ``even``."""
+        """Contexts in each shard but the last, and in the last too when `even`."""
         return self.table.contexts // self.shards if self.even else self.samples_per_shard
 
     @property
     def contexts(self) -> int:
-        """Contexts in all shards; the order is that of ``table.contexts``, which can be a few more (``even``)."""
+        """Contexts in all shards; the order is that of `table.contexts`, which can be a few more (`even`)."""
         return self.shards * self.shard_size if self.even else self.table.contexts
 
     @property
     def contexts_left_out(self) -> int:
-        """Contexts, the last of the order, that no shard holds: fewer than there are shards, and 0 unless ``even``."""
+        """Contexts, the last of the order, that no shard holds: fewer than there are shards, and 0 unless `even`."""
         return self.table.contexts - self.contexts
 
     @property
@@ -109,7 +110,11 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Ranks (begin, end excl) that a shard holds. Raises SampleIndexError for a shard that is not in the plan."""
+        """Ranks (begin, end excl) that a shard holds.
+
+        Raises:
+            SampleIndexError: the plan has no such shard.
+        """
         if not 0 <= shard < self.shards:
             raise SampleIndexError(
                 "no such shard in the plan",
@@ -120,12 +125,16 @@ class ShufflePlan:
         begin = shard * self.shard_size
         return begin, min(begin + self.shard_size, self.contexts)
 
-    def shard_contexts(self, shard: int) -> np.ndarray:
-        """Context numbers that a shard holds, in its order, int64[samples]."""
+    def shard_contexts(self, shard: int) -> NDArray[np.int64]:
+        """Context numbers that a shard holds, in its order, int64, shape (samples,)."""
         return ranks(self.table.contexts, self.seed, *self.shard_ranks(shard))
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
-        """Raises StaleError unless these sources have the names, order, token counts and dtype that were planned."""
+        """Compare names, order, token counts and dtype of sources with those that were planned.
+
+        Raises:
+            StaleError: they differ.
+        """
         planned = [(source.name, source.tokens) for source in self.table.sources]
         given = [(source.name, len(source.tokens)) for source in sources]
         if planned != given or _common_dtype(sources) != self.dtype:
@@ -137,7 +146,11 @@ class ShufflePlan:
             )
 
     def check_compressor(self) -> None:
-        """Raises StaleError where this machine would write other ``json.gz`` bytes than the plan's."""
+        """Compare this machine's compressor with the one that was planned.
+
+        Raises:
+            StaleError: it would write other `json.gz` bytes.
+        """
         if self.compressor is not None and self.compressor != compressor_identity():
             raise StaleError(
                 "this machine's compressor writes other bytes than the plan's",

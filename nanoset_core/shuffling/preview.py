@@ -28,7 +28,7 @@ from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 SAMPLE_FILES = 8
 SAMPLE_BYTES = 1 << 20
-"""of text, read from each of the files that are sampled"""
+"""Bytes of text read from each of the files that are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,25 @@ class Preview:
     """A plan and what it takes."""
 
     plan: ShufflePlan
-    """of sources as they are, or as they are estimated"""
+    """Of sources as they are, or as they are estimated."""
     estimated: bool
-    """whether tokens were estimated from a sample of the text"""
+    """Whether tokens were estimated from a sample of the text."""
     output_bytes: int
-    """of all tars"""
+    """Bytes of all tars."""
     output_exact: bool
-    """whether that is no estimate"""
+    """Whether that is no estimate."""
     token_bytes: int
-    """scratch for tokens of text or tars, at the most"""
+    """Bytes of scratch for tokens of text or tars, at the most."""
     engine: EngineChoice
-    """how the shards would be written"""
+    """How the shards would be written."""
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
-    """Plan a call: exactly for pairs and tars, by a sample for text. Raises as `shuffle` does before it writes."""
+    """Plan a call: exactly for pairs and tars, by a sample for text.
+
+    Raises:
+        NanosetError: as `shuffle` does before it writes.
+    """
     options.check(inputs.kind)
     lengths, dtype, streams, sequence_length = _sizes(inputs, options)
     prepared = Prepared((), streams, sequence_length=sequence_length)
@@ -66,7 +70,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
 def _sizes(
     inputs: ShuffleInputs, options: ShuffleOptions
 ) -> tuple[list[tuple[str, int]], str, dict[str, Sequence[int]], int | None]:
-    """(name and tokens of each source, dtype, source -> tokens of each file, length of ready-made contexts)."""
+    """(name and tokens of each source, dtype, source → tokens of each file, length of ready-made contexts)."""
     if inputs.kind == "datasets":
         pairs = [MMapIndexedDataset(source.paths[0], validate=False) for source in inputs.sources]
         sizes = [(source.name, len(pair.tokens)) for source, pair in zip(inputs.sources, pairs, strict=True)]

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.order import WINDOW, keys_of, ranks
 from nanoset_core.shuffling.plan import ShufflePlan
 
 SAMPLE = 1_000_000
-"""contexts that are looked at, at the most"""
+"""Contexts that are looked at, at the most."""
 _LEAST = 5.0  # variance of a count from which a standard error says something
 _CELLS = 4_000_000  # counts of a source in a shard, at the most
 
@@ -103,12 +104,12 @@ def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
     )
 
 
-def _spread(plan: ShufflePlan, shards: int) -> np.ndarray:
+def _spread(plan: ShufflePlan, shards: int) -> NDArray[np.int64]:
     return np.arange(shards) * plan.shards // shards
 
 
-def _adjacency(plan: ShufflePlan, order: list[np.ndarray]) -> tuple[int, int, int]:
-    """(pairs from one source, pairs that touch in it, all pairs) of neighbours within the shards int64[n] each."""
+def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:
+    """Pairs of neighbours within shards, int64, shape (samples,) each: (of one source, that touch in it, all)."""
     same = touching = pairs = 0
     for contexts in order:
         source, start, _ = plan.table.locate(contexts)
@@ -119,7 +120,7 @@ def _adjacency(plan: ShufflePlan, order: list[np.ndarray]) -> tuple[int, int, in
     return same, touching, pairs
 
 
-def _mix(plan: ShufflePlan, order: list[np.ndarray]) -> tuple[float, float, int]:
+def _mix(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[float, float, int]:
     """(mean, largest deviation in standard errors, how many counts), of the hypergeometric distribution."""
     counts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     total = counts.sum()
@@ -183,13 +184,13 @@ def _within(found: float, expected: float, pairs: int) -> bool:
 
 WIDTH, HEIGHT = 128, 64
 MAX_BASE64 = 700
-"""characters; markdown metadata shows pictures inline below 1,000"""
+"""Characters of the picture; markdown metadata shows pictures inline below 1,000."""
 
 _POINTS = 512
 
 
-def scatter_png(across: np.ndarray, down: np.ndarray) -> bytes:
-    """A black-on-white PNG, 128 x 64, of points at ``across`` and ``down``, float64[n] each in [0, 1).
+def scatter_png(across: NDArray[np.float64], down: NDArray[np.float64]) -> bytes:
+    """A black-on-white PNG, 128 x 64, of points at `across` and `down`, float64, shape (points,), each in [0, 1).
 
     Only as many of the points, evenly chosen, are drawn as keep it below 700 characters in base64: even noise shows an
     even shuffle; a line or blocks show what is left of the sources' order.
@@ -205,8 +206,8 @@ def scatter_png(across: np.ndarray, down: np.ndarray) -> bytes:
         count = count * 15 // 16
 
 
-def one_bit_png(ink: np.ndarray) -> bytes:
-    """PNG bytes (ISO/IEC 15948) of bool[height, width], True = black: one bit a pixel, no filter, one IDAT."""
+def one_bit_png(ink: NDArray[np.bool_]) -> bytes:
+    """PNG bytes (ISO/IEC 15948) of ink, bool, shape (height, width): one bit a pixel, no filter, one IDAT."""
     height, width = ink.shape
     # (height, width) -> (height, bytes); a zero in front of each row says that it has no filter
     rows = np.packbits(~ink, axis=1)

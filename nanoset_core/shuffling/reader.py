@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.shuffling.members import check_member_size, decode_member
@@ -23,13 +24,15 @@ from nanoset_core.storage.regular_files import open_regular
 class ShardReader:
     """Iterates the contexts of one rank, in the manifest's order; knows where it is.
 
-    Rank r of R takes the shards r, r + R, … of ``manifest.jsonl``, and worker w of W of these every W-th from the w-th:
+    Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every W-th from the w-th:
     all ranks and workers together take every sample exactly once. Each iteration goes on where the last one, or a
     loaded state, stopped; after the end the next one starts anew. Where torch was imported before, a reader counts as
-    one of its IterableDatasets: ``DataLoader(reader, batch_size=None, num_workers=2)``; torchdata's
+    one of its IterableDatasets: `DataLoader(reader, batch_size=None, num_workers=2)`; torchdata's
     StatefulDataLoader saves and restores the state of each worker.
 
-    Raises MissingError without a manifest, ConfigError for a rank outside [0, world_size).
+    Raises:
+        MissingError: there is no manifest.
+        ConfigError: the rank lies outside [0, world_size).
     """
 
     def __init__(self, folder: Path | str, *, rank: int = 0, world_size: int = 1) -> None:
@@ -54,10 +57,12 @@ class ShardReader:
         """Samples of this rank, all its workers together."""
         return sum(samples for _, samples in self._rows[self.rank :: self.world_size])
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """The contexts from here on, each int[length].
+    def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
+        """The contexts from here on, each of shape (length,).
 
-        Raises as `iterate_shards`, and StaleError where the state that was loaded is another worker's.
+        Raises:
+            MissingError, FormatError: as `iterate_shards`.
+            StaleError: the state that was loaded is another worker's.
         """
         worker, workers = self._worker()
         shards = self._rows[self.rank :: self.world_size][worker::workers]
@@ -89,7 +94,8 @@ class ShardReader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on at a state of `state_dict`.
 
-        Raises StaleError for that of other data, of another rank, or of another number of ranks.
+        Raises:
+            StaleError: it is that of other data, of another rank, or of another number of ranks.
         """
         found = (state["rank"], state["world_size"], state["manifest"])
         expected = (self.rank, self.world_size, self._manifest)
@@ -129,11 +135,14 @@ def _register_with_torch(kind: type) -> None:
         data.IterableDataset.register(kind)
 
 
-def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[np.ndarray]:
-    """Contexts of one shard in order, each int[length]: ``npy`` in its own dtype, ``json.gz`` as int64.
+def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
+    """Contexts of one shard in order, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
 
-    The first ``begin`` are passed over unread. Raises MissingError, and FormatError for a damaged tar or a member that
-    is not a context.
+    The first `begin` are passed over unread.
+
+    Raises:
+        MissingError: there is no such shard.
+        FormatError: a damaged tar, or a member that is not a context.
     """
     path = Path(path)
     archive = map_archive(path)
@@ -143,8 +152,13 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[np.ndarray]:
         yield decode_member(member.name, body, f"{path}, offset {member.offset}")
 
 
-def read_shard(path: Path | str) -> np.ndarray:
-    """All contexts of one shard, int[samples, sequence_length]; raises as iterate_shard, and for unequal lengths."""
+def read_shard(path: Path | str) -> NDArray[np.integer[Any]]:
+    """All contexts of one shard, shape (samples, sequence_length).
+
+    Raises:
+        MissingError: there is no such shard.
+        FormatError: as `iterate_shard`, or contexts of unequal lengths.
+    """
     contexts = list(iterate_shard(path))
     lengths = sorted({len(context) for context in contexts})
     if len(lengths) != 1:
@@ -158,18 +172,24 @@ def read_shard(path: Path | str) -> np.ndarray:
     return np.stack(contexts)
 
 
-def iterate_shards(folder: Path | str) -> Iterator[np.ndarray]:
-    """Contexts of a whole dataset in the order of its ``manifest.jsonl``, each int[length].
+def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
+    """Contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape (length,).
 
-    Raises MissingError without a manifest or shard, FormatError where a shard does not hold what the manifest says.
+    Raises:
+        MissingError: the manifest or a shard is not there.
+        FormatError: a shard does not hold what the manifest says.
     """
     folder = Path(folder)
     for stem, samples in manifest_rows(folder / MANIFEST_NAME):
         yield from iterate_counted(folder / f"{stem}.tar", samples)
 
 
-def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[np.ndarray]:
-    """Contexts [begin, samples excl) of a shard that holds ``samples``. Raises FormatError when it does not."""
+def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
+    """Contexts [begin, samples excl) of a shard that holds `samples`.
+
+    Raises:
+        FormatError: it does not hold so many.
+    """
     found = begin
     for context in iterate_shard(path, begin):
         found += 1
@@ -187,13 +207,20 @@ def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[np.nda
 
 
 def manifest_rows(path: Path) -> list[tuple[str, int]]:
-    """(name without ``.tar``, samples) of each shard of a manifest. Raises MissingError, FormatError."""
+    """(name without `.tar`, samples) of each shard of a manifest.
+
+    Raises:
+        MissingError: there is no manifest.
+        FormatError: a line is no row of a manifest.
+    """
     try:
         with open_regular(path) as file:
             lines = file.read().splitlines()
     except FileNotFoundError as error:
         raise MissingError(
-            "no manifest of shards", where=path, remedy="finish writing the dataset, or correct the path"
+            "no manifest of shards",
+            where=path,
+            remedy="finish writing the dataset, or give the folder of a finished one",
         ) from error
     return [_manifest_row(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
 

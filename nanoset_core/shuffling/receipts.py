@@ -1,4 +1,4 @@
-"""Notes on shards that are written, beside them: so that a run that was cut off goes on where it was."""
+"""Receipts for shards that are written, beside them: so that a run that was cut off goes on where it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nanoset_core.storage.atomic import UNFINISHED, fsync_folder
 from nanoset_core.storage.mirror import Mirror, mirror_of
 
 RECEIPTS = ".shards"
-"""folder of the notes, within that of the tars"""
+"""Folder of the receipts, within that of the tars."""
 _ATTEMPTS = 8
 
 

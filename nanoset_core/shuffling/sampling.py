@@ -1,11 +1,11 @@
 """How often the contexts of a source occur: whole repetitions, and an even, seeded choice of those seen once more.
 
-A frequency f gives floor(f * rows + 1/2) contexts of ``rows``: floor(f) times all of them, then n chosen ones. The
-choice takes ``64 * n / rows`` of each 64 neighbouring rows, rounded so that the sums stay exact and, by a seeded
+A frequency f gives floor(f * rows + 1/2) contexts of `rows`: floor(f) times all of them, then n chosen ones. The
+choice takes `64 * n / rows` of each 64 neighbouring rows, rounded so that the sums stay exact and, by a seeded
 offset, each row has the same chance; within the 64 those with the least SplitMix64 keys. Every chosen row is found in
 constant time and memory, in ascending order, so that engines read the source from front to back.
 
-The rule is DCLM's (OpenLM ``tokenize_shuffle.py``: each context floor(f) times and once more with the chance of the
+The rule is DCLM's (OpenLM `tokenize_shuffle.py`: each context floor(f) times and once more with the chance of the
 rest), except that its counts are exact and the same in every run.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.shuffling.order import keys_of
@@ -24,12 +25,12 @@ from nanoset_core.shuffling.order import keys_of
 BLOCK_ROWS = 64
 _CHUNK = 1 << 14  # chosen rows found at once: 64 keys each, 8 MiB
 MAX_ROWS = 3_000_000_000
-"""rows of a source that is not taken whole: so that products of two counts stay within 63 bits"""
+"""Rows of a source that is not taken whole, at most: so that products of two counts stay within 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``chosen`` of ``rows`` rows."""
+    """`chosen` of `rows` rows."""
 
     rows: int
     """Rows to choose from."""
@@ -41,7 +42,7 @@ class Choice:
     def __post_init__(self) -> None:
         if not 0 <= self.chosen <= self.rows or (0 < self.chosen < self.rows and self.rows > MAX_ROWS):
             raise ConfigError(
-                "so many rows cannot be chosen",
+                "more rows to choose than there are, or too many to choose from",
                 found=f"{self.chosen:,} of {self.rows:,}",
                 expected=f"a number up to that of the rows, of at most {MAX_ROWS:,} rows",
                 remedy="use a whole number as frequency, or make several corpora of this one",
@@ -51,8 +52,8 @@ class Choice:
     def _offset(self) -> int:
         return self.seed % self.rows if self.rows else 0
 
-    def row(self, numbers: np.ndarray) -> np.ndarray:
-        """The chosen rows of these numbers int64[n], each in [0, chosen): ascending with the number, int64[n]."""
+    def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The chosen rows of these numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if self.chosen == self.rows:
             return numbers
@@ -62,20 +63,21 @@ class Choice:
             rows[part] = self._find(numbers[part])
         return rows
 
-    def _find(self, numbers: np.ndarray) -> np.ndarray:
+    def _find(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         # the least end e of a block with (e * chosen + offset) // rows > number
         end = -((self._offset - (numbers + 1) * self.rows) // self.chosen)
         block = (end - 1) // BLOCK_ROWS
         mask = self._chosen_of(block)
         place = numbers - self._chosen_before(block)
-        # (n, 64): the first row whose count of chosen rows so far exceeds the place
-        return block * BLOCK_ROWS + np.argmax(np.cumsum(mask, axis=1) > place[:, None], axis=1)
+        # (n, 64) -> (n,): the first row whose count of chosen rows so far exceeds the place
+        found: NDArray[np.int64] = np.argmax(np.cumsum(mask, axis=1) > place[:, None], axis=1)
+        return block * BLOCK_ROWS + found
 
-    def _chosen_before(self, block: np.ndarray) -> np.ndarray:
+    def _chosen_before(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
         return (np.minimum(block * BLOCK_ROWS, self.rows) * self.chosen + self._offset) // self.rows
 
-    def _chosen_of(self, block: np.ndarray) -> np.ndarray:
-        """Which rows of these blocks int64[n] are chosen, bool[n, 64]."""
+    def _chosen_of(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape (blocks, 64)."""
         rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
         keys = keys_of(rows.astype(np.uint64), self.seed)
         keys[rows >= self.rows] = np.iinfo(np.uint64).max
@@ -84,8 +86,8 @@ class Choice:
         last = np.take_along_axis(np.sort(keys, axis=1), np.maximum(count - 1, 0)[:, None], axis=1)
         return (keys <= last) & (count > 0)[:, None]
 
-    def holds(self, rows: np.ndarray) -> np.ndarray:
-        """Whether each of these rows int64[n] is chosen, bool[n]."""
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
         rows = np.asarray(rows, dtype=np.int64)
         if self.chosen in (0, self.rows):
             return np.full(len(rows), self.chosen > 0)
@@ -98,7 +100,7 @@ class Choice:
 
 
 def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
-    """How often all of ``rows`` occur, and how many of them occur once more: frequency * rows in all, rounded.
+    """How often all of `rows` occur, and how many of them occur once more: frequency * rows in all, rounded.
 
     The frequency counts as the decimal number that it is written as: 0.3 of 5 rows are 1.5, and so 2.
     """
@@ -112,14 +114,18 @@ def choice_seed(seed: int, name: str) -> int:
 
 
 def check_frequency(name: str, frequency: float, where: object) -> float:
-    """The frequency. Raises ConfigError unless it is a number from 0 to a million."""
+    """The frequency.
+
+    Raises:
+        ConfigError: it is no number from 0 to a million.
+    """
     if not (math.isfinite(frequency) and 0 <= frequency <= 1e6):
         raise ConfigError(
-            "a sampling frequency cannot be this",
+            "this is no sampling frequency",
             where=where,
             found=f"{name}: {frequency}",
-            expected="a number, 0 or above: 1 takes every context once, 0.5 every second, 2 each twice",
-            remedy="correct it",
+            expected="a number from 0 to a million",
+            remedy="give 1 to take every context once, 0.5 for every second one, 2 for each twice",
         )
     return frequency
 
@@ -128,11 +134,12 @@ def frequencies_of_weights(rows: dict[str, int], weights: dict[str, float], cont
     """Frequencies that give each source its share of the contexts.
 
     Args:
-        rows: name -> contexts of one pass.
-        weights: name -> weight, above 0; they need no sum.
+        rows: name → contexts of one pass.
+        weights: name → weight, above 0; they need no sum.
         contexts: wanted in all, or None: as many as repeat no source, so that the scarcest occurs just once.
 
-    Raises ConfigError where a source that has a weight has no contexts.
+    Raises:
+        ConfigError: a source that has a weight has no contexts.
     """
     shares = {name: Fraction(weight) / sum(map(Fraction, weights.values())) for name, weight in weights.items()}
     for name in weights:

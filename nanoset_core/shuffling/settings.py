@@ -164,9 +164,9 @@ class ShuffleOptions:
     on_reject: str = "quarantine"
     """What a line that is no document does: quarantine or fail."""
     tokenizer_engine: str = "auto"
-    """auto, numpy, tokenizers or gigatoken; leaves no trace in the tars."""
+    """How text is encoded: auto, numpy, tokenizers or gigatoken; leaves no trace in the tars."""
     engine: str = "auto"
-    """auto, mmap, tiled or buckets; leaves no trace in the tars."""
+    """How shards are written: auto, mmap, tiled or buckets; leaves no trace in the tars."""
     memory_bytes: int | None = None
     """Memory for writing, all workers together; leaves no trace in the tars."""
     workers: int | None = None

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.gather import gather
@@ -20,10 +21,10 @@ from nanoset_core.shuffling.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archiv
 from nanoset_core.storage.atomic import atomic_file
 
 TILE_BYTES = 2 << 20
-"""tokens gathered, encoded and written at once"""
+"""Bytes of tokens gathered, encoded and written at once."""
 
-Fill = Callable[[int, int, np.ndarray], object]
-"""fill(begin, end, out): put the shard's rows [begin, end excl) into out, int[end - begin, sequence_length]"""
+Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
+"""`fill(begin, end, out)`: put the shard's rows [begin, end excl) into `out`, shape (end - begin, sequence_length)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +46,30 @@ class TarFacts:
 
     @property
     def stem(self) -> str:
-        """The shard's name without ``.tar``, as OpenLM's manifest spells it."""
+        """The shard's name without `.tar`, as OpenLM's manifest spells it."""
         return shard_stem(self.shard)
 
 
 def shard_stem(shard: int) -> str:
-    """``shard-%08d``; the tar is this plus ``.tar``."""
+    """`shard-%08d`; the tar is this plus `.tar`."""
     return f"shard-{shard:08d}"
 
 
 def write_shard(
     plan: ShufflePlan, sources: Sequence[TokenSource], shard: int, folder: Path, *, tile_bytes: int = TILE_BYTES
 ) -> TarFacts:
-    """Write ``shard-%08d.tar`` of the plan into ``folder``, whole or not at all; shards can come in any order.
+    """Write `shard-%08d.tar` of the plan into `folder`, whole or not at all; shards can come in any order.
 
-    Rows are gathered, encoded and written by tiles of ``tile_bytes`` of tokens; memory is a few tiles. Raises
-    StaleError where sources or compressor are not the plan's, SampleIndexError for a shard that is not in the plan.
+    Rows are gathered, encoded and written by tiles of `tile_bytes` of tokens; memory is a few tiles.
+
+    Raises:
+        StaleError: sources or compressor are not the plan's.
+        SampleIndexError: the plan has no such shard.
     """
     plan.check_sources(sources)
     contexts = plan.shard_contexts(shard)
 
-    def fill(begin: int, end: int, out: np.ndarray) -> None:
+    def fill(begin: int, end: int, out: NDArray[np.integer[Any]]) -> None:
         gather(sources, plan.table, contexts[begin:end], out=out)
 
     return write_rows(plan, shard, contexts, folder, fill, tile_bytes=tile_bytes)
@@ -74,17 +78,26 @@ def write_shard(
 def write_rows(
     plan: ShufflePlan,
     shard: int,
-    contexts: np.ndarray,
+    contexts: NDArray[np.int64],
     folder: Path,
     fill: Fill,
     *,
     tile_bytes: int = TILE_BYTES,
     sync: bool = True,
 ) -> TarFacts:
-    """Write a shard out of rows that ``fill`` gives; ``contexts`` int64[samples] are their numbers.
+    """Write a shard out of rows that a function gives.
 
-    ``sync=False`` leaves it to the caller to call `fsync_folder`, once for several shards. Raises StaleError where this
-    machine's compressor is not the plan's.
+    Args:
+        plan: decides the bytes.
+        shard: its number.
+        contexts: numbers of the contexts that it holds, int64, shape (samples,).
+        folder: where the tar goes.
+        fill: gives the rows.
+        tile_bytes: tokens gathered, encoded and written at once.
+        sync: False leaves it to the caller to call `fsync_folder`, once for several shards.
+
+    Raises:
+        StaleError: this machine's compressor is not the plan's.
     """
     plan.check_compressor()
     rows = min(len(contexts), max(1, tile_bytes // (plan.sequence_length * np.dtype(plan.dtype).itemsize)))
@@ -132,7 +145,7 @@ class HashedFile:
         self._sha256 = hashlib.sha256()
         self.size_bytes = 0
 
-    def write(self, data: bytes | np.ndarray) -> Future[None]:
+    def write(self, data: bytes | NDArray[np.uint8]) -> Future[None]:
         """Append bytes, or an array that is contiguous; it must stay as it is until the future is done (hashed)."""
         view = memoryview(data).cast("B") if isinstance(data, bytes) else data.reshape(-1).view(np.uint8).data
         self._hashing = self._hasher.submit(self._sha256.update, view)
@@ -150,9 +163,9 @@ class HashedFile:
 
 @contextlib.contextmanager
 def hashed_file(path: Path, *, sync: bool = True) -> Iterator[HashedFile]:
-    """Write ``path`` under a temporary name beside it; flush, fsync and rename when the block ends well.
+    """Write `path` under a temporary name beside it; flush, fsync and rename when the block ends well.
 
-    ``sync=False`` leaves it to the caller to call `fsync_folder`, once for several files.
+    `sync=False` leaves it to the caller to call `fsync_folder`, once for several files.
     When the block fails, nothing is left behind. Two writers of one path don't disturb each other: the last one stays.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="sha256") as hasher, atomic_file(path, sync=sync) as file:
@@ -161,11 +174,11 @@ def hashed_file(path: Path, *, sync: bool = True) -> Iterator[HashedFile]:
 
 _NPY_HEADER_BYTES = 128
 _JSON_GZ_BYTES = 2.0
-"""a token of text as gzipped JSON: 1.7 to 2.1 bytes, by vocabulary and language"""
+"""Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Bytes of all tars, and whether that is exact (``npy``) or about right for text (``json.gz``)."""
+    """Bytes of all tars, and whether that is exact (`npy`) or about right for text (`json.gz`)."""
     if plan.member == "npy":
         record = record_bytes(_NPY_HEADER_BYTES + plan.sequence_length * np.dtype(plan.dtype).itemsize)
         sizes = {end - begin for begin, end in (plan.shard_ranks(0), plan.shard_ranks(plan.shards - 1))}

@@ -43,13 +43,13 @@ class Shuffled:
     """What a call made, or found made."""
 
     folder: Path
-    """of the tars and their lists"""
+    """Of the tars and their lists."""
     manifest: Manifest
-    """counts and checksums"""
+    """Counts and checksums."""
     made: bool
-    """False when it was there already"""
+    """False when it was there already."""
     plan: dict[str, Any] = field(default_factory=dict)
-    """the plan's JSON"""
+    """The plan's JSON."""
 
 
 def shuffle(
@@ -60,9 +60,9 @@ def shuffle(
     scratch: Path | None = None,
     listener: Listener = silent,
 ) -> Shuffled:
-    """Write the shuffled tars of ``inputs`` into the folder ``output``, which appears when it is whole.
+    """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
-    Until then everything lies in ``.<output>.scratch`` beside it: a call that was killed goes on where it was, for any
+    Until then everything lies in `.<output>.scratch` beside it: a call that was killed goes on where it was, for any
     number of workers and any engine. The same call on the same inputs does nothing.
 
     Args:
@@ -72,8 +72,10 @@ def shuffle(
         scratch: where to put tokens and buckets, in a folder of this output's own; default: beside the output.
         listener: hears the progress.
 
-    Raises StorageError for a full disk; ConfigError for settings that cannot be and a folder of other content; and
-    what `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards` raise.
+    Raises:
+        ConfigError: settings that do not go together, or a folder with other content.
+        StorageError: the disk is full.
+        NanosetError: as `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards`.
     """
     options.check(inputs.kind)
     recipe = _recipe(inputs, options, output.name)
@@ -102,7 +104,7 @@ def shuffle(
 
 
 def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: Listener = silent) -> Prepared:
-    """The token sources of ``inputs``; ``folder`` takes what must be made for it."""
+    """The token sources of `inputs`; `folder` takes what must be made for it."""
     folder.mkdir(parents=True, exist_ok=True)
     if inputs.kind == "datasets":
         return open_pairs(inputs)
@@ -265,7 +267,7 @@ def _remove(work: Path, aside: Path) -> None:
 
 
 def _publish(folder: Path, output: Path) -> None:
-    """Let ``folder`` become ``output`` by one rename; an earlier result gives way."""
+    """Let `folder` become `output` by one rename; an earlier result gives way."""
     fsync_folder(folder)
     earlier = output.with_name(f"{UNFINISHED}{output.name}-{secrets.token_hex(4)}")
     if output.exists() and any(output.iterdir()):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import map_regular
@@ -45,7 +46,7 @@ class TarMember:
     """Bytes of the body, without the zeros after it."""
 
 
-def _template() -> np.ndarray:
+def _template() -> NDArray[np.uint8]:
     header = np.zeros(BLOCK_BYTES, dtype=np.uint8)
     fields = {
         100: b"0000644\0",
@@ -61,14 +62,15 @@ def _template() -> np.ndarray:
     return header
 
 
-def headers(names: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Headers of N members, uint8[N, 512].
+def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Headers of members, uint8, shape (members, 512).
 
     Args:
-        names: uint8[N, w], ASCII, w <= 100, shorter names filled with zeros.
-        sizes: bytes of each body, int64[N].
+        names: ASCII, uint8, shape (members, at most 100), shorter names filled with zeros.
+        sizes: bytes of each body, int64, shape (members,).
 
-    Raises ConfigError for a name or a size that a plain header cannot hold.
+    Raises:
+        ConfigError: a name or a size that a plain header cannot hold.
     """
     if names.shape[1] > MAX_NAME_BYTES or (names > 126).any():
         raise ConfigError(
@@ -92,24 +94,27 @@ def headers(names: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return block
 
 
-def checksums(block: np.ndarray) -> np.ndarray:
-    """Sums of finished headers uint8[N, 512], their checksum's own bytes taken as spaces, int64[N]."""
-    own = slice(148, 156)
-    return block.sum(axis=1, dtype=np.int64) - block[:, own].sum(axis=1, dtype=np.int64) + 8 * ord(" ")
+def checksums(block: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Sums of finished headers, uint8, shape (members, 512), their checksum's own bytes taken as spaces; int64."""
+    sums: NDArray[np.int64] = block.sum(axis=1, dtype=np.int64)
+    sums -= block[:, 148:156].sum(axis=1, dtype=np.int64)
+    return sums + 8 * ord(" ")
 
 
-def rename(records: np.ndarray, names: np.ndarray, unnamed_sum: int) -> None:
-    """Give the records uint8[N, >= 512] new names uint8[N, w] and their checksums.
+def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:
+    """Give records new names and their checksums, in place.
 
-    Their headers must be alike in everything else, and hold no other bytes of names; ``unnamed_sum`` is the checksum
-    of such a header without a name.
+    Args:
+        records: uint8, shape (members, 512 or more), with headers that differ in their names alone.
+        names: uint8, shape (members, bytes), as long as the names before.
+        unnamed_sum: checksum of such a header without a name.
     """
     records[:, : names.shape[1]] = names
     records[:, 148:154] = octal(names.sum(axis=1, dtype=np.int64) + unnamed_sum, 6)
 
 
-def octal(values: np.ndarray, width: int) -> np.ndarray:
-    """Octal digits in ASCII, uint8[N, width], of int64[N]."""
+def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+    """Octal digits in ASCII: int64, shape (values,) → uint8, shape (values, width)."""
     shifts = 3 * np.arange(width - 1, -1, -1)
     return ((values[:, None] >> shifts & 7) + ord("0")).astype(np.uint8)
 
@@ -126,9 +131,10 @@ def end_of_archive(written_bytes: int) -> bytes:
 
 
 def iterate_members(archive: bytes | mmap.mmap, where: object) -> Iterator[TarMember]:
-    """Members of an archive in order; ``where`` names it in errors.
+    """Members of an archive in order; `where` names it in errors.
 
-    Raises FormatError for anything but whole regular files under plain headers, and for an archive without its end.
+    Raises:
+        FormatError: anything but whole regular files under plain headers, or an archive without its end.
     """
     offset = 0
     while True:
@@ -184,8 +190,14 @@ def _malformed(where: object, offset: int, what: str, found: str) -> FormatError
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """The bytes of an archive as a read-only map (an empty file as no bytes). Raises MissingError."""
+    """The bytes of an archive as a read-only map (an empty file as no bytes).
+
+    Raises:
+        MissingError: there is no such file.
+    """
     try:
         return map_regular(path)
     except FileNotFoundError as error:
-        raise MissingError("no such shard", where=path, remedy="write the shard first, or correct the path") from error
+        raise MissingError(
+            "no such shard", where=path, remedy="write the shard first, or give the path of an existing one"
+        ) from error

@@ -8,9 +8,10 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, NanosetError
 from nanoset_core.execution.processes import run_tasks
@@ -79,15 +80,17 @@ def survey_tars(
 
     Args:
         paths: the archives, in order.
-        data_key: extension of the members to take, as OpenLM's ``--data-key``; None: what the first sample has.
-        dtype: of the tokens; None: that of the first ``npy`` member, int32 for text.
+        data_key: extension of the members to take, as OpenLM's `--data-key`; None: what the first sample has.
+        dtype: of the tokens; None: that of the first `npy` member, int32 for text.
         sequence_length: that every context must have; None: that of the first one.
 
-    Raises FormatError, naming tar and offset, for what is no whole tar of regular files or holds no such members.
+    Raises:
+        ConfigError: `data_key` is none that can be read.
+        FormatError: a tar is no whole tar of regular files, or holds no such members; it names tar and offset.
     """
     if data_key is not None and data_key not in DATA_KEYS:
         raise ConfigError(
-            "members of this kind cannot be read",
+            "members of this kind are not supported",
             where="--data-key",
             found=data_key,
             expected=f"one of {', '.join(DATA_KEYS)}",
@@ -129,18 +132,22 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
     """Regular files of a tar with their extensions: what follows the first dot of the last part of the name."""
     size = path.stat().st_size
     try:
-        with open_regular(path) as file, tarfile.open(fileobj=(forward := _Forward(file, size)), mode="r:") as archive:
-            while (member := archive.next()) is not None:
-                archive.members.clear()  # it would keep them all
-                forward.left = _MOST_HEADER_BYTES
-                if member.issparse():
-                    raise _malformed(path, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
-                if member.offset_data + member.size > size:
-                    raise _malformed(path, member.offset, f"the body of {member.name!r} is cut off", f"{size} bytes")
-                name = member.name.rpartition("/")[2]
-                if member.isreg() and "." in name and not name.startswith("__"):
-                    yield member, name.partition(".")[2].lower()
-            end = archive.offset
+        with open_regular(path) as file:
+            forward = _Forward(file, size)
+            with tarfile.open(fileobj=cast(BinaryIO, forward), mode="r:") as archive:
+                while (member := archive.next()) is not None:
+                    cast(Any, archive).members.clear()  # it would keep them all
+                    forward.left = _MOST_HEADER_BYTES
+                    if member.issparse():
+                        raise _malformed(path, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
+                    if member.offset_data + member.size > size:
+                        raise _malformed(
+                            path, member.offset, f"the body of {member.name!r} is cut off", f"{size} bytes"
+                        )
+                    name = member.name.rpartition("/")[2]
+                    if member.isreg() and "." in name and not name.startswith("__"):
+                        yield member, name.partition(".")[2].lower()
+                end = archive.offset
     except NanosetError:
         raise
     except (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError) as error:
@@ -154,7 +161,7 @@ class _Forward:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._size = file, size
         self.left = _MOST_HEADER_BYTES
-        """bytes that may be read before the next member is known"""
+        """Bytes that may be read before the next member is known."""
         self.tell = file.tell
 
     def read(self, size: int) -> bytes:
@@ -198,8 +205,8 @@ def _malformed(path: Path, offset: int, what: str, found: str) -> FormatError:
     )
 
 
-def _contexts(tar: TarSource) -> Iterator[np.ndarray]:
-    """Tokens of each context of a tar, int[length]."""
+def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
+    """Tokens of each context of a tar, shape (length,)."""
     with open_regular(tar.path) as file:
         for member, extension in _members(tar.path):
             if extension == tar.data_key:
@@ -208,7 +215,7 @@ def _contexts(tar: TarSource) -> Iterator[np.ndarray]:
                 yield _decode(member.name, file.read(member.size), f"{tar.path}, offset {member.offset}")
 
 
-def _decode(name: str, body: bytes, where: str) -> np.ndarray:
+def _decode(name: str, body: bytes, where: str) -> NDArray[np.integer[Any]]:
     if name.lower().endswith((".npy", ".json.gz")):
         return decode_member(name.lower(), body, where)
     try:
@@ -233,13 +240,15 @@ class _Task:
     target: Path
     first_row: int
     done: Path
-    """marks a tar whose rows are in the target, and on the disk"""
+    """Marks a tar whose rows are in the target, and on the disk."""
 
 
 def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: Listener = silent) -> Path:
-    """Decode all contexts into ``folder/tokens.bin``, in order; tars that an earlier call finished are left alone.
+    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
 
-    Raises FormatError for a member that holds no tokens, InputError where lengths or token values don't fit.
+    Raises:
+        FormatError: a member holds no tokens.
+        InputError: contexts of another length, or tokens that the dtype cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "tokens.bin"
@@ -271,20 +280,25 @@ def _flatten(task: _Task) -> int:
             chunk[filled] = tokens
             filled += 1
             if filled == rows:
-                file.write(memoryview(chunk).cast("B"))
+                file.write(_bytes(chunk))
                 filled = 0
-        file.write(memoryview(chunk[:filled]).cast("B"))
+        file.write(_bytes(chunk[:filled]))
         file.flush()
         os.fsync(file.fileno())
     write_atomic(task.done, json.dumps(identity).encode())
     return task.tar.contexts
 
 
+def _bytes(rows: NDArray[np.integer[Any]]) -> memoryview:
+    # (rows, length) -> (bytes,); a cast of memoryview refuses arrays without rows
+    return rows.reshape(-1).view(np.uint8).data
+
+
 def _is_done(path: Path, identity: dict[str, object]) -> bool:
     return path.exists() and json.loads(path.read_bytes()) == identity
 
 
-def _check_row(tokens: np.ndarray, task: _Task, number: int) -> None:
+def _check_row(tokens: NDArray[np.integer[Any]], task: _Task, number: int) -> None:
     if len(tokens) != task.input.sequence_length:
         raise InputError(
             "the contexts of the tars must have one length",

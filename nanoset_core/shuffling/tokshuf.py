@@ -2,8 +2,8 @@
 
 | tokenizer | vocabulary size it assumes | id 0 is | its pad id is |
 | --- | --- | --- | --- |
-| EleutherAI/gpt-neox-20b | 50254 | ``<|endoftext|>`` | 50256, the token of 22 spaces |
-| meta-llama/Meta-Llama-3-8B | 128256 | ``!`` | 128258, two rows past the embedding |
+| EleutherAI/gpt-neox-20b | 50254 | `<|endoftext|>` | 50256, the token of 22 spaces |
+| meta-llama/Meta-Llama-3-8B | 128256 | `!` | 128258, two rows past the embedding |
 
 It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, an empty one too, gets a
 context of padding alone. The preset gives the same contexts, each as often; their order, and the shards, are ours.
@@ -38,14 +38,16 @@ class TokshufTokens:
 def tokshuf_tokens(tokenizer_file: Path) -> TokshufTokens:
     """The special tokens that tokshuf-rust uses with a tokenizer.
 
-    Raises ConfigError for a tokenizer that it does not know: it has two.
+    Raises:
+        ConfigError: a tokenizer that it does not know; it knows two.
     """
     from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
+    eot = tokenizer.id_to_token(EOT)
     for marks, vocabulary in _KNOWN:
-        if all(tokenizer.token_to_id(token) == identity for token, identity in marks.items()):
-            return TokshufTokens(tokenizer.id_to_token(EOT), vocabulary + 2)
+        if eot is not None and all(tokenizer.token_to_id(token) == number for token, number in marks.items()):
+            return TokshufTokens(eot, vocabulary + 2)
     raise ConfigError(
         "tokshuf-rust does not know this tokenizer, so that there are no contexts of its to match",
         where=tokenizer_file,

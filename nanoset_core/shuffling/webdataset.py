@@ -31,7 +31,7 @@ WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
 
 Seal = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
-"""seal(recipe, facts, files): write the manifest of a folder whose files are all there."""
+"""`seal(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
 
 
 def write_manifest(
@@ -44,18 +44,22 @@ def write_manifest(
     tokenizer: str | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Write ``index.json`` (wids), ``exp_data.json`` (DCLM) and, last, ``manifest.jsonl`` (OpenLM) into ``folder``.
+    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) into `folder`.
 
     Args:
         plan: the plan of all shards.
         shards: facts of every shard of the plan, in any order.
         folder: where the tars lie.
         name: of the dataset.
-        dataset_url: how the trainer spells ``folder``.
-        tokenizer: name to record in ``exp_data.json``.
-        extra: further fields of ``exp_data.json``; they win over ours.
+        dataset_url: how the trainer spells `folder`.
+        tokenizer: name to record in `exp_data.json`.
+        extra: further fields of `exp_data.json`; they win over ours.
 
-    Returns file name -> sha256. Raises StaleError unless the facts are those of all shards of the plan, once each.
+    Returns:
+        File name → sha256.
+
+    Raises:
+        StaleError: the facts are not those of all shards of the plan, once each.
     """
     shards = sorted(shards, key=lambda facts: facts.shard)
     _check_complete(plan, shards)
@@ -161,20 +165,32 @@ def _pretty(value: Mapping[str, Any]) -> bytes:
 
 
 def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
-    """Write ``given``, a JSON object, to ``target`` with where the tars lie, and what it does not say yet.
+    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json`.
 
-    As tokshuf-rust's ``--input-json`` and ``--output-json``: ``dataset_url``, ``manifest_url`` and ``tokenized`` are
-    set; ``tokenizer``, ``num_tokens``, ``size`` and our other counts are added where absent. Raises MissingError and
-    FormatError for ``given``.
+    `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
+    added where absent.
+
+    Args:
+        folder: of the tars.
+        given: the record so far, a JSON object; None = empty.
+        target: where to write it.
+
+    Raises:
+        MissingError: `given` is not there.
+        FormatError: `given` holds no JSON object.
     """
     value: object = {}
     if given is not None:
         try:
             value = orjson.loads(given.read_bytes())
         except FileNotFoundError as error:
-            raise MissingError("no such record", where=given, remedy="correct --input-json") from error
+            raise MissingError(
+                "no such record", where=given, remedy="name an existing file with --input-json"
+            ) from error
         except ValueError as error:
-            raise FormatError("not JSON", where=given, found=str(error), remedy="mend it") from error
+            raise FormatError(
+                "not JSON", where=given, found=str(error), remedy="give a file with one JSON object to --input-json"
+            ) from error
     if not isinstance(value, dict):
         raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
     made = orjson.loads((folder / EXP_DATA_NAME).read_bytes())

@@ -317,7 +317,7 @@ def test_a_bucket_that_something_else_wrote_to(tmp_path, sources, monkeypatch):
             file.write(b"x")
 
     monkeypatch.setattr(buckets, "distribute", and_spoil)
-    with pytest.raises(FormatError, match="does not hold the rows that were dealt out"):
+    with pytest.raises(FormatError, match="does not hold the rows that were written"):
         write_shards(plan, sources, range(9), tmp_path, WriteOptions(engine="buckets"))
     assert hidden(tmp_path) == []
 

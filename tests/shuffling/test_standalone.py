@@ -22,7 +22,7 @@ from sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
-from nanoset_core.shuffling import iterate_shards, standalone
+from nanoset_core.shuffling import iterate_shards, standalone, webdataset
 from nanoset_core.shuffling.inputs import find_inputs
 from nanoset_core.shuffling.sampling import Choice, choice_seed
 from nanoset_core.shuffling.settings import ShuffleOptions
@@ -358,7 +358,7 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
 
     inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(standalone, "write_manifest", full)
+        patch.setattr(webdataset, "write_manifest", full)
         with pytest.raises(StorageError, match="disk is full"):
             shuffle(inputs, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()

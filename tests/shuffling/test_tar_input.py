@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.shuffling import read_shard
+from nanoset_core.shuffling import read_shard, tar_input
 from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
 
 
@@ -63,6 +63,14 @@ def test_text_members(tmp_path):
     assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == [[1, 2], [3, 4]]
     path = write_tar(tmp_path / "b.tar", [("1.json", b'{"id": 1}'), ("1.txt", b"[3, 4]")])
     assert rows_of(survey_tars([path], data_key="txt"), tmp_path / "out2").tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("contexts", [3, 4, 5])
+def test_chunks_that_end_with_a_tar_and_others(tmp_path, monkeypatch, contexts):
+    monkeypatch.setattr(tar_input, "_CHUNK_BYTES", 2 * 2 * 4)  # two rows of two int32
+    rows = [[i, i + 1] for i in range(contexts)]
+    path = write_tar(tmp_path / "a.tar", [(f"{i}.json.gz", json_gz(row)) for i, row in enumerate(rows)])
+    assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == rows
 
 
 def test_finished_tars_are_left_alone(golden, tmp_path, monkeypatch):

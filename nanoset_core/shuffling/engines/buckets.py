@@ -1,4 +1,4 @@
-"""The bucket engine: one sweep over the sources deals rows out to scratch files, each of which becomes its shards.
+"""The bucket engine: one sweep over the sources spreads rows over scratch files, each of which becomes its shards.
 
 A bucket is a run of neighbouring shards, and so an interval of the keys that define the global order. Its file holds
 records of one row each: the key, uint64, then the tokens. Sorting a bucket's records by key puts them in order.
@@ -10,8 +10,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.contexts import TokenSource
@@ -58,9 +60,9 @@ def distribute(
     chunk_bytes: int,
     progress: Callable[[int], None],
 ) -> None:
-    """Sweep the sources once and append every row to its bucket's file; tells ``progress`` how many contexts are read.
+    """Sweep the sources once and append every row to its bucket's file; tells `progress` how many contexts are read.
 
-    ``chunk_bytes`` of records are held at once: the more, the longer the single writes.
+    `chunk_bytes` of records are held at once: the more, the longer the single writes.
     """
     step = max(1, min(chunk_bytes // (KEY_BYTES + row_bytes(plan)), plan.table.contexts))
     records, keys, rows = _records(step, plan)
@@ -78,33 +80,34 @@ def distribute(
 def write_bucket(plan: ShufflePlan, bucket: Bucket, folder: Path) -> Generator[TarFacts]:
     """Write the shards of a bucket, in order, and remove its file.
 
-    Raises FormatError when the file does not hold the rows that were dealt out to it.
+    Raises:
+        FormatError: the file does not hold the rows that were written to it.
     """
     keys, rows = _read(plan, bucket)
     order = np.argsort(keys[:, 0])
     contexts = numbers_of(keys[order, 0], plan.seed)
 
-    def fill(begin: int, end: int, out: np.ndarray) -> None:
+    def fill(begin: int, end: int, out: NDArray[np.integer[Any]]) -> None:
         out[:] = rows[order[begin:end]]
 
     yield from write_run(plan, bucket.shards, contexts, folder, fill)
     bucket.path.unlink(missing_ok=True)
 
 
-def _records(count: int, plan: ShufflePlan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Room for records: (uint8[count, record], its keys uint64[count, 1], its rows [count, sequence_length])."""
+def _records(count: int, plan: ShufflePlan) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.integer[Any]]]:
+    """Room for records, uint8, shape (count, record), and views of its keys (count, 1) and rows (count, length)."""
     records = np.empty((count, KEY_BYTES + row_bytes(plan)), dtype=np.uint8)
     return records, records[:, :KEY_BYTES].view(np.uint64), records[:, KEY_BYTES:].view(plan.dtype)
 
 
 def _placed(
     plan: ShufflePlan, buckets: Sequence[Bucket], step: int, progress: Callable[[int], None]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Contexts that belong to a bucket, ascending, with its number: int64[n] each, n at most ``step``."""
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Contexts that belong to a bucket, ascending, and the number of each's bucket, int64, at most `step` at once."""
     contexts = plan.table.contexts
     bounds = keys_at(contexts, plan.seed, np.array([[bucket.begin, bucket.end - 1] for bucket in buckets]).ravel())
     low, high = bounds[::2], bounds[1::2]
-    held: list[tuple[np.ndarray, np.ndarray]] = []
+    held: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     count = 0
     for begin in range(0, contexts, _NUMBERS):
         keys = context_keys(begin, min(begin + _NUMBERS, contexts), plan.seed)
@@ -123,7 +126,7 @@ def _placed(
     progress(contexts)
 
 
-def _read(plan: ShufflePlan, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
+def _read(plan: ShufflePlan, bucket: Bucket) -> tuple[NDArray[np.uint64], NDArray[np.integer[Any]]]:
     records, keys, rows = _records(bucket.end - bucket.begin, plan)
     with bucket.path.open("rb", buffering=0) as file:
         view = records.reshape(-1).data
@@ -132,7 +135,7 @@ def _read(plan: ShufflePlan, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
             read += count
         if read < len(view) or file.read(1):
             raise FormatError(
-                "a bucket does not hold the rows that were dealt out to it",
+                "a bucket does not hold the rows that were written to it",
                 where=bucket.path,
                 found=f"{bucket.path.stat().st_size:,} bytes",
                 expected=f"{len(view):,} bytes",
@@ -141,7 +144,7 @@ def _read(plan: ShufflePlan, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
     return keys, rows
 
 
-def _write_all(file: FileIO, records: np.ndarray) -> None:
+def _write_all(file: FileIO, records: NDArray[np.uint8]) -> None:
     view = records.reshape(-1).data
     while len(view):
         view = view[file.write(view) :]

@@ -19,13 +19,13 @@ EngineName = Literal["mmap", "tiled", "buckets"]
 Storage = Literal["memory", "local", "network"]
 
 KEY_BYTES = 8
-"""of a row in a bucket, before its tokens"""
+"""Bytes of the key before a row's tokens in a bucket."""
 CHUNK_BYTES = 8 << 20
-"""tokens read from the sources at once"""
+"""Bytes of tokens read from the sources at once."""
 _ORDER_BYTES = 40  # a context of a window of the order, while it is sorted
 _ROW_BYTES = 80  # place, number and key of a row, and what sorting them takes
 MEMORY_BYTES = 1 << 30
-"""the budget when none is given"""
+"""The budget when none is given."""
 _CACHE_SHARE = 0.8  # of free memory, that the system's cache of the sources may take
 _PASSES = {"local": 8, "network": 2}  # sweeps over the sources that cost less than writing and reading scratch
 
@@ -35,9 +35,9 @@ class EngineChoice:
     """An engine, and what it takes."""
 
     engine: EngineName
-    """``mmap``, ``tiled`` or ``buckets``."""
+    """`mmap`, `tiled` or `buckets`."""
     passes: int
-    """Sweeps over the sources; 1 for ``mmap``, which reads every token once, in no order."""
+    """Sweeps over the sources; 1 for `mmap`, which reads every token once, in no order."""
     scratch_bytes: int
     """Bytes of scratch at the most."""
     memory_bytes: int
@@ -61,14 +61,17 @@ def choose_engine(
     Args:
         plan: what is to be written.
         available_memory: bytes that the sources can take up in the system's cache; None = what is free now.
-        storage: where the sources lie: ``memory`` (a RAM disk), ``local`` or ``network``.
-        engine: ``auto``, or the one to take.
+        storage: where the sources lie: `memory` (a RAM disk), `local` or `network`.
+        engine: `auto`, or the one to take.
         memory_bytes: the budget of all workers together; None = 1 GiB, or half of what is available.
         workers: processes that share the budget.
         shards: how many shards are to be written; None = all of the plan.
 
-    ``auto`` takes ``mmap`` where the sources fit the cache; else ``tiled`` where at most 8 sweeps do (2 on a network);
-    else ``buckets``. Raises ConfigError for a name that is none, and for a budget that does not hold one shard.
+    `auto` takes `mmap` where the sources fit the cache; else `tiled` where at most 8 sweeps do (2 on a network);
+    else `buckets`.
+
+    Raises:
+        ConfigError: there is no such engine, or the budget does not hold one shard.
     """
     available = available_memory if available_memory is not None else free_memory()
     budget = memory_bytes if memory_bytes is not None else default_budget(plan, available, workers)
@@ -148,7 +151,11 @@ def fixed_bytes(plan: ShufflePlan) -> int:
 
 
 def rows_held(plan: ShufflePlan, memory_bytes: int) -> int:
-    """Rows that can be held in memory at once; at least those of one shard. Raises ConfigError when they cannot."""
+    """Rows that can be held in memory at once; at least those of one shard.
+
+    Raises:
+        ConfigError: the memory does not hold one shard.
+    """
     rows = (memory_bytes - fixed_bytes(plan)) // (row_bytes(plan) + _ROW_BYTES)
     first, last = plan.shard_ranks(0)
     if rows < last - first:

@@ -6,8 +6,10 @@ import mmap
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines.choice import CHUNK_BYTES, row_bytes
@@ -23,7 +25,7 @@ def write_mapped(plan: ShufflePlan, sources: Sequence[TokenSource], shards: rang
     """Write neighbouring shards, in order; each tile of a shard is a gather of its own."""
     contexts = run_contexts(plan, shards)
 
-    def fill(begin: int, end: int, out: np.ndarray) -> None:
+    def fill(begin: int, end: int, out: NDArray[np.integer[Any]]) -> None:
         gather(sources, plan.table, contexts[begin:end], out=out)
 
     yield from write_run(plan, shards, contexts, folder, fill)
@@ -35,14 +37,16 @@ def write_tiled(plan: ShufflePlan, sources: Sequence[TokenSource], shards: range
     rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
     sweep(plan, sources, contexts, rows)
 
-    def fill(begin: int, end: int, out: np.ndarray) -> None:
+    def fill(begin: int, end: int, out: NDArray[np.integer[Any]]) -> None:
         out[:] = rows[begin:end]
 
     yield from write_run(plan, shards, contexts, folder, fill)
 
 
-def sweep(plan: ShufflePlan, sources: Sequence[TokenSource], contexts: np.ndarray, rows: np.ndarray) -> None:
-    """Put the contexts int64[n] into ``rows`` (n, sequence_length), in that order, read in the order they lie in.
+def sweep(
+    plan: ShufflePlan, sources: Sequence[TokenSource], contexts: NDArray[np.int64], rows: NDArray[np.integer[Any]]
+) -> None:
+    """Put contexts into `rows`, shape (contexts, sequence_length), in that order, read in the order in which they lie.
 
     Of the sources' files no more than the pages of a chunk of 8 MiB are held.
     """
@@ -54,19 +58,21 @@ def sweep(plan: ShufflePlan, sources: Sequence[TokenSource], contexts: np.ndarra
         drop_pages(sources)
 
 
-def run_contexts(plan: ShufflePlan, shards: range) -> np.ndarray:
-    """Context numbers of neighbouring shards, in their order, int64[n]."""
+def run_contexts(plan: ShufflePlan, shards: range) -> NDArray[np.int64]:
+    """Context numbers of neighbouring shards, in their order, int64, shape (samples,)."""
     return np.concatenate([plan.shard_contexts(shard) for shard in shards])
 
 
-def write_run(plan: ShufflePlan, shards: range, contexts: np.ndarray, folder: Path, fill: Fill) -> Generator[TarFacts]:
-    """Write the shards whose contexts these are; ``fill`` counts rows from the run's first. Facts come in order."""
+def write_run(
+    plan: ShufflePlan, shards: range, contexts: NDArray[np.int64], folder: Path, fill: Fill
+) -> Generator[TarFacts]:
+    """Write the shards whose contexts these are; `fill` counts rows from the run's first. Facts come in order."""
     first = plan.shard_ranks(shards[0])[0]
 
     def write(shard: int) -> TarFacts:
         begin, end = (rank - first for rank in plan.shard_ranks(shard))
 
-        def fill_shard(low: int, high: int, out: np.ndarray) -> None:
+        def fill_shard(low: int, high: int, out: NDArray[np.integer[Any]]) -> None:
             fill(begin + low, begin + high, out)
 
         return write_rows(plan, shard, contexts[begin:end], folder, fill_shard, sync=False)
@@ -83,7 +89,7 @@ def drop_pages(sources: Sequence[TokenSource]) -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _map_of(tokens: np.ndarray) -> mmap.mmap | None:
+def _map_of(tokens: NDArray[np.integer[Any]]) -> mmap.mmap | None:
     base: object = tokens
     while base is not None and not isinstance(base, mmap.mmap):
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)

@@ -49,7 +49,11 @@ class SourceFile:
     """How many."""
 
     def open(self) -> TokenSource:
-        """The source, its file mapped. Raises StaleError when the file has another size by now."""
+        """The source, its file mapped.
+
+        Raises:
+            StaleError: the file has another size by now.
+        """
         dtype = np.dtype(self.dtype)
         found = self.path.stat().st_size
         if found != self.tokens * dtype.itemsize:
