@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from nanoset_core.config.tokenization import TokenizationSpec, TokenizerSpec
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.config import DEFAULT_SEED
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.serialization.parsing import check_range
 from nanoset_core.serialization.settings import Between
+
+if TYPE_CHECKING:
+    from nanoset_core.config.tokenization import TokenizationSpec, TokenizerSpec
 
 MemberKind = Literal["json.gz", "npy"]
 ShufflePreset = Literal["default", "tokshuf"]
@@ -24,6 +25,7 @@ ShuffleSeed = Annotated[int, Between(0, 2**64 - 1)]
 
 DEFAULT_LENGTH = 2049
 DEFAULT_SHARD_SIZE = 8192
+DEFAULT_SHUFFLE_SEED = 1234
 LEAST_MEMORY_MIB = 16
 
 
@@ -37,7 +39,7 @@ class WebdatasetSpec:
     """Tokens in a context; trainers that predict the next token want one more than their sequence length."""
     samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
     """Contexts in a tar."""
-    seed: ShuffleSeed = DEFAULT_SEED
+    seed: ShuffleSeed = DEFAULT_SHUFFLE_SEED
     """Seed of the global order, and of the choice of contexts where a corpus is taken in part."""
     member: MemberKind = "json.gz"
     """Form of a context in the tar: json.gz for OpenLM, npy for speed."""

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from nanoset_core.config.webdataset import MemberKind
 from nanoset_core.errors import FormatError
-from nanoset_core.shuffling.settings import MemberKind
 from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
 from nanoset_core.storage.npy import array_of
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.config.webdataset import MemberKind, ShufflePreset
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.shuffling.contexts import (
     TOKEN_DTYPES,
@@ -21,7 +22,7 @@ from nanoset_core.shuffling.contexts import (
 from nanoset_core.shuffling.members import MAX_INDEX, compressor_identity
 from nanoset_core.shuffling.order import ranks
 from nanoset_core.shuffling.sampling import frequencies_of_weights
-from nanoset_core.shuffling.settings import MemberKind, PlanSettings, Preset
+from nanoset_core.shuffling.settings import PlanSettings
 
 _VERSION = 2
 _SETTINGS = (
@@ -59,7 +60,7 @@ class ShufflePlan:
     """Identity of the compressor of `json.gz` members; None for `npy`."""
     even: bool = False
     """Whether all shards hold equally many contexts, and the last few of the order are left out."""
-    preset: Preset = "default"
+    preset: ShufflePreset = "default"
     """Whose set of contexts this is; recorded for readers."""
     left_out_pad_tokens: int = 0
     """Pad tokens in the contexts that are left out."""

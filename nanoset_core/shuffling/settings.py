@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from nanoset_core.config.webdataset import (
+    DEFAULT_SHARD_SIZE,
+    DEFAULT_SHUFFLE_SEED,
+    ContextTail,
+    MemberKind,
+    ShuffleEngine,
+    ShufflePreset,
+)
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.shuffling.order import check_seed
 from nanoset_core.shuffling.sampling import check_frequency
 
-MemberKind = Literal["json.gz", "npy"]
-"""Form of a context in a tar: `json.gz` for OpenLM, `npy` for speed."""
 Tail = Literal["drop", "pad", "carry", "pad_always"]
 """What becomes of the tokens after a stream's last full row; `pad_always` is the preset tokshuf's."""
-Preset = Literal["default", "tokshuf"]
-"""Whose set of contexts is made."""
 InputKind = Literal["text", "datasets", "tars"]
 """What `nanoset shuffle` reads."""
-
-DEFAULT_LENGTH = 2049
-"""Tokens in a context of `nanoset shuffle`: 2048 to train on, and the next token of the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +32,9 @@ class PlanSettings:
 
     sequence_length: int
     """Tokens in a context, the BOS included: 2049 for a model that trains on 2048."""
-    samples_per_shard: int = 8192
+    samples_per_shard: int = DEFAULT_SHARD_SIZE
     """Contexts in a shard; the last one may hold fewer."""
-    seed: int = 1234
+    seed: int = DEFAULT_SHUFFLE_SEED
     """Of the global order and of the choice of contexts, 64 bits."""
     member: MemberKind = "json.gz"
     """Form of a context in a tar."""
@@ -61,14 +62,14 @@ class PlanSettings:
     """With weights, how many contexts in all; None = as many as repeat no source."""
     even: bool = False
     """Equal shards of at most `samples_per_shard`: fewer contexts than there are shards are left out."""
-    preset: Preset = "default"
+    preset: ShufflePreset = "default"
     """Whose set of contexts this is, recorded for readers."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
         _check_choice("kind of member", "member", self.member, MemberKind)
         _check_choice("rule for tails", "tail", self.tail, Tail)
-        _check_choice("preset", "preset", self.preset, Preset)
+        _check_choice("preset", "preset", self.preset, ShufflePreset)
         _check_least("a context needs at least one token", "sequence_length", self.sequence_length, 1 + self.has_bos)
         _check_least("a shard needs at least one context", "samples_per_shard", self.samples_per_shard, 1)
         if (self.tail in ("pad", "pad_always")) != (self.pad_id is not None):
@@ -133,15 +134,15 @@ class ShuffleOptions:
 
     sequence_length: int | None = None
     """Tokens in a context; None = 2049, or that of the tars."""
-    samples_per_shard: int = 8192
+    samples_per_shard: int = DEFAULT_SHARD_SIZE
     """Contexts in a tar."""
-    seed: int = 1234
+    seed: int = DEFAULT_SHUFFLE_SEED
     """Of the order."""
     member: MemberKind = "json.gz"
     """Form of a context."""
-    preset: Preset = "default"
+    preset: ShufflePreset = "default"
     """Whose set of contexts: that of tokshuf-rust, or our own."""
-    tail: Tail = "drop"
+    tail: ContextTail = "drop"
     """What becomes of the last, short context: drop, pad or carry."""
     even: bool = False
     """Equal shards."""
@@ -165,7 +166,7 @@ class ShuffleOptions:
     """What a line that is no document does: quarantine or fail."""
     tokenizer_engine: str = "auto"
     """How text is encoded: auto, numpy, tokenizers or gigatoken; leaves no trace in the tars."""
-    engine: str = "auto"
+    engine: ShuffleEngine = "auto"
     """How shards are written: auto, mmap, tiled or buckets; leaves no trace in the tars."""
     memory_bytes: int | None = None
     """Memory for writing, all workers together; leaves no trace in the tars."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.webdataset import DEFAULT_LENGTH
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
@@ -20,7 +21,7 @@ from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, decode_sources, open_pairs, tokenize_sources
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.settings import DEFAULT_LENGTH, PlanSettings, ShuffleOptions
+from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
 from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.os_errors import explained

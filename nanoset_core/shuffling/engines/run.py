@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nanoset_core.config.webdataset import ShuffleEngine
 from nanoset_core.errors import StaleError, StorageError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Listener, Progress, silent
@@ -96,7 +97,7 @@ class _Task:
 class WriteOptions:
     """How shards are written; nothing of it reaches their bytes."""
 
-    engine: str = "auto"
+    engine: ShuffleEngine = "auto"
     """`auto`, `mmap`, `tiled` or `buckets`: see `choose_engine`."""
     memory_bytes: int | None = None
     """For all workers together, without the system's cache of files; None = see `choose_engine`."""
