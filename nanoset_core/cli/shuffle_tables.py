@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nanoset_core.cli.tables import make_table, wide_console
+from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.inputs import ShuffleInputs
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.preview import Preview, rows
+from nanoset_core.shuffling.preview import Preview
+from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
 from nanoset_core.shuffling.standalone import Shuffled
 
 if TYPE_CHECKING:
@@ -24,12 +27,46 @@ def print_preview(found: Preview, inputs: ShuffleInputs) -> None:
 
     console = wide_console()
     totals = Table("", "", show_header=False)
-    for what, much in rows(found):
+    for what, much in _rows(found):
         totals.add_row(what, much)
     if inputs.left_out:
         totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
     console.print(totals)
     console.print(_sources(found.plan))
+
+
+def _rows(found: Preview) -> Iterator[tuple[str, str]]:
+    """The preview as lines of (what, how much)."""
+    plan, about = found.plan, "about " if found.estimated else ""
+    share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
+    filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
+    yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
+    yield "shards", f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.even else "")
+    yield "tokens", f"{about}{plan.tokens:,}"
+    yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
+    yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
+    if plan.even:
+        yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
+    yield "tars", f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}"
+    yield (
+        "scratch",
+        f"{about}{format_bytes(found.token_bytes)} tokens, {format_bytes(found.engine.scratch_bytes)} buckets",
+    )
+    yield "engine", f"{found.engine.engine}: {found.engine.reason}"
+    yield "sweeps over the tokens", f"{found.engine.passes:,}"
+    yield "memory", f"{format_bytes(found.engine.memory_bytes)} in all"
+    yield from _quality(shuffle_quality(plan))
+
+
+def _quality(found: ShuffleQuality) -> Iterator[tuple[str, str]]:
+    yield "evenly shuffled", "yes" if found.even else "no"
+    yield "neighbours from one source", f"{found.same_source:.3g} (by chance {found.same_source_expected:.3g})"
+    yield "neighbours that touch", f"{found.neighbours:.3g} (by chance {found.neighbours_expected:.3g})"
+    yield "rank correlation", f"{found.rank_correlation:.2g} (by chance 0 ± {found.rank_correlation_error:.2g})"
+    yield (
+        "mix of sources in a shard",
+        f"at most {found.mix_max:.2g} standard errors off (by chance {found.mix_max_expected:.2g})",
+    )
 
 
 def _sources(plan: ShufflePlan) -> Table:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, SourceRange
 from nanoset_core.shuffling.engines import EngineChoice, choose_engine
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
-from nanoset_core.shuffling.quality import ShuffleQuality, shuffle_quality
 from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.shards import output_bytes
 from nanoset_core.shuffling.standalone import plan_settings, text_options
@@ -122,51 +120,3 @@ def _sample(files: InputFiles, number: int, settings: PreprocessOptions) -> tupl
         tokens += len(engine.encode(batch.texts).ids) + extra * len(batch.texts)
         read += batch.read_bytes
     return (file.size if whole else read), tokens
-
-
-def rows(found: Preview) -> Iterator[tuple[str, str]]:
-    """The preview as lines of (what, how much)."""
-    plan, about = found.plan, "about " if found.estimated else ""
-    share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
-    filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
-    yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
-    yield "shards", f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.even else "")
-    yield "tokens", f"{about}{plan.tokens:,}"
-    yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
-    yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
-    if plan.even:
-        yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
-    yield "tars", f"{'' if found.output_exact else 'about '}{size(found.output_bytes)}"
-    yield "scratch", f"{about}{size(found.token_bytes)} tokens, {size(found.engine.scratch_bytes)} buckets"
-    yield "engine", f"{found.engine.engine}: {found.engine.reason}"
-    yield "sweeps over the tokens", f"{found.engine.passes:,}"
-    yield "memory", f"{size(found.engine.memory_bytes)} in all"
-    yield from _quality(shuffle_quality(plan))
-
-
-def _quality(found: ShuffleQuality) -> Iterator[tuple[str, str]]:
-    yield "evenly shuffled", "yes" if found.even else "no"
-    yield "neighbours from one source", f"{found.same_source:.3g} (by chance {found.same_source_expected:.3g})"
-    yield "neighbours that touch", f"{found.neighbours:.3g} (by chance {found.neighbours_expected:.3g})"
-    yield "rank correlation", f"{found.rank_correlation:.2g} (by chance 0 ± {found.rank_correlation_error:.2g})"
-    yield (
-        "mix of sources in a shard",
-        f"at most {found.mix_max:.2g} standard errors off (by chance {found.mix_max_expected:.2g})",
-    )
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1000
-    return f"{value:,.2f} TB"
-
-
-def resolve_tokenizer(given: Path | None) -> Path | None:
-    """A tokenizer.json, given itself or by its folder, where one is given."""
-    from nanoset_core.tokenization.preprocess import tokenizer_path
-
-    return None if given is None else tokenizer_path(given)

@@ -22,6 +22,7 @@ from sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
+from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling import iterate_shards, standalone, webdataset
 from nanoset_core.shuffling.inputs import find_inputs
 from nanoset_core.shuffling.sampling import Choice, choice_seed
@@ -232,7 +233,7 @@ def test_a_plan_writes_nothing(raw, pairs, tmp_path, tokenizer_file):
     plan, size = plan_of(out), sum(path.stat().st_size for path in out.glob("*.tar"))
     assert f"{plan['contexts']:,} of {LENGTH} tokens" in exact
     assert f"{plan['shards']} of 16 contexts" in exact
-    assert f"{size / 1000:,.1f} kB" in exact
+    assert format_bytes(size) in exact
     assert "buckets: as asked" in exact
     assert f"about {plan['shards']}" in estimated
     survey = call("--input", out, *settings).output

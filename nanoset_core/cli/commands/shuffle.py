@@ -67,11 +67,11 @@ def command(
     from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.shuffling.dclm import load_sampling
     from nanoset_core.shuffling.inputs import find_inputs
-    from nanoset_core.shuffling.preview import preview, resolve_tokenizer
+    from nanoset_core.shuffling.preview import preview
     from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
     from nanoset_core.shuffling.webdataset import complete_exp_data
-    from nanoset_core.tokenization.preprocess import end_token
+    from nanoset_core.tokenization.preprocess import end_token, tokenizer_path
 
     found = find_inputs(
         inputs,
@@ -79,7 +79,7 @@ def command(
         shuffle_only=shuffle_only,
         sampling=load_sampling(sampling) if sampling is not None else None,
     )
-    file = resolve_tokenizer(tokenizer)
+    file = None if tokenizer is None else tokenizer_path(tokenizer)
     if file is not None and found.kind == "text" and options["preset"] == "default":
         eod = end_token(file, eod)
     settings = ShuffleOptions(

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling.order import WINDOW
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TILE_BYTES
@@ -102,14 +103,18 @@ def _pick(
     plan: ShufflePlan, rows: int, source_bytes: int, available: int, budget: int, storage: Storage
 ) -> tuple[str, str]:
     cache = int(available * _CACHE_SHARE)
+    sources = f"the sources ({format_bytes(source_bytes)})"
     if storage == "memory" or source_bytes <= cache:
-        where = "lie in memory" if storage == "memory" else f"fit the system's cache ({_gib(cache)} free)"
-        return "mmap", f"the sources ({_gib(source_bytes)}) {where}"
+        where = "lie in memory" if storage == "memory" else f"fit the system's cache ({format_bytes(cache)} free)"
+        return "mmap", f"{sources} {where}"
     passes = -(-rows // rows_held(plan, budget))
     limit = _PASSES[storage]
     if passes <= limit:
-        return "tiled", f"the sources ({_gib(source_bytes)}) exceed the cache; {passes} sweeps need no scratch"
-    return "buckets", f"the sources ({_gib(source_bytes)}) exceed the cache; {passes} sweeps are more than {limit}"
+        return "tiled", f"the sources ({format_bytes(source_bytes)}) exceed the cache; {passes} sweeps need no scratch"
+    return (
+        "buckets",
+        f"the sources ({format_bytes(source_bytes)}) exceed the cache; {passes} sweeps are more than {limit}",
+    )
 
 
 def _runs(plan: ShufflePlan, rows: int, share: float) -> int:
@@ -133,10 +138,6 @@ def free_memory() -> int:
     if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdecimal():
         free = min(free, max(0, int(text) - int(used.read_text())))
     return free
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):,.1f} GiB"
 
 
 def row_bytes(plan: ShufflePlan) -> int:
