@@ -1,4 +1,8 @@
-"""Shuffled webdatasets: contexts of several token streams in one global order, as tar shards."""
+"""Shuffled webdatasets: contexts of several token streams in one global order, as tar shards.
+
+A shard is one tar. What it holds has three names, since each file keeps that of its readers: a *context* in the code
+and in plan.json, a *sample* in `samples_per_shard`, a *sequence* in OpenLM's manifest and in the facts of a shard.
+"""
 
 from nanoset_core.shuffling.contexts import ContextTable, SourceContexts, TokenSource, cut_contexts
 from nanoset_core.shuffling.gather import gather

@@ -1,4 +1,4 @@
-"""The lists that name a webdataset's shards: for OpenLM, for wids, and DCLM's record of the data."""
+"""Completing a webdataset: the lists that name its shards (for OpenLM, for wids, DCLM's record), and its manifest."""
 
 from __future__ import annotations
 
@@ -13,18 +13,8 @@ from nanoset_core.errors import FormatError, MissingError, StaleError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import clear_receipts
-from nanoset_core.shuffling.shards import TarFacts, shard_stem, write_shard
+from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
-
-__all__ = [
-    "EXP_DATA_NAME",
-    "MANIFEST_NAME",
-    "WIDS_NAME",
-    "TarFacts",
-    "shard_stem",
-    "write_manifest",
-    "write_shard",
-]
 
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"

@@ -20,8 +20,9 @@ from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.gather import gather
 from nanoset_core.shuffling.members import decode_member
 from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
-from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, shard_stem
+from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.files import check_file, live_manifest
 from nanoset_core.verification.report import Report

@@ -206,12 +206,12 @@ class _Run:
             self.scratch.mkdir(parents=True, exist_ok=True)
             sweep_abandoned(self.scratch)
         with claim_scratch(self.scratch / "buckets") as own:
-            filled = buckets.make_buckets(self.plan, runs, own)
-            _check_room(self.scratch, buckets.scratch_bytes(self.plan, filled))
+            made = buckets.make_buckets(self.plan, runs, own)
+            _check_room(self.scratch, buckets.scratch_bytes(self.plan, made))
             files = source_files(self.sources)
             sources = self.sources if files is None else [file.open() for file in files]
-            buckets.distribute(self.plan, sources, filled, chunk_bytes, self._distributing)
-            yield from self._finish(_write_bucket, [self._task(bucket.shards, bucket) for bucket in filled])
+            buckets.distribute(self.plan, sources, made, chunk_bytes, self._distributing)
+            yield from self._finish(_write_bucket, [self._task(bucket.shards, bucket) for bucket in made])
 
     def _distributing(self, contexts: int) -> None:
         size = row_bytes(self.plan)
