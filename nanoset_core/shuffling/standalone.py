@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -24,6 +23,7 @@ from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
 from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.locks import held_alone
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.job import RejectPolicy
@@ -221,13 +221,11 @@ def _check_output(output: Path) -> None:
 def _owned(work: Path, recipe: Recipe) -> Iterator[None]:
     """Hold the scratch of one output; what a call of other settings left of the tars goes."""
     work.mkdir(parents=True, exist_ok=True)
-    with (work / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    with held_alone(work / ".lock") as ours:
+        if not ours:
             raise ConfigError(
                 "another call is writing this output", where=work, remedy="wait for it, or give another --output"
-            ) from error
+            )
         mark = work / "recipe"
         if not mark.exists() or mark.read_text() != recipe.digest:
             shutil.rmtree(work / "tars", ignore_errors=True)

@@ -71,14 +71,25 @@ def busy_names(root: Path) -> frozenset[str]:
 
 
 def _is_held(path: Path) -> bool:
+    with held_alone(path) as ours:
+        return not ours
+
+
+@contextlib.contextmanager
+def held_alone(path: Path) -> Iterator[bool]:
+    """Hold a lock file against everybody until the block ends, without waiting; → whether it could be had.
+
+    Where the file system has no locks it could.
+    """
     with _opened(path, write=True) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
         except BlockingIOError:
-            return True
+            ours = False
         except OSError:
-            return False
-    return False
+            ours = True
+        yield ours
 
 
 @contextlib.contextmanager
