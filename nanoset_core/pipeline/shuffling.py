@@ -176,7 +176,10 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     """Write the tars of one group of shards into the webdataset's folder, those that are not there yet.
 
     Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests.
-    Raises StaleError where a corpus has another dataset than the planned one, and as `write_shards`.
+
+    Raises:
+        StaleError: a corpus has another dataset than the planned one.
+        NanosetError: as `write_shards`.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(Recipe(**manifest.recipe))

@@ -18,9 +18,10 @@ from nanoset_core.raw.pieces import SUFFIXES, is_text
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.settings import InputKind
-from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
+from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 TAR = ".tar"
 _LISTS = ("manifest.jsonl", "rejects.jsonl")
@@ -242,24 +243,35 @@ def input_files(source: ShuffleInput) -> InputFiles:
     return InputFiles(folder, tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in source.paths))
 
 
-def decode_sources(
-    inputs: ShuffleInputs,
-    folder: Path,
-    *,
-    data_key: str | None,
-    dtype: str | None,
-    workers: int,
-    listener: Listener = silent,
-) -> Prepared:
-    """Decode the tars of each source into a flat token file in `folder`.
+def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: Path | None) -> list[TarInput]:
+    """What the tars of each source hold; all contexts must have the length of the first.
+
+    Args:
+        inputs: sources of tars.
+        data_key: extension of the members to take; None: what the first sample of each source has.
+        tokenizer: gives the dtype of the tokens; None: that of the first source.
 
     Raises:
-        NanosetError: as `survey_tars` and `flatten_tars`.
+        ConfigError, FormatError: as `survey_tars`.
     """
-    sources, length = [], None
+    found: list[TarInput] = []
+    length, dtype = None, tokenizer_facts(tokenizer).dtype.name if tokenizer is not None else None
     for source in inputs.sources:
-        found = survey_tars(source.paths, data_key=data_key, dtype=dtype, sequence_length=length)
-        length, dtype = found.sequence_length, found.dtype
-        path = flatten_tars(found, folder / source.name, workers=workers, listener=listener)
-        sources.append(TokenSource(source.name, np.memmap(path, found.dtype, mode="r"), path))
-    return Prepared(tuple(sources), sequence_length=length)
+        found.append(survey_tars(source.paths, data_key=data_key, dtype=dtype, sequence_length=length))
+        length, dtype = found[-1].sequence_length, found[-1].dtype
+    return found
+
+
+def decode_sources(
+    inputs: ShuffleInputs, surveys: Sequence[TarInput], folder: Path, *, workers: int, listener: Listener = silent
+) -> Prepared:
+    """Decode the tars of each source, as surveyed, into a flat token file in `folder`.
+
+    Raises:
+        FormatError, InputError: as `flatten_tars`.
+    """
+    sources = []
+    for source, survey in zip(inputs.sources, surveys, strict=True):
+        path = flatten_tars(survey, folder / source.name, workers=workers, listener=listener)
+        sources.append(TokenSource(source.name, np.memmap(path, survey.dtype, mode="r"), path))
+    return Prepared(tuple(sources), sequence_length=surveys[0].sequence_length)

@@ -13,12 +13,11 @@ from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, SourceRange
 from nanoset_core.shuffling.engines import EngineChoice, choose_engine
-from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files, survey_sources
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
 from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.shards import output_bytes
 from nanoset_core.shuffling.standalone import plan_settings, text_options
-from nanoset_core.shuffling.tar_input import survey_tars
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -74,13 +73,9 @@ def _sizes(
         sizes = [(source.name, len(pair.tokens)) for source, pair in zip(inputs.sources, pairs, strict=True)]
         return sizes, np.result_type(*(pair.dtype for pair in pairs)).name, {}, None
     if inputs.kind == "tars":
-        dtype = tokenizer_facts(options.tokenizer).dtype.name if options.tokenizer is not None else None
-        sizes, length = [], None
-        for source in inputs.sources:
-            found = survey_tars(source.paths, data_key=options.data_key, dtype=dtype, sequence_length=length)
-            length, dtype = found.sequence_length, found.dtype
-            sizes.append((source.name, found.tokens))
-        return sizes, dtype or "int32", {}, length
+        surveys = survey_sources(inputs, options.data_key, options.tokenizer)
+        sizes = [(source.name, found.tokens) for source, found in zip(inputs.sources, surveys, strict=True)]
+        return sizes, surveys[-1].dtype, {}, surveys[-1].sequence_length
     settings = text_options(options)
     counts = {source.name: _estimated(source, settings) for source in inputs.sources}
     streams: dict[str, Sequence[int]] = dict(counts) if settings.count_by_file else {}

@@ -17,7 +17,14 @@ from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.engines import WriteOptions, write_shards
-from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, decode_sources, open_pairs, tokenize_sources
+from nanoset_core.shuffling.inputs import (
+    Prepared,
+    ShuffleInputs,
+    decode_sources,
+    open_pairs,
+    survey_sources,
+    tokenize_sources,
+)
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
@@ -111,19 +118,17 @@ def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listen
         return open_pairs(inputs)
     if inputs.kind == "text":
         return tokenize_sources(inputs, text_options(options), folder, listener=listener)
-    dtype = tokenizer_facts(options.tokenizer).dtype.name if options.tokenizer is not None else None
-    found = decode_sources(
-        inputs, folder, data_key=options.data_key, dtype=dtype, workers=options.processes, listener=listener
-    )
-    if options.sequence_length not in (None, found.sequence_length):
+    surveys = survey_sources(inputs, options.data_key, options.tokenizer)
+    found = surveys[0].sequence_length
+    if options.sequence_length not in (None, found):
         raise ConfigError(
             "the contexts of tars stay as they are",
             where="--seqlen",
             found=options.sequence_length,
-            expected=f"{found.sequence_length}, which they have",
+            expected=f"{found}, which they have",
             remedy="leave --seqlen out, or cut other contexts from the text",
         )
-    return found
+    return decode_sources(inputs, surveys, folder, workers=options.processes, listener=listener)
 
 
 def make_plan(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOptions) -> ShufflePlan:
