@@ -7,13 +7,11 @@ something else, the set is made anew.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blen
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
+from nanoset_core.storage.locks import alone_in
 from nanoset_core.storage.npy import array_of
 
 _VERSION = 1
@@ -132,7 +131,7 @@ class _FileSet:
 
         Where another process has written them meanwhile, they stay.
         """
-        with _alone_in(self.folder):
+        with alone_in(self.folder):
             known = self.complete(deep=True)
             return self._replace(arrays) if known is None else known
 
@@ -167,19 +166,6 @@ class _FileSet:
             names = list(self.files.values())
         for name in (*names, self.sidecar):
             (self.folder / name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is writing index files there; where the file system has no locks, do not wait."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> _FileSet:

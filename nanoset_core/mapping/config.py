@@ -12,6 +12,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import Preset, get_preset
+from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.serialization.parsing import FrozenDict, freeze
 
@@ -114,6 +115,11 @@ class NanosetConfig:
         if self.rules.pads == "never" or (self.rules.pads == "unless eod" and ambiguous):
             return None
         return self.pad_token
+
+    def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
+        """How many samples tokens give; see `sample_count`."""
+        extra = int(self.add_extra_token)
+        return sample_count(tokens, self.sequence_length, extra, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
         """Samples asked for, or None."""

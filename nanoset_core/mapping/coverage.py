@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
-from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.speculation import greedy_segments
 
 _EXACT_SAMPLES = 1 << 20
@@ -115,7 +114,6 @@ def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
 def _member(
     member: MemberPlan, weight: float, taken: int, total: int, config: NanosetConfig, limit: float | None
 ) -> MemberCoverage:
-    once = sample_count(member.tokens, config.sequence_length, int(config.add_extra_token))
     return MemberCoverage(
         prefix=member.prefix,
         sequences=member.rows[1] - member.rows[0],
@@ -125,18 +123,20 @@ def _member(
         samples_asked=taken if member.samples_target is None else member.samples_target,
         samples_given=taken,
         samples_built=member.samples_given,
-        epochs=taken / once if once else _epochs_of_tokens(member, taken, config),
+        epochs=epochs_drawn(taken, member, config),
         max_epochs=limit,
-        tokens_unseen=_unseen(member, taken, once, config),
+        tokens_unseen=_unseen(member, taken, config),
     )
 
 
-def _epochs_of_tokens(member: MemberPlan, taken: int, config: NanosetConfig) -> float:
-    """Epochs of a dataset that is too short for a sample."""
+def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float:
+    """How often samples read a dataset: in samples of one epoch, or in tokens where they fill none."""
+    if once := config.samples_in(member.tokens):
+        return taken / once
     return taken * config.sequence_length / member.tokens if member.tokens else 0.0
 
 
-def _unseen(member: MemberPlan, taken: int, once: int, config: NanosetConfig) -> int | None:
+def _unseen(member: MemberPlan, taken: int, config: NanosetConfig) -> int | None:
     length, extra = config.sequence_length, int(config.add_extra_token)
     if taken == 0:
         return member.tokens
@@ -145,6 +145,7 @@ def _unseen(member: MemberPlan, taken: int, once: int, config: NanosetConfig) ->
         first = ((member.epochs - 1) * member.tokens - extra) // length
         whole_epochs = taken >= (first if member.separate_last_epoch else member.samples_built)
         return 0 if whole_epochs else None
+    once = config.samples_in(member.tokens)
     whole = min(taken, once)
     # Neighbours share a token: samples side by side hold `length` tokens each, and one more at their end.
     return max(0, member.tokens - whole * length - (extra if whole == once else 0))

@@ -6,16 +6,15 @@ No trainer has such a rule: the result is an ordinary configuration, which the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.plan import LengthReader, plan_split
-from nanoset_core.mapping.planned import MemberPlan
-from nanoset_core.mapping.sample_index import sample_count
+from nanoset_core.mapping.coverage import epochs_drawn
+from nanoset_core.mapping.plan import LengthReader, MemberPlan, largest, plan_split
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
@@ -71,24 +70,11 @@ def apply_epoch_limits(
     return LimitedConfig(change(config, limits, reader), found)
 
 
-def epochs_drawn(member: MemberPlan, config: NanosetConfig) -> float:
-    """How often one epoch's samples, or its tokens where they fill none, are drawn by the samples to be taken."""
-    once = _epoch(member.tokens, config)
-    drawn = member.samples_given if member.samples_target is None else member.samples_target
-    if once:
-        return drawn / once
-    return drawn * config.sequence_length / member.tokens if member.tokens else 0.0
-
-
-def _epoch(tokens: int, config: NanosetConfig) -> int:
-    return sample_count(tokens, config.sequence_length, int(config.add_extra_token))
-
-
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
     """Samples that may be built from a dataset of so many tokens that may be read `limit` times."""
     if config.rules.one_epoch:
-        return int(limit * _epoch(tokens, config))
-    return _epoch(int(limit * tokens), config)
+        return int(limit * config.samples_in(tokens))
+    return config.samples_in(int(limit * tokens))
 
 
 def _exceeded(
@@ -100,11 +86,15 @@ def _exceeded(
     if plan is None or (plan.blend is not None and config.blend(split)[1] is None):  # type: ignore[index]
         return []
     return [
-        ExceededLimit(member.prefix, split, epochs_drawn(member, config), limits[member.prefix])
+        ExceededLimit(member.prefix, split, epochs_drawn(_drawn(member), member, config), limits[member.prefix])
         for member in plan.members
         if member.prefix in limits
         and (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config)
     ]
+
+
+def _drawn(member: MemberPlan) -> int:
+    return member.samples_given if member.samples_target is None else member.samples_target
 
 
 def _refusal(found: tuple[ExceededLimit, ...]) -> InputError:
@@ -129,7 +119,7 @@ def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthRead
         def fits(count: int, split: SplitName = split) -> bool:
             return not _exceeded(config.with_samples({split: count}), split, limits, reader)
 
-        size = _largest(asked, fits)
+        size = largest(asked, fits)
         if size == 0:
             raise InputError(
                 f"the limits on epochs leave no sample of the {split} split",
@@ -138,14 +128,6 @@ def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthRead
             )
         samples[split] = size
     return config.with_samples(samples)
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
 
 
 def _redistribute(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
@@ -202,7 +184,7 @@ def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
     def fits(part: int) -> bool:
         return config.rules.member_sizes(size, (part + 0.5) / unit, config.surplus)[1] <= allowed
 
-    return _largest(unit, fits) / unit
+    return largest(unit, fits) / unit
 
 
 def _filled(shares: dict[str, float], most: Mapping[str, float]) -> dict[str, float] | None:

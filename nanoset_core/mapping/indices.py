@@ -13,7 +13,7 @@ from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.sample_index import build_sample_index, sample_count
+from nanoset_core.mapping.sample_index import build_sample_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
 
 _CHUNK = 1 << 20
@@ -78,8 +78,7 @@ def build_member_indices(
     )
     first = samples = len(sample_index) - 1
     if member.separate_last_epoch:
-        before = (member.epochs - 1) * member.tokens
-        first = sample_count(before, config.sequence_length, int(config.add_extra_token))
+        first = config.samples_in((member.epochs - 1) * member.tokens)
     return MemberIndices(
         document_index, sample_index, build_shuffle_index(samples, first, state, repeats=member.repeats)
     )

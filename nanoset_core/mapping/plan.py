@@ -6,7 +6,7 @@ Only `.idx` files are read, and everything is in closed form: no array as long a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.naming import SIDECAR, blend_files, describe_blend, describe_member, md5, member_files
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.splits import (
     SPLITS,
     Rows,
@@ -48,12 +47,18 @@ class LengthReader:
 
 
 def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | None = None) -> SplitPlan | None:
-    """Plan one split; None where it has no share of the data. reader: shared by splits that are planned together.
+    """Plan one split; None where it has no share of the data.
 
-    ConfigError where the trainer would hang, crash or read nonsense: samples asked of a split without tokens, weights
-    without a size, a dataset of a blend without samples, a split that begins before the first sequence (on very few
-    sequences, with NeMo and nanotron), and what the preset cannot do. MissingError and FormatError
-    from reading the `.idx` files.
+    Args:
+        config: of the nanoset.
+        split: train, valid or test.
+        reader: shared by splits that are planned together.
+
+    Raises:
+        ConfigError: the preset cannot do it, or the trainer would hang, crash or read nonsense: samples are asked of a
+            split without tokens, weights have no size, a dataset of a blend has no samples, or a split begins before
+            the first sequence (on very few sequences, with NeMo and nanotron).
+        MissingError, FormatError: a `.idx` is not there, or damaged.
     """
     return _Planner(config, split, reader or LengthReader()).plan()
 
@@ -66,13 +71,22 @@ def largest_epoch_size(
 ) -> int:
     """The largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
 
-    weights: {prefix: weight} instead of the configuration's blend; the configuration's numbers of samples don't matter.
-    reader: as for `plan_split`.
+    Args:
+        config: of which the numbers of samples don't matter.
+        weights: prefix → weight, instead of the configuration's blend.
+        split: train, valid or test.
+        reader: shared by splits that are planned together.
+
+    Raises:
+        ConfigError: the blend has no weights, or the split begins outside of a dataset.
+        MissingError, FormatError: a `.idx` is not there, or damaged.
     """
     rules = config.rules
     prefixes, given = (list(weights), list(weights.values())) if weights else config.blend(split) or ([], None)
     if given is None:
-        raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
+        raise ConfigError(
+            "the blend has no weights", where=f"blend of {split}", found=prefixes, expected="{prefix: weight}"
+        )
     shares = rules.normalized(given)
     planner = _Planner(config, split, reader or LengthReader())
     limits = [planner.epoch_samples(prefix) for prefix in prefixes]
@@ -81,7 +95,12 @@ def largest_epoch_size(
         sizes = (rules.member_sizes(size, share, config.surplus)[1] for share in shares)
         return all(size <= limit for size, limit in zip(sizes, limits, strict=True))
 
-    low, high = 0, sum(limits) + len(limits) + 1
+    return largest(sum(limits) + len(limits) + 1, fits)
+
+
+def largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from 0 to `most` that fits, where every smaller one fits too."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
@@ -106,7 +125,7 @@ class _Planner:
         self.config, self.split, self.rules, self.reader = config, split, config.rules, reader
         self.number = SPLITS.index(split)
         self.asked = config.samples(split)
-        # the three shares; None where every split has data of its own
+        # shares of train, valid and test; None where every split has data of its own
         self.shares = None
         if config.blend_per_split is None:
             self.shares = parse_split(config.split, exactly_three=self.rules.exactly_three_shares)
@@ -129,7 +148,7 @@ class _Planner:
     def epoch_samples(self, prefix: str) -> int:
         """Samples of one epoch of a dataset."""
         _, tokens, _ = self._measure(prefix)
-        return sample_count(tokens, self.config.sequence_length, int(self.config.add_extra_token))
+        return self.config.samples_in(tokens)
 
     def _has_no_share(self) -> bool:
         if self.shares is None or self.shares[self.number] > 0:
@@ -182,12 +201,12 @@ class _Planner:
         if rows[0] == rows[1] and rules.empty_split == "refuse":
             raise self._error("the split has a share but no sequences", prefix, "more sequences, or a share of 0")
         if requested is None and rules.samples_asked == "always":
-            requested = target = sample_count(tokens, length, extra)
+            requested = target = config.samples_in(tokens)
         if requested == 0 and rules.zero_samples == "never":
             raise self._error("every split needs samples", f"preset {rules.name}, 0 for {prefix}", "1 or more")
         epochs = self._epochs(prefix, tokens, requested)
         keeps = not config.drops_last_partial(self.split)
-        built = sample_count(epochs * tokens, length, extra, drop_last_partial=not keeps)
+        built = config.samples_in(epochs * tokens, drop_last_partial=not keeps)
         if rules.one_epoch and requested is not None and built == 0:
             raise self._error("too few tokens for a sample", f"{prefix}: {tokens}", f"{config.sample_tokens} or more")
         repeats = rules.repeats(requested, built)
