@@ -84,9 +84,7 @@ def largest_epoch_size(
     rules = config.rules
     prefixes, given = (list(weights), list(weights.values())) if weights else config.blend(split) or ([], None)
     if given is None:
-        raise ConfigError(
-            "the blend has no weights", where=f"blend of {split}", found=prefixes, expected="{prefix: weight}"
-        )
+        raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
     shares = rules.normalized(given)
     planner = _Planner(config, split, reader or LengthReader())
     limits = [planner.epoch_samples(prefix) for prefix in prefixes]
