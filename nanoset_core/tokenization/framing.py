@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
@@ -45,13 +46,13 @@ class Framing:
 class Framed:
     """Sequences of a batch of documents."""
 
-    ids: np.ndarray
+    ids: NDArray[np.int32]
     """int32[n]: ids of all sequences, back to back."""
-    lengths: np.ndarray
+    lengths: NDArray[np.int32]
     """int32[d]: ids per document, 0 for one without."""
-    sequences: np.ndarray
+    sequences: NDArray[np.int64]
     """int64[d]: sequences per document, 0 or 1."""
-    kept: np.ndarray
+    kept: NDArray[np.bool_]
     """bool[d]: which documents are written."""
 
 
@@ -119,7 +120,9 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
     return Framed(ids, lengths, framed.astype(np.int64), kept)
 
 
-def _surround(ids: np.ndarray, lengths: np.ndarray, framed: np.ndarray, framing: Framing) -> np.ndarray:
+def _surround(
+    ids: NDArray[np.int32], lengths: NDArray[np.int32], framed: NDArray[np.bool_], framing: Framing
+) -> NDArray[np.int32]:
     out = np.empty(int(lengths.sum(dtype=np.int64)), np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
     # [framed documents, 1]: where each begins and ends in `out`

@@ -19,7 +19,8 @@ from nanoset_core.tokenization.bpe.probe_cache import (
     save_cached,
 )
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import NotRecognisedError, Recognition, recognise
+from nanoset_core.tokenization.bpe.rules import Recognition, recognise
+from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 
 __all__ = ["KINDS", "Encoded", "Engine", "EngineName", "Recognition", "make_engine", "recognise"]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
@@ -22,7 +23,7 @@ _SAMPLED_CHARACTERS = 1 << 12
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l")
 
 
-def canary_texts(rules: Rules, classes: np.ndarray) -> list[str]:
+def canary_texts(rules: Rules, classes: NDArray[np.uint8]) -> list[str]:
     """Every class beside every other, all edges between classes, runs, contractions, and what goes to the reference."""
     samples = _samples_of_classes(classes)
     texts = ["".join(first + "".join(rest) for rest in product(samples, repeat=2)) for first in samples]
@@ -57,14 +58,14 @@ def same_pieces(engine: NumpyEngine, reference: ReferenceEngine, texts: Sequence
     return all(engine.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)] for text in texts)
 
 
-def _edges_of_classes(classes: np.ndarray) -> list[str]:
+def _edges_of_classes(classes: NDArray[np.uint8]) -> list[str]:
     """First and last character of each run of code points of one class, surrogates left out."""
     begins = np.flatnonzero(np.diff(classes, prepend=255))
     points = np.unique(np.concatenate([begins, begins[1:] - 1]))
     return [chr(point) for point in points.tolist() if not 0xD800 <= point < 0xE000]
 
 
-def _samples_of_classes(classes: np.ndarray) -> list[str]:
+def _samples_of_classes(classes: NDArray[np.uint8]) -> list[str]:
     """For each class a character of each length in UTF-8, where there is one, the last of those."""
     bounds = (0x01, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000)
     samples = []

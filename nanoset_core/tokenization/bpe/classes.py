@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONTINUATION = 0
 """A byte of a character that another byte began; never left in the classes of a text."""
@@ -35,7 +36,7 @@ Splitter = Callable[[str], list[tuple[str, tuple[int, int]]]]
 """`pre_tokenize_str` of the library: pieces with their (begin, end excl) in characters."""
 
 
-def probe_classes(split: Splitter, *, newlines_apart: bool) -> np.ndarray:
+def probe_classes(split: Splitter, *, newlines_apart: bool) -> NDArray[np.uint8]:
     """uint8[0x110000]: class of every code point under the split pattern of GPT-2, Llama-3 or Qwen2.
 
     In these patterns every piece of consecutive code points has one class, but for its first character (which may be a
@@ -92,16 +93,16 @@ def _pieces(split: Splitter, begin: int) -> list[tuple[int, int]]:
 class ByteClasses:
     """Classes of the bytes of a buffer."""
 
-    codes: np.ndarray
+    codes: NDArray[np.uint8]
     """uint8[n], writable: class of the character that each byte belongs to."""
-    wide_spaces: np.ndarray
+    wide_spaces: NDArray[np.int64]
     """int64[k]: positions of the first byte of white space that is longer than a byte."""
 
 
 class ByteClassifier:
     """Turns bytes into classes, given the class of every code point."""
 
-    def __init__(self, classes: np.ndarray) -> None:
+    def __init__(self, classes: NDArray[np.uint8]) -> None:
         """`classes`: uint8[0x110000], from `probe_classes`."""
         self._classes = classes
         self._translation = (
@@ -130,7 +131,7 @@ class ByteClassifier:
         return ByteClasses(codes, leads[found == SPACE])
 
 
-def _classes_of_pairs(classes: np.ndarray) -> np.ndarray:
+def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """uint8[65536]: class by the first two bytes of a character, _MIXED where later bytes decide."""
     table = np.full((256, 256), _MIXED, np.uint8)
     table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
@@ -143,7 +144,7 @@ def _classes_of_pairs(classes: np.ndarray) -> np.ndarray:
     return table.ravel()
 
 
-def _code_points(data: np.ndarray, leads: np.ndarray) -> np.ndarray:
+def _code_points(data: NDArray[np.uint8], leads: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[k]: code points of the characters of three or four bytes that begin at `leads`."""
     first, second, third = (data[leads + offset].astype(np.int64) for offset in range(3))
     points = (first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.words import ABSENT, FILL_LIMIT, TokenLists, WordTable, unique_keys
+from nanoset_core.tokenization.bpe.reference import FlatLists
+from nanoset_core.tokenization.bpe.words import ABSENT, FILL_LIMIT, Keys, TokenLists, WordTable, unique_keys
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
@@ -22,9 +25,9 @@ PADDING = LONGEST + 8
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
 
-WordEncoder = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+EncodeWords: TypeAlias = Callable[[NDArray[np.uint8]], FlatLists]
 """uint8[n, width] zero-padded words to (ids int32[t], lengths int[n])."""
-LongWordEncoder = Callable[[list[bytes]], tuple[np.ndarray, np.ndarray]]
+EncodeLongWords: TypeAlias = Callable[[list[bytes]], FlatLists]
 """The same for a list of words of any length."""
 
 
@@ -34,14 +37,14 @@ class Batch:
 
     size: int = 0
     """Words so far."""
-    numbers: list[np.ndarray] = field(default_factory=list)
+    numbers: list[NDArray[np.int32]] = field(default_factory=list)
     """int32[k] each: list numbers of the words, ABSENT where unknown."""
-    unknown: dict[int, list[tuple[list[np.ndarray], np.ndarray]]] = field(default_factory=dict)
+    unknown: dict[int, list[tuple[Keys, NDArray[np.int64]]]] = field(default_factory=dict)
     """By width: (keys, places int64[k]) of words that the tables did not hold."""
     long: list[tuple[int, bytes]] = field(default_factory=list)
     """(place, word) of those above LONGEST bytes."""
 
-    def note(self, width: int, keys: list[np.ndarray], places: np.ndarray, found: np.ndarray) -> None:
+    def note(self, width: int, keys: Keys, places: NDArray[np.int64], found: NDArray[np.int32]) -> None:
         """Remember the words that were not found, int32[k], at int64[k] `places` of the block at hand."""
         missing = np.flatnonzero(found == ABSENT)
         if len(missing):
@@ -52,7 +55,7 @@ class Batch:
 class Lexicon:
     """Maps words to lists of tokens; bounded memory."""
 
-    def __init__(self, encode: WordEncoder, encode_long: LongWordEncoder, seed: Callable[[Lexicon], None]) -> None:
+    def __init__(self, encode: EncodeWords, encode_long: EncodeLongWords, seed: Callable[[Lexicon], None]) -> None:
         """`encode` and `encode_long` know the tokens of unknown words; `seed` teaches the first ones."""
         self._encode = encode
         self._encode_long = encode_long
@@ -75,7 +78,9 @@ class Lexicon:
     def __len__(self) -> int:
         return len(self._lists)
 
-    def teach(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, tokens: np.ndarray) -> None:
+    def teach(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], tokens: NDArray[np.int32]
+    ) -> None:
         """Words of one token each, int32[n]; those already known stay as they are."""
         every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
         for width, chosen in every:
@@ -84,7 +89,9 @@ class Lexicon:
             numbers = self._lists.add(tokens[chosen[fresh]], np.ones(len(fresh), np.int32))
             self._tables[width].insert([key[fresh] for key in keys], numbers)
 
-    def look_up(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, batch: Batch) -> None:
+    def look_up(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], batch: Batch
+    ) -> None:
         """Add n words of a buffer to a batch.
 
         `data`: uint8[m + PADDING]; `begins`, `lengths`: int64[n], in bytes, lengths >= 1, no zero byte inside.
@@ -104,7 +111,9 @@ class Lexicon:
         batch.numbers.append(numbers)
         batch.size += len(numbers)
 
-    def learn(self, data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, encode: WordEncoder) -> None:
+    def learn(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], encode: EncodeWords
+    ) -> None:
         """Words for the seed whose tokens `encode` knows; those already known stay as they are."""
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
@@ -112,7 +121,7 @@ class Lexicon:
         for width, parts in batch.unknown.items():
             self._learn(width, *_joined(parts), numbers, encode)
 
-    def tokens(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def tokens(self, batch: Batch) -> FlatLists:
         """(ids int32[t], lengths int64[n]): tokens of all words of a batch, and how many each word has."""
         numbers = np.concatenate(batch.numbers) if batch.numbers else np.empty(0, np.int32)
         unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
@@ -134,10 +143,10 @@ class Lexicon:
     def _learn(
         self,
         width: int,
-        keys: list[np.ndarray],
-        places: np.ndarray,
-        numbers: np.ndarray,
-        encode: WordEncoder,
+        keys: Keys,
+        places: NDArray[np.int64],
+        numbers: NDArray[np.int32],
+        encode: EncodeWords,
         *,
         remember: bool = True,
     ) -> None:
@@ -155,7 +164,7 @@ class Lexicon:
         return learnt + count <= FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])
 
 
-def _joined(parts: list[tuple[list[np.ndarray], np.ndarray]]) -> tuple[list[np.ndarray], np.ndarray]:
+def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[np.int64]]:
     """Keys and places of several blocks as one."""
     if len(parts) == 1:
         return parts[0]
@@ -163,7 +172,7 @@ def _joined(parts: list[tuple[list[np.ndarray], np.ndarray]]) -> tuple[list[np.n
     return keys, np.concatenate([places for _, places in parts])
 
 
-def _by_width(chosen: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """(width, int64[k] which of the chosen words have that width), for the widths above 1 that occur."""
     for width in list(SLOT_BITS_LIMITS)[1:]:
         fits = lengths[chosen] <= 8 * width
@@ -172,7 +181,7 @@ def _by_width(chosen: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[int, np
             chosen = chosen[~fits]
 
 
-def _keys(data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, width: int) -> list[np.ndarray]:
+def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> Keys:
     """`width` arrays uint64[n]: bytes of each word, zero-padded, read through a view that ignores alignment."""
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     keys = []

@@ -8,8 +8,9 @@ has one: words are columns, positions rows, so that the lowest rank of all words
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.reference import Engine
+from nanoset_core.tokenization.bpe.reference import Engine, FlatLists
 
 ID_BITS, RANK_BITS = 20, 22  # a pair and its rank share one 64-bit word
 MOST_IDS = (1 << ID_BITS) - 1
@@ -38,7 +39,7 @@ _FEW = 0.75
 class PairRanks:
     """Looks up pairs of tokens in bulk."""
 
-    def __init__(self, left: np.ndarray, right: np.ndarray, merged: np.ndarray) -> None:
+    def __init__(self, left: NDArray[np.int32], right: NDArray[np.int32], merged: NDArray[np.int32]) -> None:
         """int[m] each: pairs of token ids in order of rank, and the token that each makes. Pairs are distinct."""
         self.merged = merged.astype(np.int32)
         """int32[m]: the token that the merge of each rank makes."""
@@ -50,7 +51,7 @@ class PairRanks:
         ranks = np.arange(len(merged), dtype=np.uint64)
         self._insert(pairs, pairs << np.uint64(RANK_BITS) | ranks)
 
-    def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def find(self, left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
         """int32[n]: ranks of n pairs, NO_RANK for those that do not merge. int32[n] token ids each."""
         pairs = left.astype(np.uint64)
         pairs <<= np.uint64(ID_BITS)
@@ -71,7 +72,7 @@ class PairRanks:
             unsettled, pairs, slots = unsettled[follow], pairs[follow], slots[follow]
         return ranks
 
-    def _insert(self, pairs: np.ndarray, entries: np.ndarray) -> None:
+    def _insert(self, pairs: NDArray[np.uint64], entries: NDArray[np.uint64]) -> None:
         slots = (pairs * _FACTOR >> self._shift).view(np.int64)
         while len(entries):
             free = self._slots[slots] == _FREE
@@ -83,19 +84,19 @@ class PairRanks:
 class Merger:
     """Encodes words by the merges of a vocabulary."""
 
-    def __init__(self, byte_tokens: np.ndarray, ranks: PairRanks) -> None:
+    def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
         """`byte_tokens`: int32[256], token of each byte, -1 for those that no word holds."""
         self._ranks = ranks
         self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.int32)
         self._byte_tokens[0] = NO_TOKEN  # what words are padded with
         self._pair_priorities = self._priorities_of_byte_pairs()
 
-    def _priorities_of_byte_pairs(self) -> np.ndarray:
+    def _priorities_of_byte_pairs(self) -> NDArray[np.int32]:
         """int32[65536]: rank << _POSITION_BITS of each pair of bytes."""
         left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
         return self._ranks.find(left, right) << _POSITION_BITS
 
-    def merge_words(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
         """(ids int32[t], lengths int64[n]): tokens of n words back to back, and how many each has.
 
         `words`: uint8[n, width], zero-padded, without zero bytes inside; width at most LONGEST_WORD.
@@ -105,7 +106,7 @@ class Merger:
             return np.empty(0, np.int32), np.empty(0, np.int64)
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
-    def _merge_batch(self, letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
         """`letters`: uint8[width, n]. Row `width` of each table stands for what is beside a word."""
         width, n = letters.shape
         tokens = np.full((width + 1, n), NO_TOKEN, np.int32)
@@ -124,7 +125,11 @@ class Merger:
         return by_word[kept], np.count_nonzero(kept, axis=1)
 
     def _merge_once(
-        self, tokens: np.ndarray, priorities: np.ndarray, following: np.ndarray, preceding: np.ndarray
+        self,
+        tokens: NDArray[np.int32],
+        priorities: NDArray[np.int32],
+        following: NDArray[np.uint8],
+        preceding: NDArray[np.uint8],
     ) -> bool:
         """Make the best merge of every word that has one; False when none has."""
         n = tokens.shape[1]
@@ -162,13 +167,13 @@ class WordEncoder:
         self._merger = merger
         self._reference = reference
 
-    def encode(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, words: NDArray[np.uint8]) -> FlatLists:
         """(ids int32[t], lengths int[n]) of uint8[n, width] zero-padded words, as they stand in text."""
         if len(words) < _FEW * words.shape[1]:
             return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
 
-    def encode_long(self, words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def encode_long(self, words: list[bytes]) -> FlatLists:
         """(ids int32[t], lengths int32[n]) of words of any length, from the reference.
 
         A word on its own splits into nothing but itself, and is in normal form if the text is, so asking for it as a

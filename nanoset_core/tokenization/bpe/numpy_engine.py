@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.classes import ByteClasses, ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
-from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine, not_unicode, slices
+from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import gpt2_starts, llama3_starts
 from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, cut, partition_units
@@ -27,7 +28,7 @@ class NumpyEngine:
     name = "numpy"
 
     def __init__(
-        self, rules: Rules, classes: np.ndarray, reference: ReferenceEngine, *, reason: str = "asked for"
+        self, rules: Rules, classes: NDArray[np.uint8], reference: ReferenceEngine, *, reason: str = "asked for"
     ) -> None:
         """`classes`: uint8[0x110000] of code points, from `probe_classes`; `reference`: knows the same tokenizer."""
         self.reason = reason
@@ -88,7 +89,7 @@ class NumpyEngine:
         normal = self._reference.normalise(text).encode()
         return (data, True) if self._foreign.holds(normal) else (normal, False)
 
-    def _encode_units(self, units: Units) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_units(self, units: Units) -> FlatLists:
         """(ids int32[t], counts int64[u]): tokens of all units back to back, and how many each has."""
         foreign = np.array(units.foreign, bool)
         native = [text for text, is_foreign in zip(units.texts, units.foreign, strict=True) if not is_foreign]
@@ -99,7 +100,7 @@ class NumpyEngine:
         asked = self._reference.encode(texts)
         return interleave(foreign, (asked.ids, asked.lengths), encoded)
 
-    def _encode_native(self, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_native(self, texts: list[bytes]) -> FlatLists:
         """The same for units without anything foreign."""
         batch = Batch()
         firsts = [np.zeros(0, np.int64)]  # first word of each unit
@@ -107,12 +108,14 @@ class NumpyEngine:
             data, begins, lengths, first = self._split(texts[begin:end])
             firsts.append(first + batch.size)
             self._lexicon.look_up(data, begins, lengths, batch)
-        ids, lengths = self._lexicon.tokens(batch)
+        ids, counts = self._lexicon.tokens(batch)
         if not texts:
-            return ids, lengths
-        return ids, np.add.reduceat(lengths, np.concatenate(firsts))
+            return ids, counts
+        return ids, np.add.reduceat(counts, np.concatenate(firsts))
 
-    def _split(self, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _split(
+        self, texts: list[bytes]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(data uint8, begins int64[n], lengths int64[n], first int64[u]): words of u texts, and each text's first."""
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         buffer = padded[: len(padded) - PADDING]
@@ -127,9 +130,7 @@ class NumpyEngine:
         return data, begins, lengths, first
 
 
-def interleave(
-    mask: np.ndarray, where: tuple[np.ndarray, np.ndarray], elsewhere: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) -> FlatLists:
     """Put two runs of (ids, lengths) back in order: the next list of `where` for each True of `mask` bool[n]."""
     lengths = np.empty(len(mask), np.int64)
     lengths[mask], lengths[~mask] = where[1], elsewhere[1]
@@ -139,7 +140,7 @@ def interleave(
     return ids, lengths
 
 
-def _split_function(rules: Rules, longest_run: int) -> Callable[[np.ndarray, ByteClasses], np.ndarray]:
+def _split_function(rules: Rules, longest_run: int) -> Callable[[NDArray[np.uint8], ByteClasses], NDArray[np.bool_]]:
     if rules.split.pattern == "gpt2":
         return partial(gpt2_starts, longest_run=longest_run)
     return partial(llama3_starts, digits=rules.split.digits)

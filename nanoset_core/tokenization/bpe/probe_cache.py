@@ -10,16 +10,19 @@ import zipfile
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from unicodedata import unidata_version
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import NotRecognisedError, Rules, SplitRule, Vocabulary, recognise
+from nanoset_core.tokenization.bpe.rules import Rules, SplitRule, recognise
 from nanoset_core.tokenization.bpe.units import cuts_are_safe, trusts_python
+from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary
 
 _FORMAT = 1  # of the file; to be raised when what is kept, or how it is found out, changes
 _ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges")
@@ -33,7 +36,7 @@ class TokenizerProbe:
 
     rules: Rules
     """What its `tokenizer.json` says."""
-    classes: np.ndarray
+    classes: NDArray[np.uint8]
     """uint8[0x110000]: class of every code point."""
 
 
@@ -98,7 +101,7 @@ def _write(path: Path, known: TokenizerProbe) -> None:
         logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
 
 
-def _to_arrays(known: TokenizerProbe) -> dict[str, np.ndarray]:
+def _to_arrays(known: TokenizerProbe) -> dict[str, NDArray[Any]]:
     rules = known.rules
     settings = {
         "pattern": rules.split.pattern,
@@ -114,7 +117,7 @@ def _to_arrays(known: TokenizerProbe) -> dict[str, np.ndarray]:
     return arrays | {"settings": settings_bytes, "class_begins": begins, "class_values": known.classes[begins]}
 
 
-def _from_arrays(arrays: dict[str, np.ndarray]) -> TokenizerProbe:
+def _from_arrays(arrays: dict[str, NDArray[Any]]) -> TokenizerProbe:
     settings = orjson.loads(arrays["settings"].tobytes())
     classes = np.repeat(arrays["class_values"], np.diff(arrays["class_begins"], append=CODE_POINTS))
     rules = Rules(

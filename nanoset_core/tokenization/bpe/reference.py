@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, InputError, MissingError
 
@@ -27,19 +28,26 @@ BATCH_CHARACTERS = 1 << 18
 class Encoded:
     """Token ids of a batch of documents, without added special tokens."""
 
-    ids: np.ndarray
+    ids: NDArray[np.int32]
     """int32[n]: token ids of all documents, back to back."""
-    lengths: np.ndarray
+    lengths: NDArray[np.int32]
     """int32[d]: tokens per document; sums to n."""
+
+
+FlatLists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
+"""Lists of tokens back to back: ids int32, shape (tokens,); tokens in each list, shape (lists,)."""
 
 
 class Engine(Protocol):
     """Text to token ids. Every engine gives the same ids for the same `tokenizer.json`."""
 
-    name: str
-    """"tokenizers" or "numpy"."""
     reason: str
     """Why this engine was chosen, for logs and metadata."""
+
+    @property
+    def name(self) -> str:
+        """One of KINDS, without `auto`."""
+        ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents; int32 ids of all of them and int32 tokens per document.
@@ -79,9 +87,10 @@ class ReferenceEngine:
 
     def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
         """Pieces that the pre-tokenizer makes of a text, with their (begin, end excl) in characters."""
-        return self._pre_tokenizer.pre_tokenize_str(text)
+        pieces: list[tuple[str, tuple[int, int]]] = self._pre_tokenizer.pre_tokenize_str(text)
+        return pieces
 
-    def _encode_slice(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_slice(self, texts: Sequence[str]) -> FlatLists:
         """ids int32[n] and lengths int32[d] of a few documents."""
         for text in texts:
             text.encode()  # older versions of the library would replace lone surrogates and say nothing
@@ -122,7 +131,7 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     return tokenizer
 
 
-def slices(texts: Sequence[str], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
+def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
     """(begin, end excl) of runs of documents that hold `limit` characters or little more."""
     begin = size = 0
     for index, text in enumerate(texts):

@@ -222,7 +222,7 @@ def _read_model(value: object) -> tuple[Vocabulary, bool]:
     return read_vocabulary(vocabulary, merges), bool(whole_words)
 
 
-def _read_added_tokens(value: object, split: SplitRule) -> tuple[dict[int, int], tuple[bytes, ...]]:
+def _read_added_tokens(value: Any, split: SplitRule) -> tuple[dict[int, int], tuple[bytes, ...]]:
     """(length to id of tokens of spaces, text of all others)."""
     runs: dict[int, int] = {}
     texts: list[bytes] = []

@@ -15,13 +15,14 @@ before and newlines after them, and white space ends with its last newline.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, RUN, SPACE, ByteClasses
 
 BLANK = 0x20
 
 
-def gpt2_starts(data: np.ndarray, classes: ByteClasses, longest_run: int = 0) -> np.ndarray:
+def gpt2_starts(data: NDArray[np.uint8], classes: ByteClasses, longest_run: int = 0) -> NDArray[np.bool_]:
     """bool[n + 1]: True where a piece begins, and at n.
 
     `data`: uint8[n], texts between 0xFF bytes, the first and last byte among them. `longest_run`: spaces in the longest
@@ -43,14 +44,16 @@ def gpt2_starts(data: np.ndarray, classes: ByteClasses, longest_run: int = 0) ->
     return starts
 
 
-def last_space_before_word(codes: np.ndarray) -> np.ndarray:
+def last_space_before_word(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """bool[n - 1]: True at the last byte of white space that a word class follows."""
-    mask = codes[:-1] == SPACE
+    mask: NDArray[np.bool_] = codes[:-1] == SPACE
     mask &= codes[1:] < SPACE
     return mask
 
 
-def begin_last_space(starts: np.ndarray, before_word: np.ndarray, wide: np.ndarray, data: np.ndarray) -> None:
+def begin_last_space(
+    starts: NDArray[np.bool_], before_word: NDArray[np.bool_], wide: NDArray[np.int64], data: NDArray[np.uint8]
+) -> None:
     """A piece begins at the last white space before a word; at its first byte where it has several."""
     starts[:-2] |= before_word
     if not len(wide):
@@ -61,7 +64,7 @@ def begin_last_space(starts: np.ndarray, before_word: np.ndarray, wide: np.ndarr
     starts[wide[followed]] = True
 
 
-def mark_space_runs(blank: np.ndarray, codes: np.ndarray, longest: int) -> np.ndarray:
+def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest: int) -> NDArray[np.int64]:
     """Give added tokens of 2 to `longest` spaces the class RUN, and return int64[k], where they abut each other.
 
     The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
@@ -79,10 +82,11 @@ def mark_space_runs(blank: np.ndarray, codes: np.ndarray, longest: int) -> np.nd
     codes[ends[lengths % longest == 1] - 1] = SPACE
     counts = (lengths - 1) // longest
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(begins, counts) + longest * (offsets + 1)
+    cuts: NDArray[np.int64] = np.repeat(begins, counts) + longest * (offsets + 1)
+    return cuts
 
 
-def llama3_starts(data: np.ndarray, classes: ByteClasses, digits: int = 3) -> np.ndarray:
+def llama3_starts(data: NDArray[np.uint8], classes: ByteClasses, digits: int = 3) -> NDArray[np.bool_]:
     """bool[n + 1]: True where a piece begins, and at n.
 
     `data`: uint8[n], texts between 0xFF bytes, the first and last byte among them. `digits`: numbers are cut every so
@@ -102,7 +106,7 @@ def llama3_starts(data: np.ndarray, classes: ByteClasses, digits: int = 3) -> np
     return starts
 
 
-def _join_newlines(starts: np.ndarray, codes: np.ndarray) -> None:
+def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8]) -> None:
     """White space up to its last newline is one piece; newlines right after symbols belong to those."""
     begins, ends = _runs(codes, NEWLINE)
     before = codes[begins - 1]
@@ -117,7 +121,9 @@ def _join_newlines(starts: np.ndarray, codes: np.ndarray) -> None:
     starts[ends[first[after_spaces == begins[first + 1]]]] = False
 
 
-def _join_spaces(starts: np.ndarray, before_word: np.ndarray, data: np.ndarray, codes: np.ndarray) -> None:
+def _join_spaces(
+    starts: NDArray[np.bool_], before_word: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]
+) -> None:
     """Letters take along any white space before them, symbols a plain space; `before_word` is used up."""
     joined = codes[1:] == OTHER
     joined &= data[:-1] == BLANK
@@ -126,7 +132,7 @@ def _join_spaces(starts: np.ndarray, before_word: np.ndarray, data: np.ndarray, 
     starts[1:-1] &= ~joined
 
 
-def _join_lone_symbols(starts: np.ndarray, data: np.ndarray, codes: np.ndarray) -> None:
+def _join_lone_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
     """Letters take along a symbol before them, if it stands alone and no plain space has it."""
     last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
     first = last.copy()
@@ -138,7 +144,7 @@ def _join_lone_symbols(starts: np.ndarray, data: np.ndarray, codes: np.ndarray) 
     starts[last[alone] + 1] = False
 
 
-def _cut_numbers(starts: np.ndarray, data: np.ndarray, codes: np.ndarray, digits: int) -> None:
+def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], digits: int) -> None:
     """Cut numbers every so many digits."""
     begins, ends = _runs(codes, NUMBER)
     long = np.flatnonzero(ends - begins > digits)
@@ -153,7 +159,7 @@ def _cut_numbers(starts: np.ndarray, data: np.ndarray, codes: np.ndarray, digits
     starts[positions[is_digit & (digit % digits == 0)]] = True
 
 
-def _runs(codes: np.ndarray, value: int) -> tuple[np.ndarray, np.ndarray]:
+def _runs(codes: NDArray[np.uint8], value: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(begin int64[k], end excl int64[k]) of runs of a class; the first and last byte are of none."""
     mask = codes == value
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
@@ -163,7 +169,7 @@ def _runs(codes: np.ndarray, value: int) -> tuple[np.ndarray, np.ndarray]:
 _APOSTROPHE = 0x27
 
 
-def _table(strings: list[bytes]) -> np.ndarray:
+def _table(strings: list[bytes]) -> NDArray[np.bool_]:
     """bool[65536]: which pairs of bytes after an apostrophe make a contraction; a single letter goes with any byte."""
     table = np.zeros((256, 256), bool)
     for string in strings:
@@ -186,7 +192,7 @@ _ANY_CASE = (
 )
 
 
-def end_contractions(starts: np.ndarray, data: np.ndarray, *, any_case: bool) -> None:
+def end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_case: bool) -> None:
     """Make each contraction a piece: `starts` bool[n + 1] is changed.
 
     An apostrophe begins one only where a piece begins (so that no space or symbol goes before it in its piece).

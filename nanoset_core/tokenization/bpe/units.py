@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from unicodedata import is_normalized, normalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, OTHER, SPACE
 
@@ -36,7 +37,7 @@ SAFE_CUT = re.compile(
 white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
 
 
-def cuts_are_safe(classes: np.ndarray) -> bool:
+def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
     """Whether the characters of SAFE_CUT have the classes uint8[0x110000] that it takes for granted."""
     spaces = (classes == SPACE) | (classes == NEWLINE)
     return (

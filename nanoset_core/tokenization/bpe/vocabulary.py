@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
 
@@ -20,15 +21,15 @@ class NotRecognisedError(Exception):
 class Vocabulary:
     """Words and merges of a byte-level BPE model."""
 
-    data: np.ndarray
+    data: NDArray[np.uint8]
     """uint8[m]: bytes of all words back to back; none of them holds a zero byte."""
-    lengths: np.ndarray
+    lengths: NDArray[np.int64]
     """int64[n]: bytes of each word."""
-    ids: np.ndarray
+    ids: NDArray[np.int32]
     """int32[n]: token of each word."""
-    byte_tokens: np.ndarray
+    byte_tokens: NDArray[np.int32]
     """int32[256]: token of each byte, -1 for none."""
-    merges: np.ndarray
+    merges: NDArray[np.int32]
     """int32[r, 3]: left token, right token and what they make, in order of rank."""
 
 
@@ -44,7 +45,7 @@ _BYTE_OF = np.full(0x200, _NO_BYTE, np.uint16)
 _BYTE_OF[[ord(character) for character in byte_characters()]] = np.arange(256)
 
 
-def decode_tokens(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
     """(data uint8[m], lengths int64[n], readable bool[n]): bytes that n tokens stand for, back to back.
 
     `readable` is False, and the bytes mean nothing, for tokens that hold a character outside the alphabet.
@@ -77,7 +78,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     )
 
 
-def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> np.ndarray:
+def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.int32]:
     """int32[r, 3]: left, right, merged. Merges are written "a b" or ["a", "b"]."""
     parts = _flattened(merges)
     lefts, rights = parts[::2], parts[1::2]

@@ -7,8 +7,16 @@ free slots hold. Table and lists are flat arrays that grow by doubling, and that
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.tokenization.bpe.reference import FlatLists
+
+Keys: TypeAlias = list[NDArray[np.uint64]]
+"""Byte strings, 64-bit word by word: uint64, shape (keys,), for each word."""
+Number = TypeVar("Number", bound=np.generic)
 ABSENT = -1
 """What a key that is not in the table is found as."""
 
@@ -36,7 +44,7 @@ class WordTable:
         """Bytes of memory that the table takes."""
         return self._values.nbytes + sum(words.nbytes for words in self._words)
 
-    def find(self, keys: list[np.ndarray], skip: np.ndarray | None = None) -> np.ndarray:
+    def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
         """int32[n]: values of n keys, ABSENT where there is none. `keys`: `width` arrays uint64[n], word by word.
 
         `skip`: int64[k], keys whose value does not matter; they get any value but ABSENT.
@@ -52,7 +60,7 @@ class WordTable:
             self._probe(keys, slots, values, unsettled)
         return values
 
-    def insert(self, keys: list[np.ndarray], values: np.ndarray) -> None:
+    def insert(self, keys: Keys, values: NDArray[np.int32]) -> None:
         """Add n keys that are not in the table, with values int32[n]; equal keys must not come twice.
 
         Keys should come with the most frequent first: the earlier a key, the nearer it is to where it is looked for.
@@ -76,7 +84,9 @@ class WordTable:
             pending = pending[~settled[pending]]
             slots[pending] = (slots[pending] + 1) & (self._slot_count - 1)
 
-    def _probe(self, keys: list[np.ndarray], slots: np.ndarray, values: np.ndarray, unsettled: np.ndarray) -> None:
+    def _probe(
+        self, keys: Keys, slots: NDArray[np.int64], values: NDArray[np.int32], unsettled: NDArray[np.int64]
+    ) -> None:
         """Follow keys whose first slot holds another key; `values` is corrected at `unsettled`."""
         occupied = values[unsettled] != ABSENT
         values[unsettled] = ABSENT
@@ -90,13 +100,13 @@ class WordTable:
             follow = differs & (found != ABSENT)
             unsettled, slots = unsettled[follow], slots[follow]
 
-    def _differs(self, keys: list[np.ndarray], slots: np.ndarray) -> np.ndarray:
-        differs = self._words[0].take(slots) != keys[0]
+    def _differs(self, keys: Keys, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+        differs: NDArray[np.bool_] = self._words[0].take(slots) != keys[0]
         for words, key in zip(self._words[1:], keys[1:], strict=True):
             differs |= words.take(slots) != key
         return differs
 
-    def _slots(self, keys: list[np.ndarray]) -> np.ndarray:
+    def _slots(self, keys: Keys) -> NDArray[np.int64]:
         """int64[n]: the slot where each key belongs."""
         return (mixed(keys) >> self._slot_shift).view(np.int64)
 
@@ -115,7 +125,7 @@ class WordTable:
         self.insert(keys, values)
 
 
-def mixed(keys: list[np.ndarray]) -> np.ndarray:
+def mixed(keys: Keys) -> NDArray[np.uint64]:
     """uint64[n]: a number for each key whose upper bits depend on all of it (multiplicative hashing)."""
     hashed = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
@@ -125,7 +135,7 @@ def mixed(keys: list[np.ndarray]) -> np.ndarray:
     return hashed
 
 
-def unique_keys(keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(first, inverse): int64[u] where each distinct key first stands, ascending; int64[n] which of them each key is.
 
     Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
@@ -163,7 +173,7 @@ class TokenLists:
         """Bytes of memory that the lists take."""
         return self._heads.nbytes + self._rests.nbytes + self._tokens.nbytes
 
-    def add(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def add(self, ids: NDArray[np.int32], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """int32[k]: numbers of k new lists; ids int32[t] back to back, lengths int[k] >= 1."""
         begin, end = self._count, self._count + len(lengths)
         self._reserve(end, self._used + len(ids))
@@ -180,13 +190,13 @@ class TokenLists:
             self._used = int(self._rests[count]) - 1
             self._count = count
 
-    def gather(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gather(self, numbers: NDArray[np.int32]) -> FlatLists:
         """(ids int32[t], lengths int64[n]): the lists of these numbers, int32[n], back to back, and their lengths."""
         slices = [numbers[begin : begin + _SLICE] for begin in range(0, len(numbers), _SLICE)]
         parts = [self._gather(part) for part in slices] or [self._gather(numbers)]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
-    def _gather(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _gather(self, numbers: NDArray[np.int32]) -> FlatLists:
         heads = self._heads.take(numbers)
         lengths = heads >> 32
         ends = np.cumsum(lengths)
@@ -204,7 +214,8 @@ class TokenLists:
     def _reserve(self, lists: int, tokens: int) -> None:
         if lists > len(self._heads):
             size = _doubled(len(self._heads), lists)
-            self._heads, self._rests = (_resized(array, size, self._count) for array in (self._heads, self._rests))
+            self._heads = _resized(self._heads, size, self._count)
+            self._rests = _resized(self._rests, size, self._count)
         if tokens > len(self._tokens):
             self._tokens = _resized(self._tokens, _doubled(len(self._tokens), tokens), self._used)
 
@@ -213,7 +224,7 @@ def _doubled(size: int, needed: int) -> int:
     return max(2 * size, 1 << (needed - 1).bit_length())
 
 
-def _resized(array: np.ndarray, size: int, used: int) -> np.ndarray:
+def _resized(array: NDArray[Number], size: int, used: int) -> NDArray[Number]:
     larger = np.empty(size, array.dtype)
     larger[:used] = array[:used]
     return larger

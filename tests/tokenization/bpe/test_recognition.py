@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from nanoset_core.tokenization.bpe.rules import NotRecognisedError, read_rules, recognise
-from nanoset_core.tokenization.bpe.vocabulary import byte_characters, decode_tokens
+from nanoset_core.tokenization.bpe.rules import read_rules, recognise
+from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, byte_characters, decode_tokens
 
 NFC = {"type": "NFC"}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
