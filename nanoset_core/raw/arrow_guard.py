@@ -40,7 +40,11 @@ class StreamGuard:
         self._added = 0
 
     def next_batch(self) -> None:
-        """Go to the next record batch, past the dictionaries before it. Raises UnpackedTooLargeError."""
+        """Go to the next record batch, past the dictionaries before it.
+
+        Raises:
+            UnpackedTooLargeError: it would fill the memory.
+        """
         for message in self._messages:
             size = unpacked_bytes(message.metadata, message.body)
             check_unpacked(self._added + size)
@@ -62,7 +66,11 @@ class FileGuard:
         self._dictionaries = sum(self._unpacked(block) for block in self._blocks(root, 2))
 
     def check(self, number: int) -> None:
-        """Look at a record batch, and the dictionaries that are unpacked for it. Raises UnpackedTooLargeError."""
+        """Look at a record batch, and the dictionaries that are unpacked for it.
+
+        Raises:
+            UnpackedTooLargeError: they would fill the memory.
+        """
         check_unpacked(self._dictionaries + self._unpacked(self._batches[number]))
 
     def _blocks(self, root: int, number: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +90,7 @@ class FileGuard:
 
 
 def check_unpacked(size: int) -> None:
-    """Raises UnpackedTooLargeError."""
+    """Refuse what would fill the memory, by UnpackedTooLargeError."""
     if size > MOST_BYTES:
         raise UnpackedTooLargeError(f"a record batch that unpacks to {size:,} bytes; {MOST_BYTES:,} are read at most")
 
@@ -90,7 +98,12 @@ def check_unpacked(size: int) -> None:
 def unpacked_bytes(metadata: Any, body: Any) -> int:
     """What a message's compressed buffers say that they unpack to, in bytes; 0 for a message without any.
 
-    metadata, body: pyarrow buffers of a message that pyarrow has taken. Raises struct.error or ValueError for damage.
+    Args:
+        metadata: a pyarrow buffer of a message that pyarrow has taken.
+        body: the other.
+
+    Raises:
+        struct.error, ValueError: they are damaged.
     """
     view = memoryview(metadata)
     message = struct.unpack_from("<I", view)[0]

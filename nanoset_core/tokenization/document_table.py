@@ -168,7 +168,7 @@ class DocumentRows:
         return [values[row] for row in rows]
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """(first row, tokens of each document int32[rows]) of every row group."""
+        """(first row, tokens of each document as int32, shape (rows,)) of every row group."""
         import pyarrow as pa
 
         for group in range(len(self._ends)):

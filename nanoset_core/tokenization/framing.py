@@ -47,13 +47,13 @@ class Framed:
     """Sequences of a batch of documents."""
 
     ids: NDArray[np.int32]
-    """int32[n]: ids of all sequences, back to back."""
+    """int32, shape (tokens,): ids of all sequences, back to back."""
     lengths: NDArray[np.int32]
-    """int32[d]: ids per document, 0 for one without."""
+    """int32, shape (documents,): ids of each document, 0 for one without."""
     sequences: NDArray[np.int64]
-    """int64[d]: sequences per document, 0 or 1."""
+    """int64, shape (documents,): sequences of each document, 0 or 1."""
     kept: NDArray[np.bool_]
-    """bool[d]: which documents are written."""
+    """bool, shape (documents,): which documents are written."""
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:

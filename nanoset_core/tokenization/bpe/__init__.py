@@ -36,12 +36,17 @@ def make_engine(
 ) -> Engine:
     """The engine for a `tokenizer.json`.
 
-    "auto" takes the numpy engine where it understands the tokenizer exactly and gives the reference's tokens for canary
-    texts, else the `tokenizers` library; the choice is in `.name` and the reason in `.reason`. `cache`: folder in which
-    what was found out about tokenizers is kept for the next start, by default in the user's cache folder.
-    "gigatoken" is the library of that name, under the same conditions and checks.
-    Raises ConfigError for an unknown kind, for "numpy" or "gigatoken" with a tokenizer that the checks do not
-    understand, or for "gigatoken" where it is not installed; MissingError and FormatError for the file.
+    Args:
+        tokenizer_json: the file.
+        kind: `auto` takes the numpy engine where it understands the tokenizer exactly and gives the reference's tokens
+            for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in `.reason`.
+            `gigatoken` is the library of that name, under the same conditions and checks.
+        cache: folder in which probes of tokenizers are kept for the next start; by default in the user's cache folder.
+
+    Raises:
+        ConfigError: an unknown kind; a tokenizer that the checks of the engine asked for do not understand; or
+            `gigatoken` where it is not installed.
+        MissingError, FormatError: see load_tokenizer.
     """
     if kind not in KINDS:
         raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
@@ -70,7 +75,7 @@ def make_engine(
 
 
 def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None) -> Engine:
-    """The numpy engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
+    """The numpy engine, or the reference where canary texts show a difference."""
     recalled = load_cached(tokenizer_json, folder)
     engine = _passing(recalled, reference) if recalled else None
     if engine:
@@ -88,7 +93,7 @@ def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEn
 def _gigatoken_engine(
     tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None
 ) -> Engine:
-    """The gigatoken engine, or the reference where canary texts show a difference. Raises NotRecognisedError."""
+    """The gigatoken engine, or the reference where canary texts show a difference."""
     engine = GigatokenEngine(tokenizer_json)
     known = load_cached(tokenizer_json, folder)
     if known is None:

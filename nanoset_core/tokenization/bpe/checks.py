@@ -104,7 +104,11 @@ class CheckedEngine:
         return self._engine.name
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        """Encode documents.
+
+        Raises:
+            InputError: a text is not valid Unicode (a lone surrogate).
+        """
         with self._lock:
             encoded = self._engine.encode(texts)
             if self._sampled or not len(texts):

@@ -37,7 +37,7 @@ Splitter = Callable[[str], list[tuple[str, tuple[int, int]]]]
 
 
 def probe_classes(split: Splitter, *, newlines_apart: bool) -> NDArray[np.uint8]:
-    """uint8[0x110000]: class of every code point under the split pattern of GPT-2, Llama-3 or Qwen2.
+    """uint8, shape (0x110000,): class of every code point under the split pattern of GPT-2, Llama-3 or Qwen2.
 
     In these patterns every piece of consecutive code points has one class, but for its first character (which may be a
     prefix of a word). So one pass over all code points in order, and probes of the first and last character of each
@@ -94,16 +94,16 @@ class ByteClasses:
     """Classes of the bytes of a buffer."""
 
     codes: NDArray[np.uint8]
-    """uint8[n], writable: class of the character that each byte belongs to."""
+    """uint8, shape (bytes,), writable: class of the character that each byte belongs to."""
     wide_spaces: NDArray[np.int64]
-    """int64[k]: positions of the first byte of white space that is longer than a byte."""
+    """int64, shape (spaces,): positions of the first byte of white space that is longer than a byte."""
 
 
 class ByteClassifier:
     """Turns bytes into classes, given the class of every code point."""
 
     def __init__(self, classes: NDArray[np.uint8]) -> None:
-        """`classes`: uint8[0x110000], from `probe_classes`."""
+        """classes: uint8, shape (0x110000,), from probe_classes."""
         self._classes = classes
         self._translation = (
             bytes(classes[:0x80].tolist()) + bytes(0x40) + bytes([LEAD]) * 0x38 + bytes(7) + bytes([SEPARATOR])
@@ -111,7 +111,7 @@ class ByteClassifier:
         self._of_pair = _classes_of_pairs(classes)
 
     def classify(self, buffer: bytes) -> ByteClasses:
-        """Classes of n bytes of valid UTF-8, with 0xFF between texts."""
+        """Classes of bytes of valid UTF-8, with 0xFF between texts."""
         codes = np.frombuffer(bytearray(buffer.translate(self._translation)), np.uint8)
         leads = np.flatnonzero(codes == LEAD)
         if not len(leads):
@@ -132,7 +132,7 @@ class ByteClassifier:
 
 
 def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[65536]: class by the first two bytes of a character, _MIXED where later bytes decide."""
+    """uint8, shape (65536,): class by the first two bytes of a character, _MIXED where later bytes decide."""
     table = np.full((256, 256), _MIXED, np.uint8)
     table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
     for lead, blocks in ((0xE0, classes[:0x10000].reshape(-1, 64)), (0xF0, classes.reshape(-1, 4096))):
@@ -145,7 +145,7 @@ def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _code_points(data: NDArray[np.uint8], leads: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[k]: code points of the characters of three or four bytes that begin at `leads`."""
+    """int64, shape (characters,): code points of the characters of three or four bytes that begin at `leads`."""
     first, second, third = (data[leads + offset].astype(np.int64) for offset in range(3))
     points = (first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F
     four = np.flatnonzero(first >= 0xF0)

@@ -30,7 +30,11 @@ class GigatokenEngine:
         self._tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        """Encode documents.
+
+        Raises:
+            InputError: a text is not valid Unicode (a lone surrogate).
+        """
         import awkward
 
         try:

@@ -26,7 +26,7 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
 
 EncodeWords: TypeAlias = Callable[[NDArray[np.uint8]], FlatLists]
-"""uint8[n, width] zero-padded words to (ids int32[t], lengths int[n])."""
+"""Zero-padded words, uint8, shape (words, width), to their tokens."""
 EncodeLongWords: TypeAlias = Callable[[list[bytes]], FlatLists]
 """The same for a list of words of any length."""
 
@@ -38,14 +38,14 @@ class Batch:
     size: int = 0
     """Words so far."""
     numbers: list[NDArray[np.int32]] = field(default_factory=list)
-    """int32[k] each: list numbers of the words, ABSENT where unknown."""
+    """int32, shape (words,), for each block: list numbers of the words, ABSENT where unknown."""
     unknown: dict[int, list[tuple[Keys, NDArray[np.int64]]]] = field(default_factory=dict)
-    """By width: (keys, places int64[k]) of words that the tables did not hold."""
+    """By width: (keys, places int64, shape (words,)) of words that the tables did not hold."""
     long: list[tuple[int, bytes]] = field(default_factory=list)
     """(place, word) of those above LONGEST bytes."""
 
     def note(self, width: int, keys: Keys, places: NDArray[np.int64], found: NDArray[np.int32]) -> None:
-        """Remember the words that were not found, int32[k], at int64[k] `places` of the block at hand."""
+        """Note the words that were not found among those at `places` of the block at hand; shape (words,)."""
         missing = np.flatnonzero(found == ABSENT)
         if len(missing):
             noted = [key[missing] for key in keys], places[missing] + self.size
@@ -81,7 +81,7 @@ class Lexicon:
     def teach(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], tokens: NDArray[np.int32]
     ) -> None:
-        """Words of one token each, int32[n]; those already known stay as they are."""
+        """Words of one token each; those already known stay as they are."""
         every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
         for width, chosen in every:
             keys = _keys(data, begins[chosen], lengths[chosen], width)
@@ -92,9 +92,13 @@ class Lexicon:
     def look_up(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], batch: Batch
     ) -> None:
-        """Add n words of a buffer to a batch.
+        """Add words of a buffer to a batch.
 
-        `data`: uint8[m + PADDING]; `begins`, `lengths`: int64[n], in bytes, lengths >= 1, no zero byte inside.
+        Args:
+            data: uint8, shape (bytes + PADDING,).
+            begins: int64, shape (words,), in bytes.
+            lengths: int64, shape (words,), in bytes, 1 or more; no zero byte is inside a word.
+            batch: takes them.
         """
         rest = np.flatnonzero(lengths > 8)
         short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
@@ -122,7 +126,7 @@ class Lexicon:
             self._learn(width, *_joined(parts), numbers, encode)
 
     def tokens(self, batch: Batch) -> FlatLists:
-        """(ids int32[t], lengths int64[n]): tokens of all words of a batch, and how many each word has."""
+        """Tokens of all words of a batch."""
         numbers = np.concatenate(batch.numbers) if batch.numbers else np.empty(0, np.int32)
         unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
         roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
@@ -153,7 +157,7 @@ class Lexicon:
         """Encode the distinct words of `keys` and set `numbers` at `places`."""
         first, inverse = unique_keys(keys)
         distinct = [key[first] for key in keys]
-        words = np.stack(distinct, axis=1).view(np.uint8)  # uint8[u, 8 * width]
+        words = np.stack(distinct, axis=1).view(np.uint8)  # (distinct words, 8 * width)
         added = self._lists.add(*encode(words))
         if remember:
             self._tables[width].insert(distinct, added)
@@ -173,7 +177,7 @@ def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[
 
 
 def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(width, int64[k] which of the chosen words have that width), for the widths above 1 that occur."""
+    """(width, which of the chosen words have it: int64, shape (words,)), for the widths above 1 that occur."""
     for width in list(SLOT_BITS_LIMITS)[1:]:
         fits = lengths[chosen] <= 8 * width
         if fits.any():
@@ -182,7 +186,7 @@ def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator
 
 
 def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> Keys:
-    """`width` arrays uint64[n]: bytes of each word, zero-padded, read through a view that ignores alignment."""
+    """Bytes of each word as `width` 64-bit words, zero-padded, read through a view that ignores alignment."""
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     keys = []
     for word in range(width):

@@ -40,9 +40,9 @@ class PairRanks:
     """Looks up pairs of tokens in bulk."""
 
     def __init__(self, left: NDArray[np.int32], right: NDArray[np.int32], merged: NDArray[np.int32]) -> None:
-        """int[m] each: pairs of token ids in order of rank, and the token that each makes. Pairs are distinct."""
+        """Pairs of token ids in order of rank, and the token that each makes; shape (merges,). Pairs are distinct."""
         self.merged = merged.astype(np.int32)
-        """int32[m]: the token that the merge of each rank makes."""
+        """int32, shape (merges,): the token that the merge of each rank makes."""
         bits = max(len(merged) - 1, 1).bit_length() + _SPREAD
         self._shift = np.uint64(64 - bits)
         self._mask = (1 << bits) - 1
@@ -52,7 +52,7 @@ class PairRanks:
         self._insert(pairs, pairs << np.uint64(RANK_BITS) | ranks)
 
     def find(self, left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32[n]: ranks of n pairs, NO_RANK for those that do not merge. int32[n] token ids each."""
+        """Ranks of pairs of token ids: int32, shape (pairs,), NO_RANK for those that do not merge."""
         pairs = left.astype(np.uint64)
         pairs <<= np.uint64(ID_BITS)
         pairs |= right.astype(np.uint64)
@@ -85,21 +85,22 @@ class Merger:
     """Encodes words by the merges of a vocabulary."""
 
     def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
-        """`byte_tokens`: int32[256], token of each byte, -1 for those that no word holds."""
+        """byte_tokens: int32, shape (256,): token of each byte, -1 for those that no word holds."""
         self._ranks = ranks
         self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.int32)
         self._byte_tokens[0] = NO_TOKEN  # what words are padded with
         self._pair_priorities = self._priorities_of_byte_pairs()
 
     def _priorities_of_byte_pairs(self) -> NDArray[np.int32]:
-        """int32[65536]: rank << _POSITION_BITS of each pair of bytes."""
+        """int32, shape (65536,): rank << _POSITION_BITS of each pair of bytes."""
         left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
         return self._ranks.find(left, right) << _POSITION_BITS
 
     def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
-        """(ids int32[t], lengths int64[n]): tokens of n words back to back, and how many each has.
+        """Tokens of words.
 
-        `words`: uint8[n, width], zero-padded, without zero bytes inside; width at most LONGEST_WORD.
+        Args:
+            words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at most LONGEST_WORD.
         """
         parts = [self._merge_batch(words[begin : begin + _BATCH].T) for begin in range(0, len(words), _BATCH)]
         if not parts:
@@ -107,7 +108,7 @@ class Merger:
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
     def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
-        """`letters`: uint8[width, n]. Row `width` of each table stands for what is beside a word."""
+        """letters: uint8, shape (width, words). Row `width` of each table stands for what is beside a word."""
         width, n = letters.shape
         tokens = np.full((width + 1, n), NO_TOKEN, np.int32)
         tokens[:width] = self._byte_tokens[letters]
@@ -168,13 +169,13 @@ class WordEncoder:
         self._reference = reference
 
     def encode(self, words: NDArray[np.uint8]) -> FlatLists:
-        """(ids int32[t], lengths int[n]) of uint8[n, width] zero-padded words, as they stand in text."""
+        """Tokens of words as they stand in text: uint8, shape (words, width), zero-padded."""
         if len(words) < _FEW * words.shape[1]:
             return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
 
     def encode_long(self, words: list[bytes]) -> FlatLists:
-        """(ids int32[t], lengths int32[n]) of words of any length, from the reference.
+        """Tokens of words of any length, from the reference.
 
         A word on its own splits into nothing but itself, and is in normal form if the text is, so asking for it as a
         document gives its tokens.

@@ -30,7 +30,7 @@ class NumpyEngine:
     def __init__(
         self, rules: Rules, classes: NDArray[np.uint8], reference: ReferenceEngine, *, reason: str = "asked for"
     ) -> None:
-        """`classes`: uint8[0x110000] of code points, from `probe_classes`; `reference`: knows the same tokenizer."""
+        """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer."""
         self.reason = reason
         self._reference = reference
         self._foreign = ForeignText(rules.added_tokens, rules.forbidden_bytes, nfc=rules.nfc)
@@ -43,7 +43,11 @@ class NumpyEngine:
         self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger))
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        """Encode documents.
+
+        Raises:
+            InputError: a text is not valid Unicode (a lone surrogate).
+        """
         lengths = np.zeros(len(texts), np.int64)
         parts = [np.empty(0, np.int32)]
         for units in self._units(texts):
@@ -90,7 +94,7 @@ class NumpyEngine:
         return (data, True) if self._foreign.holds(normal) else (normal, False)
 
     def _encode_units(self, units: Units) -> FlatLists:
-        """(ids int32[t], counts int64[u]): tokens of all units back to back, and how many each has."""
+        """Tokens of all units."""
         foreign = np.array(units.foreign, bool)
         native = [text for text, is_foreign in zip(units.texts, units.foreign, strict=True) if not is_foreign]
         encoded = self._encode_native(native)
@@ -116,7 +120,14 @@ class NumpyEngine:
     def _split(
         self, texts: list[bytes]
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(data uint8, begins int64[n], lengths int64[n], first int64[u]): words of u texts, and each text's first."""
+        """The words of texts.
+
+        Returns:
+            data: uint8: the texts' bytes, and padding.
+            begins: int64, shape (words,), in bytes.
+            lengths: int64, shape (words,), in bytes.
+            first: int64, shape (texts,): each text's first word.
+        """
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         buffer = padded[: len(padded) - PADDING]
         data = np.frombuffer(padded, np.uint8)
@@ -131,7 +142,7 @@ class NumpyEngine:
 
 
 def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) -> FlatLists:
-    """Put two runs of (ids, lengths) back in order: the next list of `where` for each True of `mask` bool[n]."""
+    """Put two runs of (ids, lengths) back in order: the next list of `where` for each True of `mask`."""
     lengths = np.empty(len(mask), np.int64)
     lengths[mask], lengths[~mask] = where[1], elsewhere[1]
     of_where = np.repeat(mask, lengths)

@@ -37,7 +37,7 @@ class TokenizerProbe:
     rules: Rules
     """What its `tokenizer.json` says."""
     classes: NDArray[np.uint8]
-    """uint8[0x110000]: class of every code point."""
+    """uint8, shape (0x110000,): class of every code point."""
 
 
 def load_cached(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> TokenizerProbe | None:
@@ -52,7 +52,11 @@ def save_cached(known: TokenizerProbe, tokenizer_json: str | os.PathLike[str], f
 
 
 def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> TokenizerProbe:
-    """Read the rules and probe the library; raises NotRecognisedError."""
+    """Read the rules and probe the library.
+
+    Raises:
+        NotRecognisedError: the numpy engine does not understand the tokenizer, or the library's Unicode tables.
+    """
     recognition = recognise(tokenizer_json)
     if recognition.rules is None:
         raise NotRecognisedError(recognition.reason)

@@ -29,9 +29,9 @@ class Encoded:
     """Token ids of a batch of documents, without added special tokens."""
 
     ids: NDArray[np.int32]
-    """int32[n]: token ids of all documents, back to back."""
+    """int32, shape (tokens,): token ids of all documents, back to back."""
     lengths: NDArray[np.int32]
-    """int32[d]: tokens per document; sums to n."""
+    """int32, shape (documents,): tokens of each document."""
 
 
 FlatLists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
@@ -50,9 +50,10 @@ class Engine(Protocol):
         ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; int32 ids of all of them and int32 tokens per document.
+        """Encode documents.
 
-        Raises InputError when a text cannot be written as UTF-8 (a lone surrogate).
+        Raises:
+            InputError: a text is not valid Unicode (a lone surrogate).
         """
         ...
 
@@ -71,7 +72,11 @@ class ReferenceEngine:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises InputError when a text is not valid Unicode (a lone surrogate)."""
+        """Encode documents.
+
+        Raises:
+            InputError: a text is not valid Unicode (a lone surrogate).
+        """
         try:
             parts = [self._encode_slice(texts[begin:end]) for begin, end in slices(texts)]
         except UnicodeEncodeError as error:
@@ -91,7 +96,7 @@ class ReferenceEngine:
         return pieces
 
     def _encode_slice(self, texts: Sequence[str]) -> FlatLists:
-        """ids int32[n] and lengths int32[d] of a few documents."""
+        """Tokens of a few documents."""
         for text in texts:
             text.encode()  # older versions of the library would replace lone surrogates and say nothing
         encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -103,7 +108,9 @@ class ReferenceEngine:
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     """The library's tokenizer, with truncation and padding off.
 
-    Raises MissingError when there is no such file, FormatError when it is not a `tokenizer.json`.
+    Raises:
+        MissingError: there is no such file.
+        FormatError: it is not a `tokenizer.json`.
     """
     from tokenizers import Tokenizer
 

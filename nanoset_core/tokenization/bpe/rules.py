@@ -108,7 +108,7 @@ class Recognition:
 
 
 def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
-    """Read a `tokenizer.json`; raises OSError when it cannot be read, else whatever is wrong is a reason."""
+    """Read a `tokenizer.json`; whatever is wrong with its content is a reason, and no error."""
     try:
         rules = read_rules(orjson.loads(Path(tokenizer_json).read_bytes()))
     except NotRecognisedError as error:
@@ -121,7 +121,11 @@ def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
 
 
 def read_rules(tokenizer: object) -> Rules:
-    """Rules of a parsed `tokenizer.json`; raises NotRecognisedError."""
+    """Rules of a parsed `tokenizer.json`.
+
+    Raises:
+        NotRecognisedError: it holds a setting that the numpy engine does not know.
+    """
     settings = Settings(tokenizer, "the file")
     settings.expect("version", "1.0")
     settings.skip("truncation", "padding", "decoder")

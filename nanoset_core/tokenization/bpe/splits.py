@@ -23,10 +23,12 @@ BLANK = 0x20
 
 
 def gpt2_starts(data: NDArray[np.uint8], classes: ByteClasses, longest_run: int = 0) -> NDArray[np.bool_]:
-    """bool[n + 1]: True where a piece begins, and at n.
+    """Where pieces begin: bool, shape (bytes + 1,), the last one True.
 
-    `data`: uint8[n], texts between 0xFF bytes, the first and last byte among them. `longest_run`: spaces in the longest
-    added token of spaces (GPT-NeoX: 24), 0 for none. `classes.codes` is changed where such tokens are.
+    Args:
+        data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
+        classes: of these bytes; its codes are changed where added tokens of spaces are.
+        longest_run: spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
     """
     codes = classes.codes
     blank = data == BLANK
@@ -45,7 +47,7 @@ def gpt2_starts(data: NDArray[np.uint8], classes: ByteClasses, longest_run: int 
 
 
 def last_space_before_word(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """bool[n - 1]: True at the last byte of white space that a word class follows."""
+    """bool, shape (bytes - 1,): True at the last byte of white space that a word class follows."""
     mask: NDArray[np.bool_] = codes[:-1] == SPACE
     mask &= codes[1:] < SPACE
     return mask
@@ -65,7 +67,7 @@ def begin_last_space(
 
 
 def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest: int) -> NDArray[np.int64]:
-    """Give added tokens of 2 to `longest` spaces the class RUN, and return int64[k], where they abut each other.
+    """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64, shape (cuts,).
 
     The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
     left over at its end is ordinary white space.
@@ -87,10 +89,12 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
 
 
 def llama3_starts(data: NDArray[np.uint8], classes: ByteClasses, digits: int = 3) -> NDArray[np.bool_]:
-    """bool[n + 1]: True where a piece begins, and at n.
+    """Where pieces begin: bool, shape (bytes + 1,), the last one True.
 
-    `data`: uint8[n], texts between 0xFF bytes, the first and last byte among them. `digits`: numbers are cut every so
-    many digits (Llama-3: 3; Qwen2: 1).
+    Args:
+        data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
+        classes: of these bytes.
+        digits: numbers are cut every so many digits (Llama-3: 3; Qwen2: 1).
     """
     codes = classes.codes
     starts = np.empty(len(data) + 1, bool)
@@ -160,7 +164,7 @@ def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDAr
 
 
 def _runs(codes: NDArray[np.uint8], value: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(begin int64[k], end excl int64[k]) of runs of a class; the first and last byte are of none."""
+    """(begin, end excl) of runs of a class, each int64, shape (runs,); the first and last byte are of none."""
     mask = codes == value
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     return edges[::2], edges[1::2]
@@ -170,7 +174,7 @@ _APOSTROPHE = 0x27
 
 
 def _table(strings: list[bytes]) -> NDArray[np.bool_]:
-    """bool[65536]: which pairs of bytes after an apostrophe make a contraction; a single letter goes with any byte."""
+    """bool, shape (65536,): which pairs of bytes after an apostrophe make a contraction; one letter goes with any byte."""
     table = np.zeros((256, 256), bool)
     for string in strings:
         table[string[0], string[1] if len(string) == 2 else slice(None)] = True
@@ -193,10 +197,10 @@ _ANY_CASE = (
 
 
 def end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_case: bool) -> None:
-    """Make each contraction a piece: `starts` bool[n + 1] is changed.
+    """Make each contraction a piece: `starts`, bool, shape (bytes + 1,), is changed.
 
     An apostrophe begins one only where a piece begins (so that no space or symbol goes before it in its piece).
-    `data`: uint8[n], ending in 0xFF.
+    `data` is uint8, shape (bytes,), and ends in 0xFF.
     """
     quotes = np.flatnonzero(data == _APOSTROPHE)
     quotes = quotes[starts[quotes]]

@@ -38,7 +38,7 @@ white space before a space or tab, and after kana and ideographs before a full s
 
 
 def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
-    """Whether the characters of SAFE_CUT have the classes uint8[0x110000] that it takes for granted."""
+    """Whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it takes for granted."""
     spaces = (classes == SPACE) | (classes == NEWLINE)
     return (
         not any(spaces[low:high].any() for low, high in _NEVER_SPACE)

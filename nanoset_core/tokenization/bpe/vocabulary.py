@@ -22,15 +22,15 @@ class Vocabulary:
     """Words and merges of a byte-level BPE model."""
 
     data: NDArray[np.uint8]
-    """uint8[m]: bytes of all words back to back; none of them holds a zero byte."""
+    """uint8, shape (bytes,): bytes of all words back to back; none of them holds a zero byte."""
     lengths: NDArray[np.int64]
-    """int64[n]: bytes of each word."""
+    """int64, shape (words,): bytes of each word."""
     ids: NDArray[np.int32]
-    """int32[n]: token of each word."""
+    """int32, shape (words,): token of each word."""
     byte_tokens: NDArray[np.int32]
-    """int32[256]: token of each byte, -1 for none."""
+    """int32, shape (256,): token of each byte, -1 for none."""
     merges: NDArray[np.int32]
-    """int32[r, 3]: left token, right token and what they make, in order of rank."""
+    """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
 
 
 def byte_characters() -> list[str]:
@@ -46,9 +46,12 @@ _BYTE_OF[[ord(character) for character in byte_characters()]] = np.arange(256)
 
 
 def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
-    """(data uint8[m], lengths int64[n], readable bool[n]): bytes that n tokens stand for, back to back.
+    """The bytes that tokens stand for.
 
-    `readable` is False, and the bytes mean nothing, for tokens that hold a character outside the alphabet.
+    Returns:
+        data: uint8, shape (bytes,): bytes of all tokens, back to back.
+        lengths: int64, shape (tokens,): bytes of each.
+        readable: bool, shape (tokens,): False where a character is outside of the alphabet, and the bytes mean nothing.
     """
     characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
     found = _BYTE_OF[np.minimum(characters, len(_BYTE_OF) - 1)]
@@ -60,7 +63,11 @@ def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """`vocab` and `merges` of the model as arrays; raises NotRecognisedError."""
+    """`vocab` and `merges` of the model as arrays.
+
+    Raises:
+        NotRecognisedError: they are none of a byte-level BPE model, or larger than the engine can hold.
+    """
     ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
     if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
         raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
@@ -79,7 +86,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
 
 
 def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.int32]:
-    """int32[r, 3]: left, right, merged. Merges are written "a b" or ["a", "b"]."""
+    """int32, shape (merges, 3): left, right, merged. Merges are written "a b" or ["a", "b"]."""
     parts = _flattened(merges)
     lefts, rights = parts[::2], parts[1::2]
     columns = (lefts, rights, map(operator.add, lefts, rights))

@@ -45,9 +45,11 @@ class WordTable:
         return self._values.nbytes + sum(words.nbytes for words in self._words)
 
     def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
-        """int32[n]: values of n keys, ABSENT where there is none. `keys`: `width` arrays uint64[n], word by word.
+        """Values of keys: int32, shape (keys,), ABSENT where there is none.
 
-        `skip`: int64[k], keys whose value does not matter; they get any value but ABSENT.
+        Args:
+            keys: as many words as the table's width.
+            skip: int64, shape (skipped,): keys whose value does not matter; they get any value but ABSENT.
         """
         slots = self._slots(keys)
         values = self._values.take(slots)
@@ -61,7 +63,7 @@ class WordTable:
         return values
 
     def insert(self, keys: Keys, values: NDArray[np.int32]) -> None:
-        """Add n keys that are not in the table, with values int32[n]; equal keys must not come twice.
+        """Add keys that are not in the table, with values int32, shape (keys,); equal keys must not come twice.
 
         Keys should come with the most frequent first: the earlier a key, the nearer it is to where it is looked for.
         """
@@ -107,7 +109,7 @@ class WordTable:
         return differs
 
     def _slots(self, keys: Keys) -> NDArray[np.int64]:
-        """int64[n]: the slot where each key belongs."""
+        """int64, shape (keys,): the slot where each key belongs."""
         return (mixed(keys) >> self._slot_shift).view(np.int64)
 
     def _allocate(self, slot_bits: int) -> None:
@@ -126,7 +128,7 @@ class WordTable:
 
 
 def mixed(keys: Keys) -> NDArray[np.uint64]:
-    """uint64[n]: a number for each key whose upper bits depend on all of it (multiplicative hashing)."""
+    """uint64, shape (keys,): a number for each key, whose upper bits depend on all of it (multiplicative hashing)."""
     hashed = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
         hashed ^= key * factor
@@ -136,9 +138,13 @@ def mixed(keys: Keys) -> NDArray[np.uint64]:
 
 
 def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first, inverse): int64[u] where each distinct key first stands, ascending; int64[n] which of them each key is.
+    """The distinct keys.
 
     Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
+
+    Returns:
+        first: int64, shape (distinct,): where each distinct key first stands, ascending.
+        inverse: int64, shape (keys,): which of them each key is.
     """
     order = np.argsort(mixed(keys), kind="stable")
     fresh = np.zeros(len(order), bool)
@@ -174,7 +180,7 @@ class TokenLists:
         return self._heads.nbytes + self._rests.nbytes + self._tokens.nbytes
 
     def add(self, ids: NDArray[np.int32], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """int32[k]: numbers of k new lists; ids int32[t] back to back, lengths int[k] >= 1."""
+        """Numbers of new lists, int32, shape (lists,), given as flat lists of one token or more."""
         begin, end = self._count, self._count + len(lengths)
         self._reserve(end, self._used + len(ids))
         offsets = np.cumsum(lengths) - lengths
@@ -191,7 +197,7 @@ class TokenLists:
             self._count = count
 
     def gather(self, numbers: NDArray[np.int32]) -> FlatLists:
-        """(ids int32[t], lengths int64[n]): the lists of these numbers, int32[n], back to back, and their lengths."""
+        """The lists of these numbers, int32, shape (lists,), back to back."""
         slices = [numbers[begin : begin + _SLICE] for begin in range(0, len(numbers), _SLICE)]
         parts = [self._gather(part) for part in slices] or [self._gather(numbers)]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
