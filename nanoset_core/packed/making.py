@@ -16,6 +16,7 @@ from nanoset_core.packed.vocabulary import packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
+from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
 from nanoset_core.tokenization.tokenizer import token_id
@@ -37,7 +38,7 @@ class PackOptions:
     """key of the text in each line's JSON object"""
     workers: int | None = None
     """processes; None = one for each processor"""
-    engine: str = "auto"
+    engine: EngineName = "auto"
     """auto, numpy, tokenizers or gigatoken; all give the same bytes"""
     on_reject: str = "quarantine"
     """what a line that is no document does: quarantine or fail"""

@@ -60,7 +60,12 @@ def survey(project: Project, corpus: str) -> Inventory:
 
 def memory_file(project: Project, corpus: str) -> Path:
     """Where the digests of a corpus's files are remembered from one survey to the next."""
-    return project.outputs.folder / STAGE / corpus / ".fingerprints.json"
+    return memory_below(project.outputs.folder, corpus)
+
+
+def memory_below(root: Path, corpus: str) -> Path:
+    """The same, given the output root's folder."""
+    return root / STAGE / corpus / ".fingerprints.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:

@@ -110,7 +110,7 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
         elif source.exists():
             paths.append(source)
         else:
-            raise MissingError("no such file or folder", where=source, remedy="correct the path")
+            raise MissingError("no such file or folder", where=source, remedy="name a file or folder that is there")
     if not paths:
         raise InputError("nothing to import", expected="at least one file or folder", remedy="name one")
     return paths

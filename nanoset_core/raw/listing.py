@@ -59,7 +59,7 @@ def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileS
             is not UTF-8 or holds control characters.
     """
     if not folder.is_dir():
-        raise MissingError("the folder does not exist", where=folder, remedy="create it, or correct the path")
+        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
     return sorted(walk_files(folder, within), key=lambda file: natural_key(file.path))
 
 

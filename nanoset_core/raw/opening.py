@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, stat_of_object
 
@@ -46,6 +46,17 @@ def open_raw(path: RawFolder) -> Iterator[BinaryIO]:
             expected="a file that this user may read, on a healthy disk",
             remedy="mend that, or remove the file; then build again",
         ) from error
+
+
+def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
+    """What to raise where a file is not as its inventory says."""
+    return SourceChangedError(
+        "the file is not as the inventory found it",
+        where=path,
+        found=found,
+        expected=expected,
+        remedy="build again once nothing writes to it: the inventory is taken anew",
+    )
 
 
 def too_large(path: RawFolder) -> InputError:

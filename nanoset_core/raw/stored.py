@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.raw.opening import open_raw, status_of
+from nanoset_core.raw.opening import open_raw, source_changed, status_of
 from nanoset_core.raw.pieces import ETAG, Piece, etag_digest
 from nanoset_core.storage.remote_folder import RawFolder
 
@@ -74,10 +74,4 @@ class StoredPiece:
             raise self._changed("another ETag", "the one that was listed")
 
     def _changed(self, found: str, expected: str) -> SourceChangedError:
-        return SourceChangedError(
-            "the file is not as the inventory found it",
-            where=self.path,
-            found=found,
-            expected=expected,
-            remedy="build again once nothing writes to it: the inventory is taken anew",
-        )
+        return source_changed(self.path, found, expected)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from nanoset_core.errors import NanosetError, SourceChangedError
+from nanoset_core.errors import NanosetError
 from nanoset_core.raw.arrow_guard import FileGuard, StreamGuard, UnpackedTooLargeError
 from nanoset_core.raw.decompression import Fault
-from nanoset_core.raw.opening import open_raw, status_of
+from nanoset_core.raw.opening import open_raw, source_changed, status_of
 from nanoset_core.raw.pieces import PARQUET
 from nanoset_core.raw.rejects import NO_OFFSET
 from nanoset_core.storage.remote_folder import RawFolder
@@ -83,13 +83,7 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
     with open_raw(path) as file:
         size = status_of(file).st_size
         if expected_bytes not in (None, size):
-            raise SourceChangedError(
-                "the file is not as the inventory found it",
-                where=path,
-                found=f"{size:,} bytes",
-                expected=f"{expected_bytes:,} bytes",
-                remedy="build again once nothing writes to it: the inventory is taken anew",
-            )
+            raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
         try:
             for batch, position, release in (_parquet_batches if is_parquet else _arrow_batches)(file, size, choose):
                 _check_rows(rows + batch.num_rows, size)

@@ -61,7 +61,8 @@ def _resolve(given: str) -> list[Path]:
     else:
         matches = [Path(match).absolute() for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]
         if not matches:
-            raise MissingError("no such file, and no pattern that matches one", where=given, remedy="correct the path")
+            remedy = "name a file or folder that is there, or quote a pattern that matches files"
+            raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
         found = sorted(matches, key=lambda match: natural_key(match.as_posix()))
     if not found:
         raise InputError("no file to read", where=given, expected=f"files ending in {', '.join(SUFFIXES)}")

@@ -12,6 +12,7 @@ from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.rejects import OnReject
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization.shards import (
@@ -29,7 +30,7 @@ from nanoset_core.tokenization.shards import (
 class RejectPolicy:
     """How many lines may be no documents."""
 
-    on_reject: str
+    on_reject: OnReject
     """`quarantine`: rejects are kept aside, up to the share below; `fail`: the first one ends the work."""
     max_fraction: float
     """Share of the lines read that may be rejects, 0 to 1."""

@@ -18,8 +18,10 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
+from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.scratch import detour
+from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
@@ -51,11 +53,11 @@ class PreprocessOptions:
     """With partitions: keep the input's order instead."""
     workers: int | None = None
     """Processes; None = one for each processor."""
-    engine: str = "auto"
+    engine: EngineName = "auto"
     """One of bpe.KINDS; all give the same bytes."""
-    on_reject: str = "quarantine"
+    on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
-    max_rejected_fraction: float = 0.01
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines above which nothing is written."""
     max_line_bytes: int = 1 << 30
     """A longer line is rejected."""
@@ -89,7 +91,7 @@ def tokenizer_path(given: Path) -> Path:
             "no tokenizer there",
             where=given,
             expected="a tokenizer.json, or a folder with one",
-            remedy="correct the path",
+            remedy="name one that is there: tokenizer.json is written by save_pretrained and tokenizer.save",
         )
     return file
 

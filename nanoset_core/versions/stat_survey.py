@@ -75,7 +75,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
     texts = [file for file in list_files(folder, folder.parent) if is_text(file.path)]
     if not texts:
         raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {', '.join(SUFFIXES)}")
-    memory = FingerprintMemory(project.outputs.folder / raw.STAGE / corpus / ".fingerprints.json")
+    memory = FingerprintMemory(raw.memory_file(project, corpus))
     noted = read_inventory(live) if live is not None else {}
     found: dict[str, list[Piece] | None] = {}
     for stat in texts:

@@ -174,7 +174,7 @@ _APOSTROPHE = 0x27
 
 
 def _table(strings: list[bytes]) -> NDArray[np.bool_]:
-    """bool, shape (65536,): which pairs of bytes after an apostrophe make a contraction; one letter goes with any byte."""
+    """Which pairs of bytes after an apostrophe make a contraction, bool, shape (65536,); one letter goes with any."""
     table = np.zeros((256, 256), bool)
     for string in strings:
         table[string[0], string[1] if len(string) == 2 else slice(None)] = True
