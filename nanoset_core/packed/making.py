@@ -14,6 +14,7 @@ from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
 from nanoset_core.packed.vocabulary import packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
+from nanoset_core.raw.rejects import OnReject
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
@@ -40,7 +41,7 @@ class PackOptions:
     """processes; None = one for each processor"""
     engine: EngineName = "auto"
     """auto, numpy, tokenizers or gigatoken; all give the same bytes"""
-    on_reject: str = "quarantine"
+    on_reject: OnReject = "quarantine"
     """what a line that is no document does: quarantine or fail"""
     max_rejected_fraction: float = 0.01
     """share of lines above which nothing is written"""
