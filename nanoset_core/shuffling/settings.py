@@ -17,8 +17,10 @@ from nanoset_core.config.webdataset import (
 )
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
+from nanoset_core.raw.rejects import OnReject
 from nanoset_core.shuffling.order import check_seed
 from nanoset_core.shuffling.sampling import check_frequency
+from nanoset_core.tokenization.bpe import EngineName
 
 Tail = Literal["drop", "pad", "carry", "pad_always"]
 """What becomes of the tokens after a stream's last full row; `pad_always` is the preset tokshuf's."""
@@ -162,9 +164,9 @@ class ShuffleOptions:
     """Extension of the members to take from tars."""
     max_rejected_fraction: float = 0.01
     """Share of lines above which nothing is written."""
-    on_reject: str = "quarantine"
+    on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
-    tokenizer_engine: str = "auto"
+    tokenizer_engine: EngineName = "auto"
     """How text is encoded: auto, numpy, tokenizers or gigatoken; leaves no trace in the tars."""
     engine: ShuffleEngine = "auto"
     """How shards are written: auto, mmap, tiled or buckets; leaves no trace in the tars."""
