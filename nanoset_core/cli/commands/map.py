@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +10,21 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, ManyValued, option_for
+from nanoset_core.cli.tables import make_table, print_json, wide_console
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
 if TYPE_CHECKING:
-    from nanoset_core.cli.map_tables import Plans
+    from rich.table import Table
+
     from nanoset_core.mapping.coverage import MemberCoverage
     from nanoset_core.mapping.epoch_limits import ExceededLimit
+
+    Plans = dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]]
+
+_COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", "never seen")
 
 
 @click.command("map", cls=ManyValued)
@@ -126,7 +132,7 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
     reader = LengthReader()
-    plans: dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]] = {}
+    plans: Plans = {}
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
     for split in splits:
         plan = plan_split(limited.config, split, reader)
@@ -141,10 +147,41 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
 
 
 def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> None:
-    from nanoset_core.cli.map_tables import print_exceeded, print_plans, print_plans_json
-
+    """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
     if as_json:
-        print_plans_json(plans)
-    else:
-        print_plans(plans)
-        print_exceeded(exceeded)
+        members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
+        print_json([{"nanoset": key[0], "split": key[1], "members": found} for key, found in members.items()])
+        return
+    console = wide_console()
+    for (name, split), found in plans.items():
+        if found:
+            console.print(_plan_table(f"{name} {split}", found))
+        else:
+            console.print(f"{name} {split}: no data", highlight=False)
+    for one in exceeded:
+        text = f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}"
+        click.secho(f"{text}, above its limit of {one.limit:g}", fg="yellow", err=True)
+
+
+def _plan_table(title: str, members: Sequence[tuple[str, MemberCoverage]]) -> Table:
+    """A row for each (corpus, what is taken of it): tokens of an epoch, samples, share, epochs, tokens never seen."""
+    table = make_table(*_COLUMNS, whole=["corpus"], title=title)
+    for corpus, row in members:
+        table.add_row(corpus, *_cells(row))
+    if len(members) > 1:
+        rows = [row for _, row in members]
+        counts = (
+            sum(row.tokens for row in rows), sum(row.samples_asked for row in rows),
+            sum(row.samples_given for row in rows),
+        )  # fmt: skip
+        table.add_section()
+        table.add_row("all", *(f"{count:,}" for count in counts), "", "", "", "")
+    return table
+
+
+def _cells(row: MemberCoverage) -> list[str]:
+    given = "" if abs(row.share - row.weight) < 5e-5 else f" of {row.weight:.2%} asked"
+    limit = "" if row.max_epochs is None else f" (limit {row.max_epochs:g})"
+    unseen = "by chance" if row.tokens_unseen is None else f"{row.tokens_unseen:,}"
+    counts = [f"{row.tokens:,}", f"{row.samples_asked:,}", f"{row.samples_given:,}"]
+    return [*counts, f"{row.share:.2%}{given}", f"{row.epochs:.2f}{limit}", f"{row.surplus:,}", unseen]

@@ -9,6 +9,7 @@ import click
 
 from nanoset_core.cli.options import FILE, FOLDER, PATH, option_for
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.packed import PackedFacts
@@ -132,9 +133,7 @@ def repair(file: Path, output: Path | None) -> None:
     from nanoset_core.packed import PackedDataset, repair_packed
 
     found = PackedDataset(file)
-    count = found.index_facts.merge_faults
-    faults = f"{count:,} fault{'s' * (count != 1)} of a merge"
-    was = f"; it was of layout {found.layout}, with {faults}"
+    was = f"; it was of layout {found.layout}, with {format_count(found.index_facts.merge_faults, 'fault')} of a merge"
     with progress_bars() as (listener, _):
         facts = repair_packed(file, output, listener=listener)
     _say(output or file, facts, was)

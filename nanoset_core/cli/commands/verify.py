@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli import tables
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, PATH
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nanoset_core.verification.report import Figure, Report
+
+_SHARES = ("rejected_fraction", "duplicate_documents")
+"""Figures that are shares, besides those named share_…"""
 
 
 @click.command("verify")
@@ -32,8 +43,6 @@ def command(
     Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
     their source lines. Without --deep big files are looked at in spread places.
     """
-    from nanoset_core.cli import verify_tables
-
     if prefix is not None:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
@@ -47,5 +56,50 @@ def command(
         from nanoset_core.verification.verify import verify_project
 
         reports = verify_project(Project.open(config), select, deep)
-    if not (verify_tables.print_json if as_json else verify_tables.print_table)(reports):
+    found = list(reports) if as_json else _collect(reports)
+    if as_json:
+        tables.print_json([report.to_json() for report in found])
+    else:
+        _print_tables(found)
+    if not all(report.passed for report in found):
         sys.exit(1)
+
+
+def _collect(reports: Iterable[Report]) -> list[Report]:
+    """All reports, each named on the terminal as it comes."""
+    found: list[Report] = []
+    with tables.wide_console().status("verifying") as status:
+        for report in reports:
+            found.append(report)
+            status.update(f"verified {report.output}")
+    return found
+
+
+def _print_tables(reports: list[Report]) -> None:
+    """A table of the outputs, and below it every finding."""
+    console = tables.wide_console()
+    console.print(_table(reports))
+    for finding in [finding for report in reports for finding in report.findings]:
+        head, _, rest = str(finding).partition("\n")
+        tables.print_line(console, head, "bold red" if finding.severity == "error" else "yellow")
+        if rest:
+            tables.print_line(console, rest)
+    errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
+    console.print(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
+
+
+def _table(reports: list[Report]) -> Table:
+    table = tables.make_table("output", "result", "figures", left=["result", "figures"])
+    for report in reports:
+        result = f"{len(report.errors):,} errors" if not report.passed else "passed"
+        result += f", {len(report.warnings):,} warnings" if report.warnings else ""
+        style = "red" if not report.passed else "yellow" if report.warnings else "green"
+        figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
+        table.add_row(report.output, f"[{style}]{result}[/{style}]", figures)
+    return table
+
+
+def _format_figure(name: str, value: Figure) -> str:
+    share = name in _SHARES or name.startswith("share_")
+    text = f"{float(value):.2%}" if share else value if isinstance(value, str) else f"{value:,}"
+    return f"{name.replace('_', ' ')} {text}"
