@@ -11,7 +11,6 @@ from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.mirror import location
 
 
 @dg.asset(
@@ -33,7 +32,7 @@ def indexed_dataset(context: dg.AssetExecutionContext, project: ProjectResource)
     metadata = {
         "summary": markdown(_summary(manifest), _use(opened, manifest)),
         "first_documents": first_documents(opened, manifest),
-        "prefix": dg.MetadataValue.path(location(manifest.folder / facts["prefix"])),
+        "prefix": dg.MetadataValue.path(manifest.url(facts["prefix"])),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
     }

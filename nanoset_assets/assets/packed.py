@@ -10,7 +10,6 @@ from nanoset_assets.resources import ProjectResource
 from nanoset_assets.ui.metadata import Before, bytes_text, markdown, per_second, plural, result, size_bytes
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import packed
-from nanoset_core.storage.mirror import location
 
 
 def packed_asset(corpora: tuple[str, ...]) -> dg.AssetsDefinition:
@@ -40,7 +39,7 @@ def packed_asset(corpora: tuple[str, ...]) -> dg.AssetsDefinition:
         names = ("documents", "tokens", "token_bytes", "left_out")
         metadata = {
             "summary": markdown(_summary(manifest)),
-            "file": dg.MetadataValue.path(location(manifest.folder / facts["file"])),
+            "file": dg.MetadataValue.path(manifest.url(facts["file"])),
             "dagster/row_count": facts["documents"],
             **{name: facts[name] for name in names},
         }

@@ -15,7 +15,6 @@ import dagster as dg
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.mirror import location, stored_names
 
 ROWS_SHOWN = 100
 INLINE_CHARACTERS = 1000
@@ -27,7 +26,7 @@ def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> d
     common = {
         "size_bytes": size_bytes(manifest),
         "seconds": round(seconds, 3),
-        "path": dg.MetadataValue.path(location(manifest.folder)),
+        "path": dg.MetadataValue.path(manifest.url()),
         "digest": manifest.digest,
     }
     rest = {name: value for name, value in common.items() if name not in metadata}
@@ -119,7 +118,7 @@ class Before:
     @staticmethod
     def of(project: Project, folder: Path) -> Before:
         """Look into a folder, such as one of all versions of an output; it need not be there."""
-        return Before(stored_names(folder), project.rebuild)
+        return Before(project.outputs.access.names(folder), project.rebuild)
 
     @staticmethod
     def versions(project: Project, stage: str, name: str) -> Before:

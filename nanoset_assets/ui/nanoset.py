@@ -14,7 +14,6 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.mirror import location
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
@@ -37,7 +36,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "samples": facts["samples"],
         "tokens": tokens,
         "dagster/row_count": facts["samples"],
-        "cache": dg.MetadataValue.path(location(manifest.folder.parent.parent.parent / "cache")),
+        "cache": dg.MetadataValue.path(manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table([{"file": file} for file in list(facts["cache_files"])[:ROWS_SHOWN]], _files(facts)),
     }
 

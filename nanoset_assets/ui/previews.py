@@ -109,7 +109,7 @@ def _excerpt(reject: dict[str, Any]) -> str:
 
 def _samples(project: Project, name: str, split: str) -> Iterator[str]:
     place = _place(project)
-    loaded = load_nanoset(project.outputs.folder, name, split)
+    loaded = load_nanoset(project.outputs, name, split)
     for sample in range(min(SHOWN, len(loaded))):
         nanoset, pieces = _sources(loaded, sample)
         pieces = pieces[pieces[:, 2] > pieces[:, 1]]

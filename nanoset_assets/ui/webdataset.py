@@ -12,7 +12,7 @@ from nanoset_core.shuffling.engines import choose_engine
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
-from nanoset_core.storage.mirror import location, mirror_of
+from nanoset_core.storage.location import is_remote
 
 _ALWAYS = ("source", "tokens", "contexts", "share")
 _NOTHING = (0, "1")
@@ -123,11 +123,11 @@ def webdataset_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _readers(manifest: Manifest) -> tuple[str, str]:
-    folder, last = manifest.folder, shard_stem(manifest.facts["shards"] - 1)
+    last = shard_stem(manifest.facts["shards"] - 1)
     braces = f"{{{shard_stem(0).removeprefix('shard-')}..{last.removeprefix('shard-')}}}"
-    openlm = f"--dataset-manifest {location(folder / MANIFEST_NAME)}"
-    tars = location(folder / f"shard-{braces}.tar")
-    url = tars if mirror_of(folder) is None else f"pipe:aws s3 cp {tars} -"
+    openlm = f"--dataset-manifest {manifest.url(MANIFEST_NAME)}"
+    tars = manifest.url(f"shard-{braces}.tar")
+    url = f"pipe:aws s3 cp {tars} -" if is_remote(tars) else tars
     plain = f"webdataset.WebDataset({url!r})"
     return f"OpenLM:\n\n{code(openlm)}", f"webdataset:\n\n{code(plain)}"
 

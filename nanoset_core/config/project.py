@@ -17,6 +17,7 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import FrozenDict, parse
 from nanoset_core.serialization.yaml_text import read_yaml
+from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.remote_folder import RemoteFolder
@@ -68,6 +69,12 @@ class ProjectConfig:
             mirror = local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
             return mirror_folder(self.root_place, mirror)
         return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
+
+    @property
+    def root_access(self) -> FileAccess:
+        """How the outputs are reached."""
+        place = self.root_place
+        return LocalAccess(self.root_folder) if place is None else copies_of(self.root_folder, place)
 
     @property
     def root_place(self) -> S3Place | None:

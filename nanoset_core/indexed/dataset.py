@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import bin_path, idx_path
-from nanoset_core.indexed.reading import map_file, read_idx
-from nanoset_core.storage.block_file import BlockFile, open_blocks
+from nanoset_core.indexed.location import locate
+from nanoset_core.indexed.reading import no_such_file, read_idx
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.mirror import opened_again
 
 
 class MMapIndexedDataset:
@@ -26,23 +27,22 @@ class MMapIndexedDataset:
 
     prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the index is
         brought, and of the tokens the blocks that are read.
+    access: how the files are reached, where `prefix` lies below an output root.
     validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
     Raises MissingError where a file is missing, FormatError (with the byte offset) where it is damaged.
     """
 
-    __slots__ = ("_blocks", "_index", "_tokens", "modes", "prefix")
+    __slots__ = ("_access", "_file", "_index", "_tokens", "modes", "prefix")
 
-    def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
+    def __init__(
+        self, prefix: str | os.PathLike[str], *, validate: bool = True, access: FileAccess | None = None
+    ) -> None:
         self.prefix = os.fspath(prefix)
-        here = self.prefix
-        if is_remote(here):
-            from nanoset_core.indexed.location import local_prefix
-
-            here = local_prefix(here)
-        self._index = read_idx(idx_path(here), validate=validate)
+        here, self._access = (self.prefix, access) if access is not None else locate(self.prefix)
+        self._index = read_idx(self._access.fetch(idx_path(here)), validate=validate)
         path = bin_path(here)
-        self._blocks = open_blocks(path)
-        buffer = map_file(path) if self._blocks is None else self._blocks.buffer
+        self._file = _open_tokens(self._access, path)
+        buffer = self._file.buffer
         if len(buffer) < self._index.end_bytes:
             raise FormatError(
                 "the token file is shorter than its index says",
@@ -59,14 +59,12 @@ class MMapIndexedDataset:
     @property
     def tokens(self) -> NDArray:
         """All tokens of the .bin as one flat read-only array; of one in a bucket, all are brought first."""
-        if self._blocks is not None:
-            self._blocks.bring_everything()
+        self._file.fetch_everything()
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray:
         """As `tokens`, of which only the bytes of these ranges [begins, ends) need to be right."""
-        if self._blocks is not None:
-            self._blocks.bring(begins, ends)
+        self._file.fetch(begins, ends)
         return self._tokens
 
     @property
@@ -77,7 +75,7 @@ class MMapIndexedDataset:
     @property
     def stored_bytes(self) -> memoryview | BlockFile:
         """The .bin's bytes, to be sliced; those of one in a bucket come when they are asked for."""
-        return memoryview(self._tokens.view(np.uint8)) if self._blocks is None else self._blocks
+        return self._file.sliceable
 
     @property
     def dtype(self) -> np.dtype:
@@ -140,16 +138,22 @@ class MMapIndexedDataset:
             )
         itemsize = self.dtype.itemsize
         begin = int(self.sequence_pointers[i]) // itemsize + offset
-        if self._blocks is not None:
-            return np.frombuffer(self._blocks[begin * itemsize : (begin + count) * itemsize], self.dtype)
+        self._file.fetch_span(begin * itemsize, (begin + count) * itemsize)
         return self._tokens[begin : begin + count]
 
     def __repr__(self) -> str:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return opened_again(Path(self.prefix), _open_again, (self.prefix,))
+        return _open_again, (self.prefix, None if is_remote(self.prefix) else self._access)
 
 
-def _open_again(prefix: str) -> MMapIndexedDataset:
-    return MMapIndexedDataset(prefix, validate=False)
+def _open_again(prefix: str, access: FileAccess | None) -> MMapIndexedDataset:
+    return MMapIndexedDataset(prefix, validate=False, access=access)
+
+
+def _open_tokens(access: FileAccess, path: Path) -> MappedFile:
+    try:
+        return access.open_bytes(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise no_such_file(path) from error

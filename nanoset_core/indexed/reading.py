@@ -10,7 +10,6 @@ import numpy as np
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
-from nanoset_core.storage.mirror import bring
 from nanoset_core.storage.regular_files import map_regular
 
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
@@ -58,16 +57,20 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 def map_file(path: Path) -> mmap.mmap | bytes:
     """`map_regular`, with a MissingError if there is no such file."""
-    bring(path)
     try:
         return map_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError(
-            "no such file",
-            where=path,
-            expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
-            remedy="check the data path: it is a prefix, without .bin or .idx",
-        ) from error
+        raise no_such_file(path) from error
+
+
+def no_such_file(path: Path) -> MissingError:
+    """What to raise where a file of a dataset is not there."""
+    return MissingError(
+        "no such file",
+        where=path,
+        expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
+        remedy="check the data path: it is a prefix, without .bin or .idx",
+    )
 
 
 def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:

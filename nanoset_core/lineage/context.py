@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.outputs.manifest import Manifest, read_manifest
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
-from nanoset_core.storage.mirror import bring
 from nanoset_core.storage.remote_folder import RawFolder
 
 
@@ -41,7 +40,7 @@ class Place:
         MissingError where there is none.
         """
         folder = Path(prefix).parent
-        manifest = read_manifest(folder)
+        manifest = self.outputs.manifest_at(folder)
         if manifest is None:
             raise MissingError(
                 "the dataset has no manifest", where=folder, remedy="run `nanoset build`: it makes the dataset again"
@@ -51,9 +50,8 @@ class Place:
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """The snapshot of files that a dataset was made from; None where it is not kept any more."""
         path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
-        bring(path)
         try:
-            return Inventory.from_json(json.loads(path.read_bytes()))
+            return Inventory.from_json(json.loads(self.outputs.access.fetch(path).read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError) as error:

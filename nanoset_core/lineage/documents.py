@@ -16,10 +16,9 @@ from typing import Any
 import orjson
 
 from nanoset_core.errors import MissingError, SampleIndexError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.tokenization import SHARDS, STAGE
-from nanoset_core.storage.mirror import bring, bring_manifests
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
 
@@ -60,6 +59,7 @@ class Lineage:
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
         """digests, in document order"""
         self._folder = outputs.folder / SHARDS / dataset.name
+        self.access = outputs.access
         self._begins = [0]  # of the shards looked at so far, and the end of the last of them
 
     def folder(self, shard: int) -> Path:
@@ -82,6 +82,10 @@ class Lineage:
             expected=f"0 to {self.dataset.facts['documents'] - 1}",
         )
 
+    def table(self, shard: int) -> DocumentRows:
+        """The table of a shard's documents; raises as `origins`."""
+        return DocumentRows(self.access.fetch(self.folder(shard) / DOCUMENTS), self._documents(shard))
+
     def first_document(self, shard: int) -> int:
         """Number of a shard's first document."""
         while len(self._begins) <= shard:
@@ -99,7 +103,7 @@ class Lineage:
             rows.setdefault(shard, []).append((row, place))
         found: list[DocumentOrigin | None] = [None] * len(documents)
         for shard, wanted in rows.items():
-            table = DocumentRows(self.folder(shard) / DOCUMENTS, self._documents(shard))
+            table = self.table(shard)
             for (_, place), values in zip(wanted, table.read([row for row, _ in wanted]), strict=True):
                 found[place] = self._origin(shard, int(documents[place]), values)
         return [origin for origin in found if origin is not None]
@@ -114,7 +118,7 @@ class Lineage:
 
     def _search(self, shards: Sequence[int], wanted: Mapping[str, object]) -> Iterator[DocumentOrigin]:
         for shard in shards:
-            table = DocumentRows(self.folder(shard) / DOCUMENTS, self._documents(shard))
+            table = self.table(shard)
             for row, values in table.search(wanted):
                 yield self._origin(shard, self.first_document(shard) + row, values)
 
@@ -124,8 +128,7 @@ class Lineage:
     def _documents(self, shard: int) -> int:
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
-        path = self.folder(shard) / MANIFEST
-        bring(path)
+        path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
             return int(orjson.loads(path.read_bytes())["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -143,10 +146,8 @@ def _tokenized(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     current = outputs.current(STAGE, dataset.name)
     if current is not None and _made(current, dataset):
         return current
-    bring_manifests(place, MANIFEST)
-    for folder in sorted(path.parent for path in place.glob(f"*/{MANIFEST}")):
-        found = read_manifest(folder)
-        if found is not None and _made(found, dataset):
+    for found in sorted(outputs.versions(STAGE, dataset.name), key=lambda manifest: manifest.digest):
+        if _made(found, dataset):
             return found
     raise MissingError(
         "the shards that the dataset was merged from are not there any more",

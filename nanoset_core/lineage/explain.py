@@ -79,7 +79,7 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
         FormatError: a shard's table cannot be read.
     """
     place = Place.of(project_or_root)
-    loaded = load_nanoset(place.outputs.folder, name, split)
+    loaded = load_nanoset(place.outputs, name, split)
     nanoset, sample, pieces = _sources(loaded, k)
     origins = piece_origins(place, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
     filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in origins)

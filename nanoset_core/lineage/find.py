@@ -19,7 +19,6 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import cut_ranges
-from nanoset_core.storage.mirror import bring
 from nanoset_core.tokenization.shards import REJECTS
 
 
@@ -89,7 +88,7 @@ def find_document(
             expected="an id, or a file with a line, or a number",
         )
     place = Place.of(project_or_root)
-    loaded = load_nanoset(place.outputs.folder, name, split)
+    loaded = load_nanoset(place.outputs, name, split)
     members = {place.dataset_at(member.member.prefix).name: member for member in _members(loaded)}
     if corpus is not None and corpus not in members:
         raise MissingError(
@@ -208,7 +207,7 @@ def _other_split(place: Place, name: str, member: Nanoset, sequence: int) -> str
         if split == member.member.split:
             continue
         try:
-            loaded = load_nanoset(place.outputs.folder, name, split)
+            loaded = load_nanoset(place.outputs, name, split)
         except NanosetError:
             continue  # not built, or without a share
         for other in _members(loaded):
@@ -248,8 +247,7 @@ def _hint(place: Place, members: dict[str, Nanoset], file: str | None, line: int
 def _rejects(place: Place, member: Nanoset) -> Iterator[dict[str, Any]]:
     lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
     for shard in range(len(lineage.shards)):
-        path = lineage.folder(shard) / REJECTS
-        bring(path)
+        path = place.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if path.is_file():
             with path.open("rb") as lines:
                 yield from map(json.loads, lines)

@@ -17,7 +17,7 @@ from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices
 from nanoset_core.mapping.planned import SplitPlan
-from nanoset_core.storage.mirror import opened_again
+from nanoset_core.storage.access import FileAccess
 
 
 class BlendedNanoset:
@@ -30,22 +30,33 @@ class BlendedNanoset:
         config: NanosetConfig,
         indices: BlendIndices,
         cache_dir: str | os.PathLike[str] | None = None,
+        access: FileAccess | None = None,
     ) -> None:
-        """datasets: one per member of the plan. indices: the blend's arrays. cache_dir: the folder that holds them."""
+        """datasets: one per member of the plan. indices: the blend's arrays. cache_dir: the folder that holds them.
+
+        access: how its files are reached, where they do not simply lie there.
+        """
         self.datasets, self.plan, self.config = tuple(datasets), plan, config
         self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._access = access
         self._names_dataset = config.rules.names_dataset
         self._wraps = config.rules.wraps == "read"
 
     @classmethod
-    def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
-        """A blend on the index files of a cache folder, as they are there.
+    def open(
+        cls,
+        plan: SplitPlan,
+        config: NanosetConfig,
+        cache_dir: str | os.PathLike[str],
+        access: FileAccess | None = None,
+    ) -> Self:
+        """A blend on the index files of a cache folder, as they are there; access: how they are reached.
 
         MissingError and FormatError for a dataset, StaleError for index files of another shape.
         """
-        datasets = [open_nanoset(member, config, cache_dir) for member in plan.members]
-        return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
+        datasets = [open_nanoset(member, config, cache_dir, access) for member in plan.members]
+        return cls(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir, access)
 
     @property
     def unique_description(self) -> str:
@@ -125,7 +136,7 @@ class BlendedNanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return opened_again(Path(self.cache_dir), BlendedNanoset.open, (self.plan, self.config, self.cache_dir))
+            return BlendedNanoset.open, (self.plan, self.config, self.cache_dir, self._access)
         return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
 
 

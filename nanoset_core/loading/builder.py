@@ -24,6 +24,7 @@ from nanoset_core.mapping.indices import build_blend_indices, build_member_indic
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.storage.access import FileAccess
 
 Split = Nanoset | BlendedNanoset
 _THREADS = min(2, os.cpu_count() or 1)
@@ -120,14 +121,16 @@ class NanosetBuilder:
         return default_cache_dir(member.prefix, self.config.preset)
 
 
-def open_split(plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Split:
-    """A split on the index files of a cache folder, as they are there; nothing is built.
+def open_split(
+    plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> Split:
+    """A split on the index files of a cache folder, as they are there; nothing is built. access: how they are reached.
 
     MissingError and FormatError for a dataset, StaleError for index files of another shape.
     """
     if plan.blend is None:
-        return open_nanoset(plan.members[0], config, cache_dir)
-    return BlendedNanoset.open(plan, config, cache_dir)
+        return open_nanoset(plan.members[0], config, cache_dir, access)
+    return BlendedNanoset.open(plan, config, cache_dir, access)
 
 
 def _writable(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from nanoset_core.mapping.cache import open_member
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import MemberIndices
 from nanoset_core.mapping.planned import MemberPlan
-from nanoset_core.storage.mirror import opened_again
+from nanoset_core.storage.access import FileAccess
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
 _MANY_PIECES = 12  # from here on their bounds are faster from arrays
@@ -41,12 +41,17 @@ class Nanoset:
         config: NanosetConfig,
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
+        access: FileAccess | None = None,
     ) -> None:
-        """dataset: the tokens. member: the plan. indices: its arrays. cache_dir: the folder that holds them, if any."""
+        """dataset: the tokens. member: the plan. indices: its arrays. cache_dir: the folder that holds them, if any.
+
+        access: how its files are reached, where they do not simply lie there.
+        """
         self.dataset, self.member, self.config = dataset, member, config
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._access = access
         self._form = SampleForm(config, pads=_may_pad(dataset, member, config))
         self._token_count = dataset.token_count
         self._extra, self._width = int(config.add_extra_token), config.sample_tokens
@@ -212,18 +217,20 @@ class Nanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return opened_again(Path(self.cache_dir), open_nanoset, (self.member, self.config, self.cache_dir))
+            return open_nanoset, (self.member, self.config, self.cache_dir, self._access)
         arrays = (self.document_index, self.sample_index, self.shuffle_index)
         return _rebuild, (self.dataset, self.member, self.config, arrays)
 
 
-def open_nanoset(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Nanoset:
-    """A Nanoset on the index files of a cache folder, as they are there.
+def open_nanoset(
+    member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> Nanoset:
+    """A Nanoset on the index files of a cache folder, as they are there; access: how they are reached.
 
     MissingError and FormatError for the dataset, StaleError for index files of another shape.
     """
-    dataset = MMapIndexedDataset(member.prefix, validate=False)
-    return Nanoset(dataset, member, config, open_member(member, config, cache_dir), cache_dir)
+    dataset = MMapIndexedDataset(member.prefix, validate=False, access=access)
+    return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir, access)
 
 
 def _entries(array: NDArray) -> memoryview:

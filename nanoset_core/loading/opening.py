@@ -19,7 +19,6 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.serialization.parsing import convert, parse
 from nanoset_core.storage.location import StorageSpec
-from nanoset_core.storage.mirror import bring_manifests
 from nanoset_core.storage.paths import is_inside
 
 STAGE = "nanosets"
@@ -29,7 +28,7 @@ MAPPINGS, BLEND = "index_mappings", "blend"
 
 
 def load_nanoset(
-    root: str | os.PathLike[str], name: str, split: str, storage: StorageSpec | None = None
+    root: str | os.PathLike[str] | OutputRoot, name: str, split: str, storage: StorageSpec | None = None
 ) -> Nanoset | BlendedNanoset:
     """Open one split of a nanoset that `nanoset build` made, in its live version.
 
@@ -51,13 +50,13 @@ def load_nanoset(
         raise MissingError(
             f"the {split} split of {name} has no share of the data", where=manifest.folder, found=config.split
         )
-    return open_split(plan, config, outputs.folder / STAGE / name / CACHE)
+    return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
 
 
 def _live(outputs: OutputRoot, place: str) -> Manifest:
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
-        bring_manifests(outputs.folder / STAGE, MANIFEST)
+        outputs.access.fetch_all(outputs.folder / STAGE, MANIFEST)
         built = (
             path.parent.relative_to(outputs.folder / STAGE) for path in outputs.folder.glob(f"{STAGE}/*/*/{MAPPINGS}")
         )

@@ -26,6 +26,7 @@ from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
 from nanoset_core.storage.locks import alone_in
 from nanoset_core.storage.npy import array_of
@@ -73,21 +74,31 @@ def blend_is_cached(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> bool:
     return plan.blend is not None and _blend_set(plan, plan.blend, cache_dir).complete(deep=False) is not None
 
 
-def open_member(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> MemberIndices:
-    """Memory-map a dataset's index files; MissingError or StaleError where one is not there, or not as planned."""
+def open_member(
+    member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> MemberIndices:
+    """Memory-map a dataset's index files; MissingError or StaleError where one is not there, or not as planned.
+
+    access: how they are reached, where they do not simply lie there.
+    """
     shapes = {
         "document_index": ((member.rows[1] - member.rows[0]) * member.epochs,),
         "sample_index": (member.samples_built + 1, 2),
         "shuffle_index": (member.samples_given,),
     }
-    return MemberIndices(**{part: _open(Path(cache_dir) / member.files[part], shape) for part, shape in shapes.items()})
+    paths = {part: _fetched(Path(cache_dir) / member.files[part], access) for part in shapes}
+    return MemberIndices(**{part: _open(paths[part], shape) for part, shape in shapes.items()})
 
 
-def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> BlendIndices:
-    """Memory-map a blend's index files; MissingError or StaleError where one is not there, or not as planned."""
+def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None) -> BlendIndices:
+    """Memory-map a blend's index files; MissingError or StaleError where one is not there, or not as planned.
+
+    access: how they are reached, where they do not simply lie there.
+    """
     files = {} if plan.blend is None else plan.blend.files
     parts = ("dataset_index", "dataset_sample_index")
-    return BlendIndices(**{part: _open(Path(cache_dir) / files[part], (plan.samples,)) for part in parts})
+    paths = {part: _fetched(Path(cache_dir) / files[part], access) for part in parts}
+    return BlendIndices(**{part: _open(path, (plan.samples,)) for part, path in paths.items()})
 
 
 def default_cache_dir(prefix: str, preset: str) -> Path:
@@ -203,6 +214,10 @@ def _write(path: Path, pieces: list[memoryview]) -> None:
     with atomic_file(path, sync=False) as file:
         for piece in pieces:
             file.write(piece)
+
+
+def _fetched(path: Path, access: FileAccess | None) -> Path:
+    return path if access is None else access.fetch(path)
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> NDArray:

@@ -26,6 +26,7 @@ from nanoset_core.mapping.splits import (
     rows_by_cuts,
     split_bookends,
 )
+from nanoset_core.storage.access import FileAccess
 
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 
@@ -35,13 +36,15 @@ _LAST_EPOCH_SHARE = 0.80
 class LengthReader:
     """Reads every `.idx` once, for splits that are planned together."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: FileAccess | None = None) -> None:
+        """access: how they are reached, where they do not simply lie there."""
+        self._access = access
         self._known: dict[str, tuple[NDArray[np.int32], str]] = {}
 
     def read(self, prefix: str) -> tuple[NDArray[np.int32], str]:
         """(tokens of every sequence int32[n], sha256 of the .idx); MissingError and FormatError as `read_idx`."""
         if prefix not in self._known:
-            path = idx_path(prefix)
+            path = idx_path(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
             self._known[prefix] = read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()
         return self._known[prefix]
 

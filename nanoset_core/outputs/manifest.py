@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
-from nanoset_core.storage.mirror import mirror_of
+from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.paths import is_inside
 
 MANIFEST = "manifest.json"
@@ -90,8 +90,10 @@ class Manifest:
     """counts and other findings; never times, hosts or paths"""
     files: Mapping[str, FileFact]
     """relative name → size and checksum"""
+    access: FileAccess = field(compare=False, repr=False)
+    """How its files are reached."""
     stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
-    """relative name → bytes of what lay beside it in its bucket when it was read; None for a local one"""
+    """Relative name → bytes of what lay beside it when it was read, where that was told as well."""
 
     @property
     def stage(self) -> str:
@@ -101,16 +103,27 @@ class Manifest:
     def name(self) -> str:
         return str(self.recipe["name"])
 
+    @property
+    def written_ns(self) -> int:
+        """When its manifest was written, nanoseconds since 1970; 0 where it is gone from this machine."""
+        try:
+            return (self.folder / MANIFEST).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def path(self, name: str) -> Path:
         """The absolute path of one of its files, or of several by what their names begin with, before a dot.
 
-        Those of an output that lives in a bucket are brought first, unless they are here.
+        They can be read there: those that live elsewhere are fetched.
         """
-        mirror = mirror_of(self.folder)
-        for file, fact in self.files.items() if mirror is not None else ():
-            if mirror is not None and (file == name or file.startswith(f"{name}.")):
-                mirror.bring(self.folder / file, size=fact.size, sha256=fact.sha256)
+        for file, fact in self.files.items():
+            if file == name or file.startswith(f"{name}."):
+                self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256)
         return self.folder / name
+
+    def url(self, name: str = "") -> str:
+        """Where one of its files lives, or all of them, for messages."""
+        return self.access.url(self.folder / name)
 
     def load(self, name: str, make: Callable[[Any], Made]) -> Made:
         """What `make` gives of one of its JSON files.
@@ -144,7 +157,7 @@ class Manifest:
 
     def damage(self) -> str | None:
         """What is missing or of the wrong size, or None when every listed file is whole."""
-        fault = first_fault(self.folder, {name: fact.size for name, fact in self.files.items()}, self.stored)
+        fault = first_fault(self.sizes(), {name: fact.size for name, fact in self.files.items()})
         if fault is None:
             return None
         name, size = fault
@@ -152,49 +165,39 @@ class Manifest:
             return f"{name} is missing"
         return f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
 
+    def sizes(self) -> Mapping[str, int]:
+        """Relative name → bytes of those of its files that are there."""
+        return self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
 
-def first_fault(
-    folder: Path, wanted: Mapping[str, int], stored: Mapping[str, int] | None = None, *, here: bool = False
-) -> tuple[str, int | None] | None:
-    """(name, bytes or None) of the first file that is missing below a folder or of another size than wanted.
+
+def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:
+    """(name, bytes or None) of the first file that is missing, or of another size than wanted.
 
     Args:
-        folder: where they should be.
+        found: name → bytes of what is there.
         wanted: name → bytes.
-        stored: what lies there, where it is known.
-        here: look at the local copies alone, where the folder lives in a bucket.
     """
-    mirror = None if here else mirror_of(folder)
-    if stored is None and mirror is not None:
-        stored = mirror.sizes(folder)
-    for name, size in wanted.items():
-        found = _size_of(folder / name) if stored is None else stored.get(name)
-        if found != size:
-            return name, found
-    return None
+    return next(((name, found.get(name)) for name, size in wanted.items() if found.get(name) != size), None)
 
 
-def _size_of(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
+    """The manifest of the output in a folder as it is stored now, or None when there is none.
 
-
-def read_manifest(folder: Path, *, here: bool = False) -> Manifest | None:
-    """The manifest in `folder`, or None when there is none.
-
-    Of a folder that lives in a bucket it is the bucket's, fresh; with `here` the local copy, published or not.
+    Args:
+        folder: of the output.
+        access: how it is reached; absent = it is a local folder.
 
     Raises:
         FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
     """
-    path, mirror = folder / MANIFEST, None if here else mirror_of(folder)
-    stored = None
+    path, access = folder / MANIFEST, access or LocalAccess(folder)
     try:
-        if mirror is not None:
-            stored = mirror.refresh_beside(path)
-        value = json.loads(path.read_bytes())
+        data, stored = access.read_beside(path)
+        value = json.loads(data)
         _check_content(value)
         files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
-        manifest = Manifest(folder, dict(value["recipe"]), value["digest"], dict(value["facts"]), files, stored)
+        recipe, digest = dict(value["recipe"]), value["digest"]
+        manifest = Manifest(folder, recipe, digest, dict(value["facts"]), files, access, stored)
         digest = Recipe(**value["recipe"]).digest
     except (FileNotFoundError, NotADirectoryError):
         return None

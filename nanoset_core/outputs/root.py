@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from nanoset_core.outputs.manifest import (
     Manifest,
     Recipe,
     canonical_json,
-    first_fault,
     is_digest,
     manifest_bytes,
     no_manifest,
     read_manifest,
 )
+from nanoset_core.storage.access import FileAccess, LocalAccess, access_to
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -32,8 +32,7 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
-from nanoset_core.storage.location import S3Place, StorageSpec, copies_folder, is_remote, parse_place
-from nanoset_core.storage.mirror import Mirror, current_bytes, mirror_of
+from nanoset_core.storage.location import StorageSpec
 
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
@@ -45,27 +44,20 @@ _SENT_AT_ONCE = 4
 class OutputRoot:
     """The folder that holds every output, each at <stage>/<name>/<digest>/."""
 
-    folder: Path
-    """absolute"""
+    access: FileAccess
+    """How the files are reached."""
     rebuild: bool = False
-    """make outputs again even where they are complete"""
-    remote: S3Place | None = None
-    """where the outputs live, when `folder` only mirrors them"""
-    here: bool = False
-    """work in the mirror alone: the caller sends what is made"""
-
-    def __post_init__(self) -> None:
-        if self.remote is not None:
-            Mirror(self.folder, self.remote).register()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # By way of __init__, so that a worker process knows the mirror, too.
-        return OutputRoot, (self.folder, self.rebuild, self.remote, self.here)
+    """Whether outputs are made again even where they are complete."""
 
     @property
-    def mirror(self) -> Mirror | None:
-        """The mirror that the folder is, or None for a root on a local file system."""
-        return None if self.here else mirror_of(self.folder)
+    def folder(self) -> Path:
+        """Absolute: where the outputs are, or their copies."""
+        return self.access.folder
+
+    @property
+    def local(self) -> OutputRoot:
+        """What is made in the folder of this machine, though it may live elsewhere: the caller sends it."""
+        return OutputRoot(LocalAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
         """Where the output of `recipe` lies, whether or not it is there yet."""
@@ -73,15 +65,17 @@ class OutputRoot:
 
     def find(self, recipe: Recipe) -> Manifest | None:
         """The complete output of `recipe`, or None when it is missing or damaged, its manifest included."""
-        if self.here:
-            return self._here(recipe)
         try:
-            manifest = read_manifest(self.place(recipe))
+            manifest = self.manifest_at(self.place(recipe))
         except FormatError:
             return None  # to be made again, like any other damage
         if manifest is None or manifest.digest != recipe.digest or manifest.damage():
             return None
         return manifest
+
+    def manifest_at(self, folder: Path) -> Manifest | None:
+        """The manifest of the version that lies in a folder; None where there is none. Raises as `read_manifest`."""
+        return read_manifest(folder, self.access)
 
     def publish(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
@@ -92,24 +86,15 @@ class OutputRoot:
         """
         if not self.rebuild and (done := self.find(recipe)) is not None:
             return done
-        if self.rebuild or self._here(recipe) is None:
+        if self.rebuild or self.local.find(recipe) is None:
             self._make(recipe, write)
         return self._send(self.place(recipe))
-
-    def _here(self, recipe: Recipe) -> Manifest | None:
-        """The output as it was made whole on this machine, though it may not be in its bucket yet."""
-        try:
-            manifest = read_manifest(self.place(recipe), here=True)
-        except FormatError:
-            return None
-        sizes = {} if manifest is None else {name: fact.size for name, fact in manifest.files.items()}
-        return manifest if first_fault(self.place(recipe), sizes, here=True) is None else None
 
     def _make(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
         final = self.place(recipe)
 
         def made_meanwhile() -> bool:
-            return not self.rebuild and self._here(recipe) is not None
+            return not self.rebuild and self.local.find(recipe) is not None
 
         with published_folder(final, keep=made_meanwhile) as scratch:
             facts, checksums = write(scratch)
@@ -122,23 +107,19 @@ class OutputRoot:
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
     def _send(self, place: Path) -> Manifest:
-        """Bring a finished output to the bucket where it lives, if it does; → its manifest."""
-        manifest = read_manifest(place, here=True)
+        """Let a finished output be where outputs live; → its manifest."""
+        manifest = self.local.manifest_at(place)
         if manifest is None:
             raise MissingError("the output vanished while it was published", where=place, remedy="run it again")
-        if self.mirror is not None:
-            self.mirror.publish(place, {name: fact.sha256 for name, fact in manifest.files.items()}, MANIFEST)
-        return manifest
+        self.access.publish(place, {name: fact.sha256 for name, fact in manifest.files.items()}, MANIFEST)
+        return replace(manifest, access=self.access)
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[Callable[[Manifest], None]]:
-        """A function that sends finished outputs to their bucket while others are made; all are there when it ends.
+        """A function that sends finished outputs to where they live while others are made.
 
-        Where the root is local the function does nothing.
+        All are there when the block ends well.
         """
-        if self.mirror is None:
-            yield lambda manifest: None
-            return
         with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
             under_way: list[Future[Manifest]] = []
 
@@ -173,31 +154,36 @@ class OutputRoot:
         Raises:
             FormatError: the pointer to it, or its manifest, cannot be read.
         """
-        manifest = self._named(stage, name)
+        manifest = self.live(stage, name)
         return None if manifest is None or manifest.damage() else manifest
 
-    def _named(self, stage: str, name: str) -> Manifest | None:
-        """The manifest that current.json names, whole or not."""
-        path = self.folder / stage / name / CURRENT
-        try:
-            digest = json.loads(current_bytes(path))["digest"]
-            if not is_digest(digest):
-                raise ValueError(f"{digest!r} is no digest")
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(
-                "this does not name a version",
-                where=path,
-                found=repr(error)[:500],
-                expected='{"digest": "…"}',
-                remedy="delete the file; the next build writes it again",
-            ) from error
-        manifest = read_manifest(path.parent / digest)
+    def live(self, stage: str, name: str) -> Manifest | None:
+        """The version that current.json names, whether its files are whole or not; raises as `current`."""
+        folder = self.folder / stage / name
+        digest = current_digest(self.access, folder)
+        manifest = None if digest is None else self.manifest_at(folder / digest)
         if manifest is not None and (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
             found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
             raise no_manifest(manifest.folder / MANIFEST, found)
         return manifest
+
+    def versions(self, stage: str, name: str) -> list[Manifest]:
+        """Every version of an output whose manifest can be read, the one made last first; damaged ones too."""
+        folder = self.folder / stage / name
+        self.access.fetch_all(folder, MANIFEST)
+        there = [path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
+        found = [manifest for manifest in self.access.each(self._readable, there) if manifest is not None]
+        return sorted(found, key=lambda manifest: (manifest.written_ns, manifest.digest), reverse=True)
+
+    def _readable(self, path: Path) -> Manifest | None:
+        with contextlib.suppress(FormatError):
+            return self.manifest_at(path.parent)
+        return None
+
+    def previous(self, manifest: Manifest) -> Manifest | None:
+        """The version of an output that was made last before another, as far as it is still there and can be read."""
+        versions = self.versions(manifest.stage, manifest.name)
+        return next((one for one in versions if one.written_ns < manifest.written_ns), None)
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """The live version of an output that another is made from.
@@ -205,7 +191,7 @@ class OutputRoot:
         Raises:
             MissingError: it was never made, or its files are damaged.
         """
-        manifest = self._named(stage, name)
+        manifest = self.live(stage, name)
         if manifest is None:
             raise MissingError(
                 f"the {stage} of {name!r} have not been made", where=self.folder / stage / name, remedy=remedy
@@ -234,8 +220,7 @@ class OutputRoot:
         path = parent / CURRENT
         if not path.exists() or path.read_bytes() != wanted:
             write_atomic(path, wanted)
-        if self.mirror is not None:
-            self.mirror.send_small(path)
+        self.access.send([path])
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
@@ -248,19 +233,41 @@ def _fact(path: Path, checksum: str | None) -> FileFact:
     return FileFact(size, checksum)
 
 
-def open_root(location: str | os.PathLike[str], storage: StorageSpec | None = None) -> OutputRoot:
+def current_digest(access: FileAccess, folder: Path) -> str | None:
+    """Digest of the current version of the output in a folder; None where no version was made current.
+
+    Raises:
+        FormatError: the file that names it cannot be read.
+    """
+    path = folder / CURRENT
+    try:
+        digest = json.loads(access.read_current(path))["digest"]
+        if not is_digest(digest):
+            raise ValueError(f"{digest!r} is no digest")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(
+            "this does not name a version",
+            where=path,
+            found=repr(error)[:500],
+            expected='{"digest": "…"}',
+            remedy="delete the file; the next build writes it again",
+        ) from error
+    return str(digest)
+
+
+def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None) -> OutputRoot:
     """The outputs at a local folder, or at s3://bucket/prefix.
 
     Args:
-        location: where they live.
+        location: where they live; a root that is open already is given back.
         storage: how the bucket is reached; absent = as the AWS configuration says, with copies in the user's cache
             folder.
 
     Raises:
         ConfigError: this is no place in a bucket.
     """
-    if not is_remote(os.fspath(location)):
-        return OutputRoot(Path(location).resolve())
-    storage = storage or StorageSpec()
-    place = parse_place(os.fspath(location), storage, where="the output root")
-    return OutputRoot(copies_folder(place, storage), remote=place)
+    if isinstance(location, OutputRoot):
+        return location
+    return OutputRoot(access_to(location, storage, "the output root"))

@@ -100,7 +100,7 @@ def _check_cache(nanoset: NanosetContext) -> None:
             manifest = nanoset.project.outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}")
             files = manifest.facts["cache_files"] if manifest is not None else {}
             sizes = {file: fact["bytes"] for file, fact in files.items()}
-            if (fault := first_fault(nanoset.cache, sizes)) is not None:
+            if (fault := first_fault(nanoset.project.outputs.access.sizes(nanoset.cache, sizes), sizes)) is not None:
                 raise MissingError(
                     "an index file that the trainer will look for is not there",
                     where=nanoset.cache / fault[0],
@@ -119,7 +119,7 @@ def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
         samples={split: found.samples for split, found in planned.items()},
         folder=f"{folder}/{HANDOFF}/{recipe.digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
-        datasets={nanoset.trainer_prefix(corpus): _counts(nanoset.prefix(corpus)) for corpus in corpora},
+        datasets={nanoset.trainer_prefix(corpus): _counts(nanoset.dataset(corpus)) for corpus in corpora},
         vocab_size=nanoset.project.tokenizer.max_id + 1,
         schedule=spec.schedule,
         transitions=tuple(_transitions(spec)),
@@ -127,8 +127,8 @@ def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
     )
 
 
-def _counts(prefix: str) -> DatasetCounts:
-    idx = read_idx(idx_path(prefix), validate=False)
+def _counts(dataset: Manifest) -> DatasetCounts:
+    idx = read_idx(dataset.access.fetch(idx_path(dataset.folder / dataset.facts["prefix"])), validate=False)
     return DatasetCounts(len(idx.sequence_lengths), len(idx.document_indices), idx.dtype.name)
 
 

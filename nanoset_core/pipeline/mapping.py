@@ -121,13 +121,12 @@ def check_current(made: Manifest, expected: Recipe, what: str) -> None:
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
-    """Copy cache files to the bucket where outputs lie, if they do; descriptions, which complete a set, go last."""
-    mirror = project.outputs.mirror
-    if mirror is not None:
-        last = [name for name in files if not name.endswith(".npy")]
-        sha256 = {cache / name: digest for name, digest in files.items()}
-        mirror.send((cache / name for name in [*(name for name in files if name not in last), *sidecars]), sha256)
-        mirror.send((cache / name for name in last), sha256)
+    """Let cache files be where outputs live; descriptions, which complete a set, go last."""
+    last = [name for name in files if not name.endswith(".npy")]
+    sha256 = {cache / name: digest for name, digest in files.items()}
+    first = [*(name for name in files if name not in last), *sidecars]
+    for names in (first, last):
+        project.outputs.access.send((cache / name for name in names), sha256)
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:
@@ -184,7 +183,8 @@ def is_cache_whole(project: Project, recipe: Recipe) -> bool:
     if manifest is None:
         return False
     cache = cache_folder(project, recipe.name.split("/")[0])
-    return first_fault(cache, {file: fact["bytes"] for file, fact in manifest.facts["cache_files"].items()}) is None
+    wanted = {file: fact["bytes"] for file, fact in manifest.facts["cache_files"].items()}
+    return first_fault(project.outputs.access.sizes(cache, wanted), wanted) is None
 
 
 def current_facts(project: Project, name: str, split: SplitName) -> Mapping[str, Any] | None:

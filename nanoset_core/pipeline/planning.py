@@ -76,7 +76,7 @@ class NanosetContext:
             ConfigError: the project has no nanoset of that name.
         """
         self.project, self.name, self.spec = project, name, project.nanoset(name)
-        self.reader = LengthReader() if reader is None else reader
+        self.reader = LengthReader(project.outputs.access) if reader is None else reader
         self._datasets: dict[str, Manifest] = {}
 
     def dataset(self, corpus: str) -> Manifest:

@@ -39,7 +39,7 @@ class Project:
 
     @property
     def outputs(self) -> OutputRoot:
-        return OutputRoot(self.config.root_folder, self.rebuild, self.config.root_place)
+        return OutputRoot(self.config.root_access, self.rebuild)
 
     @property
     def executor(self) -> Executor | None:

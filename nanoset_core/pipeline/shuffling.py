@@ -13,7 +13,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project, holding
@@ -24,14 +24,7 @@ from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.receipts import (
-    clear_receipts,
-    has_size,
-    read_receipts,
-    read_sent_receipts,
-    send_tars,
-    write_receipt,
-)
+from nanoset_core.shuffling.receipts import clear_receipts, read_receipts, send_tars, write_receipt
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import complete_webdataset
@@ -192,7 +185,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
-        if (damaged := read_manifest(folder)) is not None:
+        if (damaged := project.outputs.manifest_at(folder)) is not None:
             for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
                 write_receipt(folder, fact, recipe.digest)  # what is whole of it stays
     sent = _sent(project, recipe, shards)
@@ -216,16 +209,16 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             again=project.rebuild,
         )
     )
-    if project.outputs.mirror is not None:
-        send_tars(project.outputs.mirror, folder, facts)
+    send_tars(project.outputs.access, folder, facts)
     if project.outputs.find(recipe) is not None:
-        clear_receipts(folder)  # tars of a finished webdataset were made again: its manifest holds their facts
+        # Tars of a finished webdataset were made again: its manifest holds their facts.
+        clear_receipts(folder, project.outputs.access)
     return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
 
 
 def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Facts of those shards that are in the bucket, where the outputs live in one, and need not be made again."""
-    return {} if project.outputs.mirror is None or project.rebuild else _written(project, recipe, shards)
+    """Facts of those shards that are there, and need not be made again."""
+    return {} if project.rebuild else _written(project, recipe, shards)
 
 
 def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
@@ -249,24 +242,16 @@ def _facts(done: Manifest) -> list[TarFacts]:
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
-    folder, mirror = project.outputs.place(recipe), project.outputs.mirror
+    folder = project.outputs.place(recipe)
     done = project.outputs.find(recipe)
     if done is None:
-        noted = (
-            read_receipts(folder, shards, recipe.digest)
-            if mirror is None
-            else read_sent_receipts(mirror, folder, shards, recipe.digest)
-        )
+        noted = read_receipts(folder, shards, recipe.digest, project.outputs.access)
         if len(noted) == len(shards):
             return noted
         done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
         if done is None:
             return noted
-    return {
-        fact.shard: fact
-        for fact in _facts(done)
-        if fact.shard in shards and (mirror is not None or has_size(folder, fact))
-    }
+    return {fact.shard: fact for fact in _facts(done) if fact.shard in shards}
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
@@ -289,7 +274,8 @@ def finish(project: Project, name: str) -> Manifest:
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
     else:
-        clear_receipts(done.folder)  # what a build that was killed right after completing it left
+        # What a build that was killed right after completing it left.
+        clear_receipts(done.folder, project.outputs.access)
     project.outputs.make_current(done)
     return done
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.outputs.manifest import Manifest, Recipe, read_manifest
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, current_inventory
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
-from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing
 
@@ -102,11 +101,7 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
     """
     place = project.outputs.folder / SHARDS / tokenized.name
     digests = tokenized.facts["shards"]
-    if project.outputs.mirror is not None:
-        from nanoset_core.storage.s3 import in_parallel
-
-        return in_parallel(lambda digest: _require_shard(place / digest, tokenized.name), digests, CONNECTIONS)
-    return [_require_shard(place / digest, tokenized.name) for digest in digests]
+    return project.outputs.access.each(lambda digest: _require_shard(project, place / digest, tokenized.name), digests)
 
 
 def are_shards_whole(project: Project, recipe: Recipe) -> bool:
@@ -131,8 +126,8 @@ def is_allowed(project: Project, facts: shards.ShardFacts) -> bool:
     return reject_policy(project).allows(facts.rejects, facts.lines)
 
 
-def _require_shard(folder: Path, corpus: str) -> Manifest:
-    manifest = read_manifest(folder)
+def _require_shard(project: Project, folder: Path, corpus: str) -> Manifest:
+    manifest = project.outputs.manifest_at(folder)
     damage = "its manifest is missing" if manifest is None else manifest.damage()
     if manifest is None or damage:
         raise MissingError(
@@ -153,18 +148,16 @@ def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> li
             listener=project.listener,
             stage="tokenized_shards",
             name=corpus,
-            made=_sent_shards(project, work),
+            made=_finished_shards(project, work),
             on_shard=send,
         )
 
 
-def _sent_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
-    """Shards that are in the bucket, by the number of their range; none for a local root, where workers look."""
-    if project.outputs.mirror is None or project.rebuild:
+def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
+    """Shards that are there already, by the number of their range; none where all are made again."""
+    if project.rebuild:
         return {}
-    from nanoset_core.storage.s3 import in_parallel
-
-    found = in_parallel(lambda task: project.outputs.find(task.recipe), work.tasks, CONNECTIONS)
+    found = project.outputs.access.each(lambda task: project.outputs.find(task.recipe), work.tasks)
     return {number: shard for number, shard in enumerate(found) if shard is not None}
 
 
@@ -182,7 +175,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
         fail_on_reject=reject_policy(project).fails,
     )
     return job.TokenizeJob(
-        root=replace(project.outputs, here=project.outputs.mirror is not None),
+        root=project.outputs.local,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,

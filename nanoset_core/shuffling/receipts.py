@@ -15,8 +15,8 @@ from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
+from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder
-from nanoset_core.storage.mirror import Mirror, mirror_of
 
 RECEIPTS = ".shards"
 """Folder of the receipts, within that of the tars."""
@@ -40,14 +40,24 @@ def write_receipt(folder: Path, facts: TarFacts, made_from: str) -> None:
             continue  # another build completed the webdataset, and removed the folder, at this very moment
 
 
-def read_receipts(folder: Path, shards: Sequence[int], made_from: str) -> dict[int, TarFacts]:
-    """Facts of those of the shards whose tars are there, of the size written, and made from just this."""
+def read_receipts(
+    folder: Path, shards: Sequence[int], made_from: str, access: FileAccess | None = None
+) -> dict[int, TarFacts]:
+    """Facts of those of the shards whose tars are there, of the size written, and made from just this.
+
+    access: how the folder is reached, where it is no local one.
+    """
+    access = access or LocalAccess(folder)
+    names = {shard: (f"{shard_stem(shard)}.tar", f"{RECEIPTS}/{shard_stem(shard)}.json") for shard in shards}
+    sizes = access.sizes(folder, [name for pair in names.values() for name in pair])
+    noted = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]
     found = {}
-    for shard in shards:
-        note = _read(folder / RECEIPTS / f"{shard_stem(shard)}.json")
+    for shard, note in zip(
+        noted, access.each(lambda shard: _read(access, folder / names[shard][1]), noted), strict=True
+    ):
         if note is not None and note.pop("made_from", None) == made_from:
             facts = _facts(note, shard)
-            if facts is not None and has_size(folder, facts):
+            if facts is not None and sizes[names[shard][0]] == facts.size_bytes:
                 found[shard] = facts
     return found
 
@@ -62,44 +72,17 @@ def _facts(note: dict[str, Any], shard: int) -> TarFacts | None:
     return facts if sound and facts.shard == shard else None
 
 
-def read_sent_receipts(mirror: Mirror, folder: Path, shards: Sequence[int], made_from: str) -> dict[int, TarFacts]:
-    """As `written`, of a folder that lives in a bucket: what the bucket has now."""
-    from nanoset_core.storage.s3 import in_parallel
-
-    sizes = mirror.sizes(folder)
-    noted = [shard for shard in shards if f"{RECEIPTS}/{shard_stem(shard)}.json" in sizes]
-    notes = in_parallel(
-        lambda shard: mirror.bucket.read(mirror.name(folder / RECEIPTS / f"{shard_stem(shard)}.json")), noted
-    )
-    found = {}
-    for shard, data in zip(noted, notes, strict=True):
-        note = _parsed(data or b"")
-        if note is not None and note.pop("made_from", None) == made_from:
-            facts = _facts(note, shard)
-            if facts is not None and sizes.get(f"{facts.stem}.tar") == facts.size_bytes:
-                found[shard] = facts
-    return found
-
-
-def send_tars(mirror: Mirror, folder: Path, written_here: Sequence[TarFacts]) -> None:
-    """Bring tars to the bucket where their folder lives, and then the notes on them."""
+def send_tars(access: FileAccess, folder: Path, written_here: Sequence[TarFacts]) -> None:
+    """Let tars be where their folder lives, and then the notes on them."""
     tars = {folder / f"{facts.stem}.tar": facts.sha256 for facts in written_here}
-    mirror.send(tars, tars)
+    access.send(tars, tars)
     notes = (folder / RECEIPTS / f"{facts.stem}.json" for facts in written_here)
-    mirror.send(note for note in notes if note.is_file())
+    access.send(note for note in notes if note.is_file())
 
 
-def has_size(folder: Path, facts: TarFacts) -> bool:
-    """Whether the shard's tar is there and of the size written."""
-    path = folder / f"{facts.stem}.tar"
-    return path.is_file() and path.stat().st_size == facts.size_bytes
-
-
-def clear_receipts(folder: Path) -> None:
-    """Remove the notes, once a manifest says what they say."""
-    mirror = mirror_of(folder)
-    if mirror is not None:
-        mirror.remove(folder / RECEIPTS / name for name in mirror.sizes(folder / RECEIPTS))
+def clear_receipts(folder: Path, access: FileAccess | None = None) -> None:
+    """Remove the notes, once a manifest says what they say; access: as for `read_receipts`."""
+    (access or LocalAccess(folder)).remove_all(folder / RECEIPTS)
     if (folder / RECEIPTS).is_dir():
         shutil.rmtree(folder / RECEIPTS, ignore_errors=True)
         fsync_folder(folder)
@@ -121,9 +104,9 @@ def sources_digest(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
     return hashlib.sha256(canonical_json(states)).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(access: FileAccess, path: Path) -> dict[str, Any] | None:
     try:
-        return _parsed(path.read_bytes())
+        return _parsed(access.read_current(path))
     except FileNotFoundError:
         return None
 

@@ -29,6 +29,7 @@ from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
 from nanoset_core.shuffling.webdataset import complete_webdataset
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.locks import held_alone
 from nanoset_core.storage.os_errors import explained
@@ -251,7 +252,7 @@ def _write(
 
     def seal(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
-        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files)
+        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, LocalAccess(folder))
 
     return complete_webdataset(
         plan,

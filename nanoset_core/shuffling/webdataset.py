@@ -95,7 +95,7 @@ def complete_webdataset(
     files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
     files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
     manifest = seal(recipe, facts, files)
-    clear_receipts(folder)
+    clear_receipts(folder, manifest.access)
     return manifest
 
 

@@ -12,85 +12,107 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import MissingError
-from nanoset_core.storage.mirror import Mirror, mirror_of
 from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.storage.store import Store, in_parallel
 
 BLOCK_BYTES = 256 << 10
 MOST_BLOCKS = 32
 """Neighbouring blocks that are missing come with one request, up to this many."""
 
 
-class BlockFile:
-    """One object as a memory map of which only the blocks that were brought hold its bytes.
+class MappedFile:
+    """A file of this machine as a memory map, all of which can be read."""
 
-    The map is a file without a name on the mirror's disk, sparse: it takes as much room as was read, and is gone with
+    def __init__(self, buffer: mmap.mmap | bytes) -> None:
+        """buffer: the map; b"" for an empty file."""
+        self.buffer, self.size = buffer, len(buffer)
+
+    @property
+    def sliceable(self) -> memoryview | BlockFile:
+        """The bytes, to be sliced."""
+        return memoryview(self.buffer)
+
+    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """See to it that the bytes of many ranges [begins, ends) can be read."""
+
+    def fetch_span(self, begin: int, end: int) -> None:
+        """See to it that bytes [begin, end) can be read."""
+
+    def fetch_everything(self) -> None:
+        """See to it that every byte can be read."""
+
+
+class BlockFile(MappedFile):
+    """One object as a memory map of which only the blocks that were fetched hold its bytes.
+
+    The map is a file without a name on the local disk, sparse: it takes as much room as was read, and is gone with
     the last process that holds it. Processes that were forked share it, and know of each other's blocks. An object that
-    is replaced meanwhile is refused (its ETag is another).
+    is replaced meanwhile is refused, since its mark is another.
     """
 
-    def __init__(self, mirror: Mirror, path: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
-        """mirror: the one that `path` lies in.
+    def __init__(self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
+        """Args:
+            store: holds the object.
+            name: of the object.
+            folder: where the map lies.
+            block_bytes: what is fetched at once at least.
 
-        MissingError where the bucket has no such object.
+        Raises:
+            FileNotFoundError: the store has no such object.
         """
-        self._bucket, self._name, self._block = mirror.bucket, mirror.name(path), block_bytes
-        facts = self._bucket.head(self._name)
-        if facts is None:
-            raise MissingError(
-                "no such file",
-                where=mirror.url(path),
-                expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
-                remedy="check the data path: it is a prefix, without .bin or .idx",
-            )
-        self.size, self._etag = facts.size, facts.etag
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
+        self._store, self._name, self._block = store, name, block_bytes
+        stored = store.stat(name)
+        if stored is None:
+            raise FileNotFoundError(store.url(name))
+        size, self._mark = stored.size, stored.mark
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file, path = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
         weakref.finalize(self, os.close, self._file)
-        os.unlink(name)
-        os.truncate(self._file, self.size)
-        self.buffer: mmap.mmap | bytes = b""
-        if self.size:
-            self.buffer = mmap.mmap(self._file, self.size, prot=mmap.PROT_READ)
+        os.unlink(path)
+        os.truncate(self._file, size)
+        super().__init__(mmap.mmap(self._file, size, prot=mmap.PROT_READ) if size else b"")
         # Anonymous shared memory: a block that one forked process brought is there for all. One byte a block.
-        count = max(1, -(-self.size // block_bytes))
+        count = max(1, -(-size // block_bytes))
         self._shared = mmap.mmap(-1, count)
         self._known = np.frombuffer(self._shared, np.uint8)
         self._view = memoryview(self.buffer)
 
+    @property
+    def sliceable(self) -> memoryview | BlockFile:
+        return self
+
     def __getitem__(self, span: slice) -> memoryview:
         """Bytes [start, stop) as they are in the bucket."""
-        first, last = span.start // self._block, (span.stop - 1) // self._block
-        shared = self._shared
-        if span.stop > span.start and not (last - first < 2 and shared[first] and shared[last]):
-            self.bring_blocks(np.arange(first, last + 1))
+        self.fetch_span(span.start, span.stop)
         return self._view[span]
 
-    def bring(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to it that the bytes of many ranges [begins, ends) can be read."""
+    def fetch_span(self, begin: int, end: int) -> None:
+        first, last = begin // self._block, (end - 1) // self._block
+        shared = self._shared
+        if end > begin and not (last - first < 2 and shared[first] and shared[last]):
+            self.fetch_blocks(np.arange(first, last + 1))
+
+    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         filled = ends > begins
         first, last = begins[filled] // self._block, (ends[filled] - 1) // self._block
         if not len(first):
             return
         counts = last - first + 1
         blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        self.bring_blocks(blocks)
+        self.fetch_blocks(blocks)
 
-    def bring_everything(self) -> None:
-        """See to it that every byte can be read."""
-        self.bring_blocks(np.arange(-(-self.size // self._block)))
+    def fetch_everything(self) -> None:
+        self.fetch_blocks(np.arange(-(-self.size // self._block)))
 
-    def bring_blocks(self, blocks: NDArray[np.int64]) -> None:
+    def fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
         """See to it that these blocks can be read; those that are missing come in parallel."""
         missing = np.unique(blocks[self._known[blocks] == 0])
         if len(missing):
-            from nanoset_core.storage.s3 import in_parallel
-
             in_parallel(self._fetch, _runs(missing), threads=16)
 
     def _fetch(self, run: tuple[int, int]) -> None:
         begin, end = run[0] * self._block, min(run[1] * self._block, self.size)
-        data = memoryview(self._bucket.read_range(self._name, begin, end, self._etag))
+        data = memoryview(self._store.read_range(self._name, begin, end, self._mark))
         while data:
             written = os.pwrite(self._file, data, begin)
             data, begin = data[written:], begin + written
@@ -103,9 +125,3 @@ def _runs(blocks: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
         for begin in range(0, len(run), MOST_BLOCKS):
             part = run[begin : begin + MOST_BLOCKS]
             yield int(part[0]), int(part[-1]) + 1
-
-
-def open_blocks(path: Path) -> BlockFile | None:
-    """A token file that lives in a bucket and is not here; None for one that is, or is only local."""
-    mirror = mirror_of(path)
-    return None if mirror is None or path.is_file() else BlockFile(mirror, path)

@@ -13,7 +13,8 @@ from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.paths import has_control_characters, is_inside
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.s3 import Bucket, ObjectFacts
+    from nanoset_core.storage.s3 import S3Store
+    from nanoset_core.storage.store import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +61,23 @@ class RemoteFolder:
     def is_dir(self) -> bool:
         """Whether anything lies below it."""
         if self.kind is None:
-            return next(iter(self._bucket().list(self.path)), None) is not None
+            return next(iter(self._store().list(self.path)), None) is not None
         return self.kind == "folder"
 
     def is_file(self) -> bool:
         """Whether it is an object."""
-        return self._bucket().head(self.path) is not None if self.kind is None else self.kind == "file"
+        return self._store().stat(self.path) is not None if self.kind is None else self.kind == "file"
 
     def stat(self) -> ObjectStat:
         """Size, time and mark of the object; FileNotFoundError where there is none."""
-        facts = self._bucket().head(self.path)
+        facts = self._store().stat(self.path)
         if facts is None:
             raise FileNotFoundError(str(self))
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
         """What lies right below it."""
-        folders, files = self._bucket().level(self.path)
+        folders, files = self._store().level(self.path)
         for kind, names in (("folder", folders), ("file", files)):
             yield from (replace(self / name, kind=kind) for name in names if name)
 
@@ -89,7 +90,7 @@ class RemoteFolder:
 
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
-        return open_object(self.place, self.path)
+        return open_object(self._store(), self.path)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
@@ -97,7 +98,7 @@ class RemoteFolder:
         InputError for a key that no folder of files could hold.
         """
         cut = len(self.path) + 1 if self.path else 0
-        for found in self._bucket().list(self.path):
+        for found in self._store().list(self.path):
             name = found.name[cut:]
             if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
                 continue  # the empty objects by which consoles mark folders, and hidden files
@@ -109,21 +110,21 @@ class RemoteFolder:
                     expected="parts between single slashes, none of them '.' or '..', without control characters",
                     remedy="copy it to another key, and remove this one",
                 )
-            yield name, found.size, found.mtime_ns, etag_mark(found.etag)
+            yield name, found.size, found.written_ns, etag_mark(found.mark)
 
-    def _bucket(self) -> Bucket:
-        from nanoset_core.storage.s3 import Bucket
+    def _store(self) -> S3Store:
+        from nanoset_core.storage.s3 import S3Store
 
-        return Bucket(self.place)
+        return S3Store(self.place)
 
 
 RawFolder: TypeAlias = Path | RemoteFolder
 """Where raw text lies, or a file of it: on a file system or in a bucket."""
 
 
-def stat_of_object(facts: ObjectFacts) -> ObjectStat:
+def stat_of_object(facts: Stored) -> ObjectStat:
     """What a bucket says of an object, as os.stat would say it."""
-    return ObjectStat(facts.size, facts.mtime_ns, etag_mark(facts.etag))
+    return ObjectStat(facts.size, facts.written_ns, etag_mark(facts.mark))
 
 
 def etag_mark(etag: str) -> int:

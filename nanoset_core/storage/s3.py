@@ -1,199 +1,111 @@
-"""Objects of one place in a bucket: found, read by ranges, written whole and checked, never half there."""
+"""A store that is a place in a bucket: objects are read by ranges, written whole and checked, never half there."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nanoset_core.errors import MissingError, SourceChangedError, StorageError
+from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.compose import LEAST_BYTES, Piece, plan_parts
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3_digests import MULTIPART_BYTES, LocalDigests, digests_of, encoded, etag_of, etag_of_bytes
-from nanoset_core.storage.s3_requests import DamagedTransferError, client, is_missing, persist, status_of
+from nanoset_core.storage.s3_digests import (
+    MULTIPART_BYTES,
+    LocalDigests,
+    digests_of,
+    digests_of_bytes,
+    etag_of,
+    etag_of_bytes,
+)
+from nanoset_core.storage.s3_requests import (
+    DamagedTransferError,
+    client,
+    is_missing,
+    persist,
+    send,
+    status_of,
+    unless_missing,
+    whole,
+)
+from nanoset_core.storage.s3_uploads import StreamDigests, Upload, parts_of, send_stream
+from nanoset_core.storage.store import THREADS, Store, Stored, changed, checked_name, in_parallel
 
-T = TypeVar("T")
 R = TypeVar("R")
-THREADS = 8
 RANGE_BYTES = 8 << 20
-PARTS_AT_ONCE = 4
 SHA256 = "nanoset-sha256"
 """Key of an object's metadata: hex sha256 of its bytes."""
+_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
+"""What every answer about an object says."""
+PARTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectFacts:
-    """What a bucket says of one object."""
+class S3Store(Store):
+    """The objects below a place in a bucket."""
 
-    name: str
-    """below the place"""
-    size: int
-    """bytes"""
-    etag: str
-    """changes with the bytes"""
-    mtime_ns: int
-    """when it was written, whole seconds in nanoseconds since 1970: all that every answer tells"""
-    sha256: str | None = None
-    """as its writer noted it; None where it was not asked for, or is not ours"""
+    place: S3Place
+    part_bytes: int = MULTIPART_BYTES
+    """Files above this are sent in parts of it."""
 
-
-_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
-"""what every answer about an object says"""
-
-
-def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
-    """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
-    listed = list(items)
-    if len(listed) <= 1:
-        return [work(item) for item in listed]
-    with ThreadPoolExecutor(min(threads, len(listed))) as pool:
-        futures = [pool.submit(work, item) for item in listed]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _unless_missing(call: Callable[[], R]) -> R | None:
-    """What a call gives; None where there is no such object."""
-    try:
-        return call()
-    except Exception as error:
-        if is_missing(error):
-            return None
-        raise
-
-
-def _whole(answer: Any, *needed: str) -> Any:
-    """An answer, unless it was cut off within its head: botocore takes that for one that says nothing."""
-    if not answer.keys() >= set(needed):
-        raise DamagedTransferError("an answer was cut off within its head")
-    return answer
-
-
-class Bucket:
-    """The objects below a place. Nothing is remembered: every answer is the bucket's own, of this moment."""
-
-    def __init__(self, place: S3Place, *, part_bytes: int = MULTIPART_BYTES) -> None:
-        """part_bytes: files above this are sent in parts of it."""
-        self.place, self._part_bytes = place, part_bytes
-
-    def url(self, name: str) -> str:
-        """An object's address, for messages."""
+    def url(self, name: str = "") -> str:
         return f"s3://{self.place.bucket}/{self.place.key(name)}"
 
-    def _send(self, operation: str, name: str, *needed: str, **arguments: Any) -> Any:
-        call = getattr(client(self.place), operation)
-        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        return persist(
-            lambda: _whole(call(**where, **arguments), *needed), self.url(name), reads=operation == "head_object"
-        )
+    def below(self, folder: str) -> S3Store:
+        return S3Store(self.place.below(checked_name(folder)), self.part_bytes)
 
-    def _send_body(self, operation: str, name: str, body: Callable[[], Any], **arguments: Any) -> Any:
-        """As `_send`, with a body that is opened anew for each attempt."""
-        call = getattr(client(self.place), operation)
-        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+    def now(self) -> int:
+        answer = self._page("", {"MaxKeys": 1})
+        date = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return int(date.timestamp()) * 10**9
 
-        def request() -> Any:
-            with body() as opened:
-                return _whole(call(**where, Body=opened, **arguments), "ETag")
-
-        return persist(request, self.url(name), reads=False)
-
-    def head(self, name: str) -> ObjectFacts | None:
-        """What the bucket says of an object; None where there is none."""
-        return self._facts(name, self._head(name))
-
-    def _head(self, name: str) -> Any:
-        return _unless_missing(lambda: self._send("head_object", name, *_ABOUT_OBJECT, ChecksumMode="ENABLED"))
-
-    def _facts(self, name: str, found: Any) -> ObjectFacts | None:
-        if found is None:
-            return None
-        written = int(found["LastModified"].timestamp()) * 10**9
-        return ObjectFacts(name, found["ContentLength"], found["ETag"], written, found.get("Metadata", {}).get(SHA256))
-
-    def list(self, folder: str = "") -> Iterator[ObjectFacts]:
-        """Every object below a folder, in the order of their names' bytes; straight from the bucket."""
-        prefix = self.place.key(folder)
-        prefix = f"{prefix}/" if prefix else ""
+    def list(self, folder: str = "") -> Iterator[Stored]:
         cut = len(self.place.prefix) + 1 if self.place.prefix else 0
-        token: dict[str, str] = {}
-        while True:
-            page = self._page(prefix, token)
+        for page in self._pages(self._prefix(folder), {}):
             for entry in page.get("Contents", ()):
-                written = int(entry["LastModified"].timestamp()) * 10**9
-                yield ObjectFacts(entry["Key"][cut:], entry["Size"], entry["ETag"], written)
-            if not page.get("IsTruncated"):
-                return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+                yield Stored(entry["Key"][cut:], entry["Size"], entry["ETag"], _written_ns(entry))
 
-    def _page(self, prefix: str, token: dict[str, str]) -> Any:
-        call = client(self.place).list_objects_v2
-        return persist(
-            lambda: _whole(call(Bucket=self.place.bucket, Prefix=prefix, **token), "Name"),
-            f"s3://{self.place.bucket}/{prefix}",
-            reads=False,
-        )
-
-    def level(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """(names of folders, names of objects) right below a folder, each sorted."""
-        prefix = self.place.key(folder)
-        prefix = f"{prefix}/" if prefix else ""
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        prefix = self._prefix(folder)
         folders: set[str] = set()
         files: set[str] = set()
-        token: dict[str, str] = {"Delimiter": "/"}
-        while True:
-            page = self._page(prefix, token)
+        for page in self._pages(prefix, {"Delimiter": "/"}):
             folders |= {entry["Prefix"][len(prefix) : -1] for entry in page.get("CommonPrefixes", ())}
             files |= {entry["Key"][len(prefix) :] for entry in page.get("Contents", ())}
-            if not page.get("IsTruncated"):
-                return sorted(folders), sorted(files)
-            token["ContinuationToken"] = page["NextContinuationToken"]
+        return sorted(folders), sorted(files)
 
-    def read(self, name: str) -> bytes | None:
-        """A small object's bytes; None where there is none."""
-        found = self.read_dated(name)
-        return None if found is None else found[0]
+    def stat(self, name: str) -> Stored | None:
+        found = self._head(name)
+        return None if found is None else _stored(name, found)
 
-    def read_dated(self, name: str) -> tuple[bytes, int] | None:
-        """(bytes, when they were written, in ns) of a small object; None where there is none."""
-
-        def request() -> tuple[bytes, int]:
-            answer = client(self.place).get_object(Bucket=self.place.bucket, Key=self.place.key(name))
-            _whole(answer, *_ABOUT_OBJECT)
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        def request() -> tuple[bytes, Stored]:
+            answer = whole(client(self.place).get_object(**self._where(name)), *_ABOUT_OBJECT)
             data = answer["Body"].read()
-            noted = answer.get("Metadata", {}).get(SHA256)
+            noted = _noted(answer)
             if len(data) != answer["ContentLength"] or (noted and hashlib.sha256(data).hexdigest() != noted):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
-            return data, int(answer["LastModified"].timestamp()) * 10**9
+            return data, _stored(name, answer)
 
-        return _unless_missing(lambda: persist(request, self.url(name)))
+        return unless_missing(lambda: persist(request, self.url(name)))
 
-    def read_range(self, name: str, begin: int, end: int, etag: str) -> bytes:
-        """Bytes [begin, end) of an object that is as it was when it had this ETag.
-
-        Raises:
-            SourceChangedError: it has another one now.
-            MissingError: it is gone.
-        """
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
             return b""
+        condition = {} if mark is None else {"IfMatch": mark}
 
         def request() -> bytes:
-            answer = client(self.place).get_object(
-                Bucket=self.place.bucket,
-                Key=self.place.key(name),
-                Range=f"bytes={begin}-{end - 1}",
-                IfMatch=etag,
-            )
-            data = answer["Body"].read()
+            answer = client(self.place).get_object(**self._where(name), Range=f"bytes={begin}-{end - 1}", **condition)
+            size = int(answer.get("ContentRange", f"/{end}").rpartition("/")[2])
+            if size < end:
+                answer["Body"].close()
+                raise changed(self.url(name), f"{size:,} bytes", f"at least {end:,}")
+            data: bytes = answer["Body"].read()
             if len(data) != end - begin:
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
             return data
@@ -201,35 +113,30 @@ class Bucket:
         try:
             return persist(request, self.url(name))
         except Exception as error:
-            if is_missing(error):
-                raise MissingError("the object is gone", where=self.url(name), remedy="build again") from error
-            if status_of(error)[0] in (412, 416):
-                raise SourceChangedError(
-                    "the object is not the one that was listed",
-                    where=self.url(name),
-                    found="another ETag",
-                    expected=etag,
-                    remedy="build again once nothing writes to it: the inventory is taken anew",
-                ) from error
-            raise
+            raise self._known(error, name, mark) from error
 
-    def download(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
-        """Bring an object to a local file, whole and checked or not at all; → False where there is none.
+    def _known(self, error: Exception, name: str, mark: str | None) -> Exception:
+        """What an answer that is an error says of an object that was to be read."""
+        if is_missing(error):
+            return MissingError("the object is gone", where=self.url(name), remedy="build again")
+        if status_of(error)[0] in (412, 416):
+            return changed(self.url(name), "another ETag, or fewer bytes", mark or "the bytes asked for")
+        return error
 
-        sha256: what it must have; where absent, what its writer noted.
+    def sha256(self, name: str) -> str | None:
+        found = self.stat(name)
+        return None if found is None else self._stream(found, lambda block: None)
 
-        Raises:
-            StorageError: its bytes are not those that were written, whenever they are asked for.
-        """
-        facts = self.head(name)
-        if facts is None:
+    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
+        head = self._head(name)
+        if head is None:
             return False
-        wanted = sha256 or facts.sha256
+        wanted = sha256 or _noted(head)
         with atomic_file(target) as file:
             for _ in range(2):  # once more where the bytes are others: it may have been the way
                 file.seek(0)
                 file.truncate()
-                found = self._stream(facts, file.write)
+                found = self._stream(_stored(name, head), file.write)
                 if wanted in (None, found):
                     return True
             raise StorageError(
@@ -240,13 +147,13 @@ class Bucket:
                 remedy="remove the object, and build again: it is made anew",
             )
 
-    def _stream(self, facts: ObjectFacts, write: Callable[[bytes], object]) -> str:
+    def _stream(self, stored: Stored, write: Callable[[bytes], object]) -> str:
         """Give an object's bytes in order, fetched by ranges in parallel; → their sha256."""
         sha, window = hashlib.sha256(), RANGE_BYTES * THREADS
-        for begin in range(0, facts.size, window):
-            starts = range(begin, min(begin + window, facts.size), RANGE_BYTES)
+        for begin in range(0, stored.size, window):
+            starts = range(begin, min(begin + window, stored.size), RANGE_BYTES)
             blocks = in_parallel(
-                lambda start: self.read_range(facts.name, start, min(start + RANGE_BYTES, facts.size), facts.etag),
+                lambda start: self.read_range(stored.name, start, min(start + RANGE_BYTES, stored.size), stored.mark),
                 starts,
             )
             for block in blocks:
@@ -254,24 +161,29 @@ class Bucket:
                 write(block)
         return sha.hexdigest()
 
-    def sha256(self, name: str) -> str | None:
-        """Hex sha256 of the bytes that the bucket gives now; None where there is no such object."""
-        facts = self.head(name)
-        return None if facts is None else self._stream(facts, lambda block: None)
+    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
+        digests, sent_before = digests_of_bytes(data), False
 
-    def upload(self, path: Path, name: str, *, replaces: bool = True, sha256: str | None = None) -> None:
-        """Bring a local file to the bucket: whole and checked, or not at all. What is there with these bytes stays.
+        def attempt() -> None:
+            nonlocal sent_before
+            try:
+                answer = self._put(name, lambda: io.BytesIO(data), digests, once=once)
+            except Exception as error:
+                # Refused by the object that an earlier attempt made, whose answer was lost on its way?
+                if not _is_conflict(error) or not (sent_before and self.read(name) == data):
+                    raise
+                return
+            finally:
+                sent_before = True
+            if not self._holds(answer, digests, lambda: etag_of_bytes(data), name):
+                raise DamagedTransferError("what the bucket holds is not what was sent")
 
-        Args:
-            path: the file.
-            name: of the object.
-            replaces: False where the caller knows that there is no such object.
-            sha256: hex, of what the file must hold, where that is known.
+        self._persist(attempt, name)
 
-        Raises:
-            StorageError: it could not be done, or the file holds something else.
-        """
-        digests = digests_of(path, self._part_bytes)
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
+    ) -> None:
+        digests = digests_of(path, self.part_bytes)
         if sha256 not in (None, digests.sha256):
             raise StorageError(
                 "a file that is to be sent has other bytes than were written",
@@ -280,77 +192,106 @@ class Bucket:
                 expected=f"sha256 {sha256}",
                 remedy=f"delete {path.parent}, and run again: it is made anew",
             )
-        there = self.head(name) if replaces else None
-        if there is not None and (there.size, there.sha256) == (digests.size, digests.sha256):
+        there = None if is_new else self._head(name)
+        if there is not None and once:
+            raise self._exists(name)
+        if there is not None and (there["ContentLength"], _noted(there)) == (digests.size, digests.sha256):
             return
 
         def attempt() -> None:
-            answer = (self._put_parts if digests.part_bytes else self._put_whole)(path, name, digests)
+            answer = (self._put_file_parts if digests.part_bytes else self._put_whole)(path, name, digests, once)
             if not self._holds(answer, digests, lambda: etag_of(path, digests.part_bytes), name):
                 raise DamagedTransferError("what the bucket holds is not what was sent")
 
-        persist(attempt, self.url(name))
+        self._persist(attempt, name)
 
-    def put(self, data: bytes, name: str) -> None:
-        """Write a small object, whole and checked; raises as `upload`."""
-        sha = hashlib.sha256(data)
-        digests = LocalDigests(len(data), 0, sha.hexdigest(), (sha.digest(),))
+    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
+        parts = parts_of(blocks, self.part_bytes)
+        first, second = next(parts, b""), next(parts, None)
+        if second is None:
+            self.put(name, first, once=once)
+            return
+        if once and self.stat(name) is not None:
+            raise self._exists(name)
+        digests = StreamDigests(self.part_bytes)
+        with Upload(self.place, checked_name(name), {}) as upload:
+            send_stream(upload, chain((first, second), parts), digests)
+            answer = self._persist(lambda: upload.complete(**_condition(once)), name)
+        if not self._holds(answer, digests.result(), digests.etag, name):
+            self.delete(name)
+            raise StorageError(
+                "the bucket holds other bytes than were sent",
+                where=self.url(name),
+                expected=f"sha256 {digests.result().sha256}",
+                remedy="run again: it is made anew",
+            )
 
-        def attempt() -> None:
-            answer = self._put(name, lambda: io.BytesIO(data), digests)
-            if not self._holds(answer, digests, lambda: etag_of_bytes(data), name):
-                raise DamagedTransferError("what the bucket holds is not what was sent")
+    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+        if once and self.stat(name) is not None:
+            raise self._exists(name)
+        in_parallel(self._check_mark, sources)  # some stores copy whatever is there, and past its end too
+        plan = plan_parts([source.size for source in sources])
+        if not plan or (len(plan) == 1 and _is_sent(plan[0])):
+            self.put(name, b"".join(self._join(sources, part) for part in plan), once=once)
+            return
+        with Upload(self.place, checked_name(name), {}) as upload:
 
-        persist(attempt, self.url(name))
+            def make(number: int) -> None:
+                part = plan[number]
+                if _is_sent(part):
+                    data = self._join(sources, part)
+                    upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
+                else:
+                    source = sources[part[0].source]
+                    self._reading(
+                        lambda: upload.copy(number, source.name, source.mark, part[0].begin, part[0].end), source
+                    )
 
-    def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests) -> Any:
-        about = {"ChecksumSHA256": digests.checksum, "Metadata": {SHA256: digests.sha256}}
-        return self._send_body("put_object", name, body, **about)
+            in_parallel(make, range(len(plan)))
+            self._persist(lambda: upload.complete(**_condition(once)), name)
+        found, size = self.stat(name), sum(source.size for source in sources)
+        if found is None or found.size != size:
+            self.delete(name)
+            raise changed(self.url(name), f"{found and found.size} bytes", f"{size:,}, those of its sources")
 
-    def _put_whole(self, path: Path, name: str, digests: LocalDigests) -> Any:
-        return self._put(name, lambda: path.open("rb"), digests)
+    def _check_mark(self, source: Stored) -> None:
+        found = self.stat(source.name)
+        if found is None:
+            raise MissingError("the object is gone", where=self.url(source.name), remedy="build again")
+        if found.mark != source.mark:
+            raise changed(self.url(source.name), f"ETag {found.mark}", f"ETag {source.mark}")
 
-    def _put_parts(self, path: Path, name: str, digests: LocalDigests) -> Any:
-        started = self._send(
-            "create_multipart_upload", name, "UploadId", ChecksumAlgorithm="SHA256", Metadata={SHA256: digests.sha256}
-        )
-        upload = {"UploadId": started["UploadId"]}
+    def _join(self, sources: Sequence[Stored], part: Sequence[Piece]) -> bytes:
+        """Bytes of a part that is too small to be copied."""
+        found = [(sources[piece.source], piece) for piece in part]
+        return b"".join(self.read_range(one.name, piece.begin, piece.end, one.mark) for one, piece in found)
 
-        def send(number: int) -> dict[str, Any]:
-            from s3transfer.utils import ReadFileChunk
-
-            checksum = encoded(digests.part_sha256[number])
-            about = {"PartNumber": number + 1, "ChecksumSHA256": checksum, **upload}
-            part = digests.part(number)
-            try:
-                sent = self._send_body("upload_part", name, lambda: ReadFileChunk.from_filename(path, *part), **about)
-            except Exception as error:
-                if status_of(error)[1] != "NoSuchUpload":
-                    raise
-                raise DamagedTransferError("the upload was aborted by somebody else") from error
-            return {"PartNumber": number + 1, "ETag": sent["ETag"], "ChecksumSHA256": checksum}
-
+    def _reading(self, call: Callable[[], None], source: Stored) -> None:
         try:
-            parts = in_parallel(send, range(len(digests.part_sha256)), threads=PARTS_AT_ONCE)
-            return self._complete(name, parts, upload)
-        except BaseException:
-            self._abandon(name, upload)
-            raise
-
-    def _complete(self, name: str, parts: list[dict[str, Any]], upload: dict[str, str]) -> Any:
-        try:
-            return self._send("complete_multipart_upload", name, MultipartUpload={"Parts": parts}, **upload)
+            call()
         except Exception as error:
-            if status_of(error)[1] != "NoSuchUpload":
-                raise
-            return {}  # the first answer was lost on its way: whether the object is whole is for the check to say
+            raise self._known(error, source.name, source.mark) from error
 
-    def _abandon(self, name: str, upload: dict[str, str]) -> None:
-        """Let go of the parts that were sent; what fails here is left to the bucket's lifecycle rule."""
-        from botocore.exceptions import BotoCoreError, ClientError
+    def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests, *, once: bool = False) -> Any:
+        """One attempt; body: opens what is sent."""
+        about = {"ChecksumSHA256": digests.checksum, "Metadata": {SHA256: digests.sha256}, **_condition(once)}
+        with body() as opened:
+            return whole(client(self.place).put_object(**self._where(name), Body=opened, **about), "ETag")
 
-        with contextlib.suppress(BotoCoreError, ClientError):
-            client(self.place).abort_multipart_upload(Bucket=self.place.bucket, Key=self.place.key(name), **upload)
+    def _put_whole(self, path: Path, name: str, digests: LocalDigests, once: bool) -> Any:
+        return self._put(name, lambda: path.open("rb"), digests, once=once)
+
+    def _put_file_parts(self, path: Path, name: str, digests: LocalDigests, once: bool) -> Any:
+        from s3transfer.utils import ReadFileChunk
+
+        with Upload(self.place, checked_name(name), {SHA256: digests.sha256}) as upload:
+
+            def part(number: int) -> None:
+                span = digests.part(number)
+                upload.send(number, lambda: ReadFileChunk.from_filename(path, *span), digests.part_sha256[number])
+
+            in_parallel(part, range(len(digests.part_sha256)), threads=PARTS_AT_ONCE)
+            return upload.complete(**_condition(once))
 
     def _holds(self, answer: Any, digests: LocalDigests, etag: Callable[[], str], name: str) -> bool:
         """Whether the bucket holds the bytes that were sent, by the checksum or ETag that it has made of them itself.
@@ -369,8 +310,74 @@ class Bucket:
         known = (found.get("ChecksumSHA256"), found["ETag"])
         return digests.checksum == known[0] or own == known[1] or self.sha256(name) == digests.sha256
 
-    def remove(self, name: str) -> None:
-        """Remove an object; nothing happens where there is none."""
-        where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
+    def delete(self, name: str) -> None:
         # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
-        _unless_missing(lambda: persist(lambda: client(self.place).delete_object(**where), self.url(name)))
+        unless_missing(lambda: persist(lambda: client(self.place).delete_object(**self._where(name)), self.url(name)))
+
+    def _persist(self, attempt: Callable[[], R], name: str) -> R:
+        """As `persist`, of what is written once."""
+        try:
+            return persist(attempt, self.url(name), reads=False)
+        except Exception as error:
+            if _is_conflict(error):
+                raise self._exists(name) from error
+            raise
+
+    def _exists(self, name: str) -> ObjectExistsError:
+        return ObjectExistsError("there is such an object already", where=self.url(name))
+
+    def _head(self, name: str) -> Any:
+        return unless_missing(
+            lambda: send(self.place, "head_object", checked_name(name), *_ABOUT_OBJECT, ChecksumMode="ENABLED")
+        )
+
+    def _where(self, name: str) -> dict[str, str]:
+        return {"Bucket": self.place.bucket, "Key": self.place.key(checked_name(name))}
+
+    def _prefix(self, folder: str) -> str:
+        prefix = self.place.key(folder)
+        return f"{prefix}/" if prefix else ""
+
+    def _pages(self, prefix: str, about: dict[str, Any]) -> Iterator[Any]:
+        while True:
+            page = self._page(prefix, about)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            about = about | {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _page(self, prefix: str, about: dict[str, Any]) -> Any:
+        call = client(self.place).list_objects_v2
+        return persist(
+            lambda: whole(call(Bucket=self.place.bucket, Prefix=prefix, **about), "Name"),
+            f"s3://{self.place.bucket}/{prefix}",
+            reads=False,
+        )
+
+
+def _stored(name: str, answer: Any) -> Stored:
+    return Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
+
+
+def _written_ns(answer: Any) -> int:
+    """Whole seconds: all that every answer tells."""
+    return int(answer["LastModified"].timestamp()) * 10**9
+
+
+def _noted(answer: Any) -> str | None:
+    """Hex sha256 of an object as its writer noted it; None where it is not ours."""
+    noted: str | None = answer.get("Metadata", {}).get(SHA256)
+    return noted
+
+
+def _is_sent(part: Sequence[Piece]) -> bool:
+    """Whether a part of a composed object passes through this process."""
+    return len(part) > 1 or part[0].size < LEAST_BYTES
+
+
+def _is_conflict(error: Exception) -> bool:
+    return status_of(error)[0] == 412
+
+
+def _condition(once: bool) -> dict[str, str]:
+    return {"IfNoneMatch": "*"} if once else {}

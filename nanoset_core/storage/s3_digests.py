@@ -62,6 +62,12 @@ def digests_of(path: Path, least_part_bytes: int = MULTIPART_BYTES) -> LocalDige
     return LocalDigests(size, part_bytes, whole.hexdigest(), tuple(parts))
 
 
+def digests_of_bytes(data: bytes) -> LocalDigests:
+    """As digests_of, of bytes that are sent whole."""
+    sha256 = hashlib.sha256(data)
+    return LocalDigests(len(data), 0, sha256.hexdigest(), (sha256.digest(),))
+
+
 def etag_of(path: Path, part_bytes: int) -> str:
     """The ETag of a file in a bucket without a KMS key: md5 of the bytes, or of the parts' md5."""
     parts = _by_parts(path, part_bytes, lambda: hashlib.md5(usedforsecurity=False), lambda block: None)

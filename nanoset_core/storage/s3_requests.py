@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.location import SCHEME, S3Place
 
 T = TypeVar("T")
 ATTEMPTS = 10
@@ -166,6 +166,47 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     raise AssertionError("unreachable")
 
 
+def send(
+    place: S3Place, operation: str, name: str, *needed: str, body: Callable[[], Any] | None = None, **arguments: Any
+) -> Any:
+    """Send one kind of request about an object until it goes well, as `persist`; → its answer.
+
+    Args:
+        place: where the object is.
+        operation: boto3's name of it.
+        name: of the object.
+        needed: what the answer must say.
+        body: opens what is sent with it, anew for each attempt.
+        arguments: of the request.
+    """
+    call, key = getattr(client(place), operation), place.key(name)
+
+    def request() -> Any:
+        if body is None:
+            return whole(call(Bucket=place.bucket, Key=key, **arguments), *needed)
+        with body() as opened:
+            return whole(call(Bucket=place.bucket, Key=key, Body=opened, **arguments), *needed)
+
+    return persist(request, f"{SCHEME}{place.bucket}/{key}", reads=operation == "head_object")
+
+
+def whole(answer: Any, *needed: str) -> Any:
+    """An answer, unless it was cut off within its head: botocore takes that for one that says nothing."""
+    if not answer.keys() >= set(needed):
+        raise DamagedTransferError("an answer was cut off within its head")
+    return answer
+
+
+def unless_missing(call: Callable[[], T]) -> T | None:
+    """What a call gives; None where there is no such object."""
+    try:
+        return call()
+    except Exception as error:
+        if is_missing(error):
+            return None
+        raise
+
+
 def without_password(text: str) -> str:
     """A message without what stands before the host in the addresses that it names."""
     return _USER.sub("//", text)
@@ -182,7 +223,7 @@ def _failure(error: Exception, where: str, attempts: int) -> StorageError:
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
     return StorageError(
-        f"the bucket does not do what it should, after {attempts} attempt(s)" if attempts > 1 else "the bucket refuses",
+        f"the bucket cannot be used, after {attempts} attempts" if attempts > 1 else "the bucket refuses",
         where=where,
         found=without_password(f"{code or type(error).__name__}: {error}"),
         remedy=remedy,

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.raw.documents import DocumentBatch
-from nanoset_core.storage.mirror import bring
 
 ROW_GROUP_ROWS = 1 << 16
 _COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
@@ -116,7 +115,6 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
 
     counts: dict[str, FileCounts] = {}
     rows = 0
-    bring(path)
     with _explained(path), pq.ParquetFile(path) as table:
         for batch in table.iter_batches(batch_size=ROW_GROUP_ROWS, columns=["file", "tokens"]):
             batch.validate(full=True)
@@ -146,7 +144,6 @@ class DocumentRows:
         """path: the table. documents: how many rows it must have."""
         import pyarrow.parquet as pq
 
-        bring(path)
         self.path = path
         self._file = self._reading(lambda: pq.ParquetFile(path))
         metadata = self._file.metadata

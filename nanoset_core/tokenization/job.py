@@ -127,6 +127,8 @@ class TokenizeJob:
         done = sum(self.ranges[number].size for number in shards)
         documents = sum(shard.facts["documents"] for shard in shards.values())
         tokens = sum(shard.facts["tokens"] for shard in shards.values())
+        if shards:
+            listener(Progress(stage, name, done, total, documents=documents, tokens=tokens))
         try:
             for place, shard in run_tasks(make_shard, [tasks[number] for number in missing], workers, executor):
                 if on_shard is not None:

@@ -19,6 +19,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
 from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
@@ -162,7 +163,7 @@ def preprocess(
             remedy="name each key once",
         )
     # A folder of our own, also within one that is given: it is removed at the end.
-    root = OutputRoot(detour(output_prefix, f".{output_prefix.name}.scratch", scratch))
+    root = OutputRoot(LocalAccess(detour(output_prefix, f".{output_prefix.name}.scratch", scratch)))
     root.sweep()
     ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
     call = _Call(inputs, output_prefix, options, root, ranges, listener)

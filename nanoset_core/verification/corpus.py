@@ -11,13 +11,14 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import Promise, verify_dataset
-from nanoset_core.verification.files import check_files, live_manifest, previous_version
+from nanoset_core.verification.files import check_files, live_manifest
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.round_trip import check_round_trip
 
@@ -65,7 +66,7 @@ def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
         report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
         prefix = dataset.path(dataset.facts["prefix"])
         report.include(verify_dataset(prefix, promise=_promise(project, dataset), deep=deep, output=report.output))
-        _check_drift(report, dataset)
+        _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_freshness(report, project, dataset)
             lineage = Lineage(project.outputs, dataset)
@@ -204,9 +205,9 @@ def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: s
         )
 
 
-def _check_drift(report: Report, dataset: Manifest) -> None:
+def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
     """Whether documents became much longer or shorter than those of the version before, as after a lost key or file."""
-    before = previous_version(dataset)
+    before = outputs.previous(dataset)
     if before is None or not before.facts["documents"] or not dataset.facts["documents"]:
         return
     was, now = (one.facts["tokens"] / one.facts["documents"] for one in (before, dataset))
@@ -256,7 +257,7 @@ def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset,
         return
     for shard in range(len(lineage.shards)):
         first = lineage.first_document(shard)
-        table = DocumentRows(lineage.folder(shard) / DOCUMENTS, lineage.first_document(shard + 1) - first)
+        table = lineage.table(shard)
         for row, lengths in table.lengths():
             # [documents + 1]: where each begins in the token array, and the end of the last
             bounds = dataset.document_indices[first + row : first + row + len(lengths) + 1]

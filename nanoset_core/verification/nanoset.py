@@ -21,8 +21,8 @@ from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, mapping
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.mirror import bring, stored_sha256, stored_size
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.index_arrays import check_within, count_misplaced
 from nanoset_core.verification.report import Report
@@ -90,7 +90,7 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
         if plan is None or plan.blend is None:
             return report
         if _check_cache(report, project, name, manifest, plan, deep):
-            _check_blend(report, plan, plan.blend, mapping.cache_folder(project, name))
+            _check_blend(report, plan, plan.blend, mapping.cache_folder(project, name), manifest.access)
     return report
 
 
@@ -129,9 +129,9 @@ def _check_cache(report: Report, project: Project, name: str, manifest: Manifest
     wanted = [name for part in _parts(manifest, plan) for name in part.cache_files]
     whole = True
     for file in dict.fromkeys([*wanted, *facts]):
-        whole &= _check_cache_file(report, cache / file, facts.get(file), deep)
+        whole &= _check_cache_file(report, manifest.access, cache / file, facts.get(file), deep)
     for part in _parts(manifest, plan):
-        if stored_size(cache / part.sidecar) is None:
+        if manifest.access.size(cache / part.sidecar) is None:
             report.error(
                 "the note of what index files were made from is missing: a changed dataset would not be noticed",
                 where=cache / part.sidecar,
@@ -139,7 +139,7 @@ def _check_cache(report: Report, project: Project, name: str, manifest: Manifest
             )
             whole = False
         elif whole:
-            _check_description(report, cache, part)
+            _check_description(report, manifest.access, cache, part)
     return whole
 
 
@@ -149,13 +149,15 @@ def _parts(manifest: Manifest, plan: SplitPlan) -> tuple[MemberPlan | BlendPlan,
     return plan.members
 
 
-def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None, deep: bool) -> bool:
+def _check_cache_file(
+    report: Report, access: FileAccess, path: Path, fact: Mapping[str, Any] | None, deep: bool
+) -> bool:
     if fact is None:
         report.error(
             "the trainer looks for a file that the build does not list", where=path, remedy=f"{_BUILD} --force"
         )
         return False
-    size = stored_size(path)
+    size = access.size(path)
     if size is None:
         report.error(
             "an index file that the trainer looks for is missing",
@@ -173,7 +175,7 @@ def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None
             remedy=_BUILD,
         )
         return False
-    if deep and (digest := stored_sha256(path)) != fact["sha256"]:
+    if deep and (digest := access.sha256(path)) != fact["sha256"]:
         report.error(
             "an index file has other bytes than when it was written",
             where=path,
@@ -185,15 +187,13 @@ def _check_cache_file(report: Report, path: Path, fact: Mapping[str, Any] | None
     return True
 
 
-def _check_description(report: Report, cache: Path, part: MemberPlan | BlendPlan) -> None:
+def _check_description(report: Report, access: FileAccess, cache: Path, part: MemberPlan | BlendPlan) -> None:
     """Whether description and note say what was planned."""
     if "description" in part.files:
-        path = cache / part.files["description"]
-        bring(path)
+        path = access.fetch(cache / part.files["description"])
         if path.read_bytes() != part.description.encode():
             report.error("the description is not the one that the file names were made from", where=path, remedy=_BUILD)
-    path = cache / part.sidecar
-    bring(path)
+    path = access.fetch(cache / part.sidecar)
     try:
         made_from = json.loads(path.read_bytes())["made_from"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -211,8 +211,7 @@ def _check_description(report: Report, cache: Path, part: MemberPlan | BlendPlan
 
 def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) -> None:
     """Whether the .idx is the one that the index files were made from."""
-    path = idx_path(member.prefix)
-    bring(path)
+    path = project.outputs.access.fetch(idx_path(member.prefix))
     if not path.is_file():
         report.error("a dataset of the nanoset is missing", where=path, remedy=_BUILD)
     elif (digest := sha256_file(path)) != member.idx_sha256:
@@ -230,7 +229,7 @@ def _open(project: Project, name: str, split: SplitName, plan: SplitPlan) -> lis
     manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
     _, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
     cache = mapping.cache_folder(project, name)
-    return [open_nanoset(member, config, cache) for member in plan.members]
+    return [open_nanoset(member, config, cache, manifest.access) for member in plan.members]
 
 
 def _check_member(report: Report, nanoset: Nanoset, deep: bool) -> None:
@@ -282,8 +281,8 @@ def _check_sample_index(report: Report, path: Path, nanoset: Nanoset) -> None:
             return
 
 
-def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, cache: Path) -> None:
-    indices = open_blend(plan, cache)
+def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, cache: Path, access: FileAccess) -> None:
+    indices = open_blend(plan, cache, access)
     lengths = np.array([member.samples_given for member in plan.members], np.int64)
     wraps = get_preset(plan.preset).wraps == "read"
     taken = np.zeros(len(lengths), np.int64)

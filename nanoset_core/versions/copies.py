@@ -10,8 +10,8 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.locks import FOLDER, busy_names, collecting
-from nanoset_core.storage.mirror import Mirror
 from nanoset_core.storage.paths import is_inside
 
 _SMALL = (MANIFEST, CURRENT)
@@ -33,7 +33,7 @@ def find_copies(project: Project) -> list[Copy]:
     Raises:
         ConfigError: the outputs do not live in a bucket.
     """
-    return list(_copies(_mirror(project), busy_names(project.outputs.folder)))
+    return list(_copies(_copied(project), busy_names(project.outputs.folder)))
 
 
 def remove_copies(project: Project) -> list[Copy]:
@@ -43,17 +43,17 @@ def remove_copies(project: Project) -> list[Copy]:
         ConfigError: the outputs do not live in a bucket.
         StorageError: the file system has no locks, or the bucket cannot be asked.
     """
-    mirror = _mirror(project)
-    with collecting(mirror.folder) as busy:
-        found = list(_copies(mirror, busy))
+    access = _copied(project)
+    with collecting(access.folder) as busy:
+        found = list(_copies(access, busy))
         for copy in found:
             copy.path.unlink(missing_ok=True)
     return found
 
 
-def _mirror(project: Project) -> Mirror:
-    mirror = project.outputs.mirror
-    if mirror is None:
+def _copied(project: Project) -> FileAccess:
+    access = project.outputs.access
+    if not access.has_copies:
         raise ConfigError(
             "these outputs are no copies",
             where=f"{project.config.file}: root",
@@ -61,18 +61,18 @@ def _mirror(project: Project) -> Mirror:
             expected="s3://bucket/prefix, of which this machine keeps working copies",
             remedy="leave out --copies",
         )
-    return mirror
+    return access
 
 
-def _copies(mirror: Mirror, busy: frozenset[str]) -> Iterator[Copy]:
-    if not mirror.folder.is_dir():
+def _copies(access: FileAccess, busy: frozenset[str]) -> Iterator[Copy]:
+    if not access.folder.is_dir():
         return
-    for found in mirror.bucket.list():
+    for found in access.store.list():
         parts = found.name.split("/")
         if len(parts) < 2 or parts[0] == FOLDER or parts[1] in busy or parts[-1] in _SMALL:
             continue
         if not is_inside(found.name):
-            continue  # it would name a file outside of the mirror
-        path = mirror.folder / found.name
+            continue  # it would name a file outside of the folder
+        path = access.folder / found.name
         if path.is_file() and path.stat().st_size == found.size:
             yield Copy(path, found.size)

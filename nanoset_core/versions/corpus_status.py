@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs.manifest import Recipe, read_manifest
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import cut_ranges
-from nanoset_core.storage.mirror import location
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 from nanoset_core.versions.live import Live, live_version
 from nanoset_core.versions.rows import Row, State, state_of, stored_bytes
@@ -118,11 +117,11 @@ def _reject_files(project: Project, corpus: str, facts: dict) -> Iterator[str]:
     if facts["rejected"] + facts["faults"]:
         for digest in facts["shards"]:
             try:
-                shard = read_manifest(project.outputs.folder / tokenization.SHARDS / corpus / digest)
+                shard = project.outputs.manifest_at(project.outputs.folder / tokenization.SHARDS / corpus / digest)
             except NanosetError:
                 continue  # the shard is damaged, which is told as such
             if shard is not None and shard.facts["reasons"]:
-                yield location(shard.folder / REJECTS)
+                yield shard.url(REJECTS)
 
 
 def _spelled(reasons: dict[str, int]) -> str:

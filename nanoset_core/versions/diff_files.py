@@ -58,6 +58,7 @@ def _count(version: DatasetVersion, paths: set[str]) -> dict[str, FileCounts]:
     counts: dict[str, FileCounts] = {}
     for digest, files in version.shards.items():
         if not paths.isdisjoint(files):
-            for path, found in counts_by_file(version.shards_folder / digest / DOCUMENTS).items():
+            table = version.dataset.access.fetch(version.shards_folder / digest / DOCUMENTS)
+            for path, found in counts_by_file(table).items():
                 counts[path] = counts.get(path, FileCounts()) + found
     return counts

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
-from nanoset_core.storage.mirror import bring_manifests, is_stored
 from nanoset_core.versions.outputs import made_at_ns, read_current
 from nanoset_core.versions.stat_survey import read_inventory
 
@@ -49,11 +49,11 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
         MissingError: there is no previous version, or the inventory or the shards of one are gone.
     """
     place = project.outputs.folder / indexed.STAGE
-    bring_manifests(place, MANIFEST)
+    project.outputs.access.fetch_all(place, MANIFEST)
     if second is None:
-        old, new = _previous_and_current(place / check_corpus_name(first, "CORPUS"), first)
+        old, new = _previous_and_current(project.outputs, place / check_corpus_name(first, "CORPUS"), first)
     else:
-        old, new = _named(place, first), _named(place, second)
+        old, new = (_named(project.outputs, place, digest) for digest in (first, second))
     if old.name != new.name:
         raise ConfigError(
             "these are datasets of two corpora",
@@ -63,13 +63,13 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
     return _open(project, old), _open(project, new)
 
 
-def _versions(folder: Path) -> list[Path]:
+def _versions(outputs: OutputRoot, folder: Path) -> list[Path]:
     found = (path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink())
-    return [path.parent for path in found if is_stored(path)]
+    return [path.parent for path in found if outputs.access.size(path) is not None]
 
 
-def _previous_and_current(folder: Path, corpus: str) -> tuple[Manifest, Manifest]:
-    digest, problem = read_current(folder)
+def _previous_and_current(outputs: OutputRoot, folder: Path, corpus: str) -> tuple[Manifest, Manifest]:
+    digest, problem = read_current(folder, outputs.access)
     if digest is None:
         names = sorted(path.name for path in folder.parent.glob("*") if path.is_dir())
         raise ConfigError(
@@ -78,7 +78,7 @@ def _previous_and_current(folder: Path, corpus: str) -> tuple[Manifest, Manifest
             found=problem or repr(corpus),
             expected=f"one of {', '.join(names) or 'none: nothing was built'}; or two digests",
         )
-    others = [version for version in _versions(folder) if version.name != digest]
+    others = [version for version in _versions(outputs, folder) if version.name != digest]
     if not others:
         raise MissingError(
             "this corpus has no previous version",
@@ -87,11 +87,11 @@ def _previous_and_current(folder: Path, corpus: str) -> tuple[Manifest, Manifest
             remedy="name two digests, or build again once its text or settings changed",
         )
     latest = max(others, key=lambda version: (made_at_ns(version / MANIFEST), version.name))
-    return _read(latest), _read(folder / digest)
+    return _read(outputs, latest), _read(outputs, folder / digest)
 
 
-def _named(place: Path, digest: str) -> Manifest:
-    known = [version for folder in sorted(place.glob("*")) for version in _versions(folder)]
+def _named(outputs: OutputRoot, place: Path, digest: str) -> Manifest:
+    known = [version for folder in sorted(place.glob("*")) for version in _versions(outputs, folder)]
     found = [version for version in known if _PREFIX.fullmatch(digest) and version.name.startswith(digest)]
     if len(found) != 1:
         rows = [f"{version.parent.name} {version.name}" for version in found or known]
@@ -101,11 +101,11 @@ def _named(place: Path, digest: str) -> Manifest:
             found=repr(digest),
             expected=f"at least four digits of one of {', '.join(rows[:10]) or 'none: nothing was built'}",
         )
-    return _read(found[0])
+    return _read(outputs, found[0])
 
 
-def _read(folder: Path) -> Manifest:
-    manifest = read_manifest(folder)
+def _read(outputs: OutputRoot, folder: Path) -> Manifest:
+    manifest = outputs.manifest_at(folder)
     if manifest is None:
         raise MissingError("this version of a dataset has no manifest", where=folder, remedy="run `nanoset build`")
     return manifest
@@ -115,7 +115,7 @@ def _open(project: Project, dataset: Manifest) -> DatasetVersion:
     folder = project.outputs.folder
     tokenized = Lineage(project.outputs, dataset).tokenized
     place = folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
-    inventory = read_manifest(place)
+    inventory = project.outputs.manifest_at(place)
     if inventory is None:
         raise MissingError(
             "the inventory of this version is gone",

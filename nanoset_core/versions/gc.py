@@ -94,15 +94,15 @@ def collect(
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
     outputs = project.outputs
-    if outputs.mirror is None and not outputs.folder.is_dir():
+    if not outputs.access.has_copies and not outputs.folder.is_dir():
         return Collection((), (), ())
     aside: list[tuple[Garbage, Path]] = []
     removed: set[Path] = set()
     with collecting(outputs.folder, locks=locks) as busy:
         planned = _plan(project, policy, busy)
         left = list(planned.left)
-        if outputs.mirror is not None:
-            removed = remove_from_bucket(outputs.mirror, planned.garbage)
+        if outputs.access.has_copies:
+            removed = remove_from_bucket(outputs.access, planned.garbage)
             gone = tuple(item for item in planned.garbage if item.path in removed)
             return Collection(gone, planned.left, _sweep(outputs, planned.unfinished))
         for item in planned.garbage:
@@ -128,19 +128,19 @@ def collect(
 
 
 def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
-    mirror = project.outputs.mirror
-    if mirror is None:
+    access = project.outputs.access
+    if not access.has_copies:
         return _plan_at(project.outputs.folder, project, policy, busy)
-    with skeleton_of(mirror) as root:
+    with skeleton_of(access) as root:
         found = _plan_at(root, project, policy, busy)
 
     def here(path: Path) -> Path:
-        return mirror.folder / path.relative_to(root)
+        return access.folder / path.relative_to(root)
 
     return Collection(
         tuple(replace(item, path=here(item.path)) for item in found.garbage),
         tuple(replace(item, path=here(item.path)) for item in found.left),
-        tuple(_unfinished(mirror.folder)),
+        tuple(_unfinished(access.folder)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.versions.outputs import read_current
 from nanoset_core.versions.reasons import differences
@@ -40,11 +40,11 @@ NOT_BUILT = "not built yet"
 def live_version(project: Project, stage: str, name: str) -> Live:
     """The current version of an output."""
     folder = project.outputs.folder / stage / name
-    digest, problem = read_current(folder)
+    digest, problem = read_current(folder, project.outputs.access)
     if digest is None:
         return Live(None, problem or NOT_BUILT, None)
     try:
-        manifest = read_manifest(folder / digest)
+        manifest = project.outputs.manifest_at(folder / digest)
     except FormatError as error:
         return Live(None, f"damaged: {error.where}: {error.what}", None)
     if manifest is None:

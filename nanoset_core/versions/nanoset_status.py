@@ -75,7 +75,8 @@ def _split_row(
 def _missing_files(project: Project, name: str, manifest: Manifest | None) -> Iterator[str]:
     cache = cache_folder(project, name)
     facts = manifest.facts.get("cache_files", {}) if manifest is not None else {}
-    fault = first_fault(cache, {file: fact["bytes"] for file, fact in facts.items()})
+    wanted = {file: fact["bytes"] for file, fact in facts.items()}
+    fault = first_fault(project.outputs.access.sizes(cache, wanted), wanted)
     if fault is not None:
         yield f"an index file is missing or of another size: {fault[0]}"
 

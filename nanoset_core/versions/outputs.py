@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoset_core.errors import StorageError
+from nanoset_core.errors import FormatError, StorageError
 from nanoset_core.loading import opening
-from nanoset_core.outputs.manifest import DIGEST_HEX_DIGITS
-from nanoset_core.outputs.root import CURRENT
+from nanoset_core.outputs.manifest import is_digest
+from nanoset_core.outputs.root import CURRENT, current_digest
 from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
-from nanoset_core.storage.mirror import current_bytes
+from nanoset_core.storage.access import FileAccess, LocalAccess
 
 CORPUS_STAGES = (raw.STAGE, tokenization.SHARDS, tokenization.STAGE, indexed.STAGE, packed.STAGE)
 STAGES = (*CORPUS_STAGES, opening.STAGE, shuffling.PLANS, shuffling.STAGE)
-_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
 _DEEPEST = 4
 
 
@@ -83,7 +80,7 @@ def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Outp
         ) from error
     folders = [entry for entry in entries if entry.name != "current" and entry.is_dir()]
     # A corpus may have a name that looks like a digest, but stands where no version can.
-    found = [entry for entry in folders if name and _DIGEST.fullmatch(entry.name)]
+    found = [entry for entry in folders if name and is_digest(entry.name)]
     pointed = any(entry.name == CURRENT for entry in entries)
     if found or pointed:
         versions = tuple(
@@ -98,17 +95,17 @@ def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Outp
             yield from _outputs(Path(entry.path), stage, inner, linked or entry.is_symlink())
 
 
-def read_current(folder: Path) -> tuple[str | None, str | None]:
-    """(digest of an output's current version, what is wrong with the file that names it)."""
+def read_current(folder: Path, access: FileAccess | None = None) -> tuple[str | None, str | None]:
+    """(digest of an output's current version, what is wrong with the file that names it).
+
+    access: how the folder is reached, where it is no local one.
+    """
     try:
-        digest = json.loads(current_bytes(folder / CURRENT))["digest"]
-    except FileNotFoundError:
-        return None, None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return current_digest(access or LocalAccess(folder), folder), None
+    except FormatError as error:
+        return None, f"{CURRENT} cannot be read: {error.found}"
+    except OSError as error:
         return None, f"{CURRENT} cannot be read: {error!r}"
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        return None, f"{CURRENT} names {digest!r}, which is no digest"
-    return digest, None
 
 
 def made_at_ns(path: Path) -> int:

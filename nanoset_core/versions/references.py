@@ -12,8 +12,9 @@ from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.loading import opening
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.pipeline import indexed, tokenization
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.versions.outputs import CORPUS_STAGES, Output, Version, made_at_ns
 
 _DAY_NS = 24 * 3600 * 1_000_000_000
@@ -84,7 +85,7 @@ def _roots(output: Output, policy: Policy, current_since_ns: int | None) -> Iter
 
 class _Search:
     def __init__(self, root: Path, outputs: list[Output]) -> None:
-        self._outputs = OutputRoot(root)
+        self._outputs = OutputRoot(LocalAccess(root))
         self._all = outputs
         self._places = {version.digest: version for output in outputs for version in output.versions}
         self._folders = {(output.stage, output.name): output.folder for output in outputs}
@@ -95,7 +96,7 @@ class _Search:
         folder = output.folder
         if output.stage == tokenization.SHARDS:  # named by the sets of shards
             folder = self._folders.get((tokenization.STAGE, output.name), folder)
-        return made_at_ns(folder / "current.json") or None
+        return made_at_ns(folder / CURRENT) or None
 
     def hold(self, stage: str, name: str, folder: Path, why: str) -> None:
         """Keep all that an output may need, since it cannot be read."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from nanoset_core.errors import FormatError, NanosetError
+from nanoset_core.errors import NanosetError
 from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
 from nanoset_core.mapping.splits import SPLITS, SplitName
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.pipeline import indexed, packed, shuffling
 from nanoset_core.pipeline.planning import cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.mirror import bring_manifests, stored_names
 from nanoset_core.versions.corpus_status import said
 from nanoset_core.versions.diff_versions import DatasetVersion
 from nanoset_core.versions.live import live_version
-from nanoset_core.versions.outputs import made_at_ns
 
 Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
@@ -65,7 +61,7 @@ def _parent(project: Project, stage: str, name: str, parent: str) -> str | None:
 def _tars_made_from(project: Project, name: str, corpus: str) -> str | None:
     """As `_parent`, of a webdataset: the plan that its tars follow need not be the live one."""
     plan = _parent(project, shuffling.STAGE, name, "plan")
-    plans = {one.digest: one for one in _manifests(project, shuffling.PLANS, name)} if plan is not None else {}
+    plans = {one.digest: one for one in project.outputs.versions(shuffling.PLANS, name)} if plan is not None else {}
     if plan is None or plan not in plans:
         return None if plan is None else ""
     return str(plans[plan].recipe["parents"].get(corpus, ""))
@@ -104,7 +100,7 @@ def _split(
         return found
     blend = () if planned.blend is None else planned.blend.cache_files
     files = {file for member in planned.members for file in member.cache_files}.union(blend)
-    return _with_files(found, files, files & stored_names(cache_folder(project, name)))
+    return _with_files(found, files, files & project.outputs.access.names(cache_folder(project, name)))
 
 
 def _with_files(found: Outcome, files: set[str], there: set[str]) -> Outcome:
@@ -114,23 +110,16 @@ def _with_files(found: Outcome, files: set[str], there: set[str]) -> Outcome:
 def _built_files(project: Project, place: str, corpus: str, digest: str) -> set[str] | None:
     """Index files of the latest split that was made from a version of a corpus; None where there is none any more."""
     made = [
-        one for one in _manifests(project, STAGE, f"{place}/{MAPPINGS}") if one.recipe["parents"].get(corpus) == digest
+        one
+        for one in project.outputs.versions(STAGE, f"{place}/{MAPPINGS}")
+        if one.recipe["parents"].get(corpus) == digest
     ]
     if not made:
         return None
-    latest = max(made, key=lambda one: (made_at_ns(one.folder / MANIFEST), one.digest))
+    latest = made[0]
     blends = [
-        one for one in _manifests(project, STAGE, f"{place}/{BLEND}") if latest.digest in one.recipe["parents"].values()
+        one
+        for one in project.outputs.versions(STAGE, f"{place}/{BLEND}")
+        if latest.digest in one.recipe["parents"].values()
     ]
     return {file for one in (latest, *blends) for file in one.facts.get("cache_files", {})}
-
-
-def _manifests(project: Project, stage: str, name: str) -> Iterator[Manifest]:
-    """Of every version of an output that can be read."""
-    bring_manifests(project.outputs.folder / stage / name, MANIFEST)
-    for path in (project.outputs.folder / stage / name).glob(f"*/{MANIFEST}"):
-        if not path.parent.is_symlink():
-            with contextlib.suppress(FormatError):  # of no use here; `nanoset status` and `gc` tell
-                manifest = read_manifest(path.parent)
-                if manifest is not None:
-                    yield manifest

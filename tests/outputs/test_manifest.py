@@ -15,13 +15,14 @@ from nanoset_core.outputs.manifest import (
     read_manifest,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
+from nanoset_core.storage.access import LocalAccess
 
 RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
 
 
 @pytest.fixture
 def root(tmp_path):
-    return OutputRoot(tmp_path)
+    return OutputRoot(LocalAccess(tmp_path))
 
 
 def write(folder, text=b"tokens"):
@@ -105,7 +106,7 @@ def test_what_is_there_is_not_made_again(root):
 
 def test_rebuild_makes_it_again(root):
     root.publish(RECIPE, lambda folder: write(folder, b"rotten"))
-    rebuilt = OutputRoot(root.folder, rebuild=True).publish(RECIPE, write)
+    rebuilt = OutputRoot(LocalAccess(root.folder), rebuild=True).publish(RECIPE, write)
     assert rebuilt.path("tokens.bin").read_bytes() == b"tokens"
     assert rebuilt.damage() is None
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import s3_server
 
-from nanoset_core.storage import mirror
 from nanoset_core.storage.location import S3Place
 
 
@@ -24,11 +23,6 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def place(endpoint: str) -> S3Place:
     return s3_server.new_bucket(endpoint, "some/prefix")
-
-
-@pytest.fixture(autouse=True)
-def _own_mirrors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "_mirrors", {})
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from nanoset_assets.build import build
 from nanoset_core import load_nanoset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.location import S3Place, StorageSpec
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import verify_project
 
 HIDDEN = (".in-use", ".fingerprints.json", "/current")
@@ -35,7 +35,7 @@ def upload_raw(folder: Path, place: S3Place) -> S3Place:
     raw = S3Place(place.bucket, "raw text", place.endpoint_url)
     for path in folder.rglob("*"):
         if path.is_file():
-            Bucket(raw).upload(path, path.relative_to(folder).as_posix())
+            S3Store(raw).put_file(path.relative_to(folder).as_posix(), path)
     return raw
 
 

@@ -7,9 +7,10 @@ import pytest
 from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.listing import list_files
-from nanoset_core.storage.mirror import Mirror
+from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.remote_folder import RemoteFolder
-from nanoset_core.storage.s3 import Bucket, ObjectFacts
+from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import Stored
 from nanoset_core.versions.copies import remove_copies
 from nanoset_core.versions.in_bucket import skeleton_of
 
@@ -18,7 +19,7 @@ KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx
 
 @pytest.mark.parametrize("key", KEYS)
 def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
-    Bucket(place).put(b'{"text": "a"}\n', "raw/web/fine.jsonl")
+    S3Store(place).put("raw/web/fine.jsonl", b'{"text": "a"}\n')
     folder = RemoteFolder(place, "raw/web")
     assert [file.path for file in list_files(folder)] == ["fine.jsonl"]
     _add(monkeypatch, f"raw/web/{key}")
@@ -28,10 +29,10 @@ def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
 
 
 def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):
-    Bucket(place).put(b"{}", "datasets/web/current.json")
-    mirror = Mirror(tmp_path / "mirror", place)
+    S3Store(place).put("datasets/web/current.json", b"{}")
+    copies = copies_of(tmp_path / "mirror", place)
     _add(monkeypatch, "datasets/../../victim/current.json")
-    mirror.refresh_all(tmp_path / "mirror" / "datasets", "current.json")
+    copies.fetch_all(tmp_path / "mirror" / "datasets", "current.json")
     assert (tmp_path / "mirror/datasets/web/current.json").read_bytes() == b"{}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
 
@@ -41,7 +42,7 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
     victim.parent.mkdir()
     victim.write_bytes(b"precious")
     _add(monkeypatch, f"{'../' * 40}{victim.relative_to('/')}", size=8)
-    with skeleton_of(Mirror(tmp_path / "mirror", place)) as root:
+    with skeleton_of(copies_of(tmp_path / "mirror", place)) as root:
         assert not list(root.iterdir())
     project = Project.open(remote_project())
     project.outputs.folder.mkdir(parents=True)
@@ -51,18 +52,18 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
 
 def test_a_key_that_is_also_a_folder_hides_nothing_from_a_collection(place, tmp_path):
     for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
-        Bucket(place).put(b"{}", key)
-    with skeleton_of(Mirror(tmp_path / "mirror", place)) as root:
+        S3Store(place).put(key, b"{}")
+    with skeleton_of(copies_of(tmp_path / "mirror", place)) as root:
         assert (root / "datasets/web/current.json").read_bytes() == b"{}"
 
 
 def _add(monkeypatch: pytest.MonkeyPatch, key: str, size: int | None = None) -> None:
     """Let the bucket list one object more; servers differ in which of such keys they can be made to take."""
-    listed = Bucket.list
+    listed = S3Store.list
 
-    def more(bucket: Bucket, folder: str = ""):
+    def more(bucket: S3Store, folder: str = ""):
         found = list(listed(bucket, folder))
         yield from found
-        yield ObjectFacts(key, found[0].size if size is None else size, '"an-etag"', 10**18)
+        yield Stored(key, found[0].size if size is None else size, '"an-etag"', 10**18)
 
-    monkeypatch.setattr(Bucket, "list", more)
+    monkeypatch.setattr(S3Store, "list", more)

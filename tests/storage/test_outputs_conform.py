@@ -14,12 +14,13 @@ import s3_server
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.storage import mirror
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage.access import LocalAccess, copies_of
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.store import in_parallel
 from nanoset_core.verification.files import check_files
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
@@ -135,7 +136,7 @@ class OutputConformance:
 
 class TestLocal(OutputConformance):
     def root(self, tmp_path, *, rebuild=False, machine="one"):
-        return OutputRoot(tmp_path / "data", rebuild)
+        return OutputRoot(LocalAccess(tmp_path / "data"), rebuild)
 
     def stored(self, root):
         files = (path for path in root.folder.rglob("*") if path.is_file() and "current" not in path.parts)
@@ -151,7 +152,7 @@ class TestBucket(OutputConformance):
         self.place = place
 
     def root(self, tmp_path, *, rebuild=False, machine="one"):
-        return OutputRoot(tmp_path / machine, rebuild, self.place)
+        return OutputRoot(copies_of(tmp_path / machine, self.place), rebuild)
 
     def stored(self, root):
         return s3_server.objects(self.place)
@@ -172,27 +173,27 @@ class TestBucket(OutputConformance):
         data = os.urandom((12 << 20) + 17)
         (tmp_path / "big").write_bytes(data)
         monkeypatch.setattr(bucket_module, "RANGE_BYTES", 1 << 20)
-        bucket = Bucket(self.place, part_bytes=5 << 20)
-        bucket.upload(tmp_path / "big", "big")
-        assert bucket.head("big").etag.endswith('-3"')
-        assert bucket.download("big", tmp_path / "back")
+        bucket = S3Store(self.place, part_bytes=5 << 20)
+        bucket.put_file("big", tmp_path / "big")
+        assert bucket.stat("big").mark.endswith('-3"')
+        assert bucket.fetch("big", tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == data
         assert "Uploads" not in client(self.place).list_multipart_uploads(Bucket=self.place.bucket)
 
     def test_an_upload_that_the_bucket_keeps_wrong_is_an_error(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_bytes(b"right")
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
-        real = Bucket._put_whole
+        real = S3Store._put_whole
         monkeypatch.setattr(
-            Bucket,
+            S3Store,
             "_put_whole",
-            lambda self, path, name, digests: self._put(name, lambda: io.BytesIO(b"wrong"), digests),
+            lambda self, path, name, digests, once: self._put(name, lambda: io.BytesIO(b"wrong"), digests),
         )
-        bucket = Bucket(self.place)
+        bucket = S3Store(self.place)
         with pytest.raises(StorageError, match="after 10 attempt"):
-            bucket.upload(tmp_path / "file", "file")
-        monkeypatch.setattr(Bucket, "_put_whole", real)
-        bucket.upload(tmp_path / "file", "other")
+            bucket.put_file("file", tmp_path / "file")
+        monkeypatch.setattr(S3Store, "_put_whole", real)
+        bucket.put_file("other", tmp_path / "file")
         assert bucket.read("other") == b"right"
 
     def test_killed_at_every_request(self, tmp_path):
@@ -208,21 +209,20 @@ class TestBucket(OutputConformance):
             process.join()
             killed = process.exitcode == 9
             assert killed or process.exitcode == 0
-            found = OutputRoot(tmp_path / "reader", remote=place).find(RECIPE)
+            found = OutputRoot(copies_of(tmp_path / "reader", place)).find(RECIPE)
             if found is not None:
                 assert not check_files(found, "web", deep=True, remedy="").findings
-            root = OutputRoot(folder, remote=place)
+            root = OutputRoot(copies_of(folder, place))
             root.make_current(root.publish(RECIPE, fill))
             assert set(s3_server.objects(place)) == whole
             shutil.rmtree(tmp_path / "reader", ignore_errors=True)
-            mirror._mirrors.clear()
             number += 4 if number > 2 else 1
         assert number > 8
 
 
 def publish_until(folder: Path, place, requests_left: int) -> None:
     """Publish, and die before request `requests_left` + 1."""
-    real, sent = bucket_module.persist, [0]
+    real, sent = requests.persist, [0]
 
     def counted(request, where, **options):
         sent[0] += 1
@@ -230,7 +230,7 @@ def publish_until(folder: Path, place, requests_left: int) -> None:
             os._exit(9)
         return real(request, where, **options)
 
-    bucket_module.persist = counted
-    bucket_module.THREADS = 1
-    root = OutputRoot(folder, remote=place)
+    bucket_module.persist = requests.persist = counted
+    in_parallel.__defaults__ = (1,)
+    root = OutputRoot(copies_of(folder, place))
     root.make_current(root.publish(RECIPE, fill))

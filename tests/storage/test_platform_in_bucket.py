@@ -9,22 +9,22 @@ from sample_platform import Platform
 from sample_project import jsonl, sentences
 
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
 
 SETTLE_SECONDS = 2
 
 
 @pytest.fixture
-def raw(place) -> Bucket:
+def raw(place) -> S3Store:
     """The folder of raw text, beside that of the outputs."""
-    return Bucket(S3Place(place.bucket, "raw text", place.endpoint_url))
+    return S3Store(S3Place(place.bucket, "raw text", place.endpoint_url))
 
 
 @pytest.fixture
 def platform(remote_project, raw, tmp_path):
     config = remote_project()
     for path in (config.parent / "raw").rglob("*.*"):
-        raw.upload(path, path.relative_to(config.parent / "raw").as_posix())
+        raw.put_file(path.relative_to(config.parent / "raw").as_posix(), path)
     text = config.read_text().replace("raw: raw", f"raw: {raw.place.url}")
     config.write_text(f"{text}\nautomation: {{settle_seconds: {SETTLE_SECONDS}}}\n")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
@@ -38,8 +38,8 @@ def test_what_lands_in_a_bucket_is_registered_built_and_built_again(platform, ra
     assert platform.tick() == ["books", "code", "web"]
     assert f"3 corpora, 6 files in {raw.place.url}: nothing has changed" == platform.look().skip_message
     before = s3_server.objects(place)
-    raw.put(jsonl(sentences("new", 20)), "web/new.jsonl")
-    raw.put(jsonl(sentences("poems", 20)), "poems/all.jsonl")
+    raw.put("web/new.jsonl", jsonl(sentences("new", 20)))
+    raw.put("poems/all.jsonl", jsonl(sentences("poems", 20)))
     assert platform.tick() == [], "not settled yet"
     time.sleep(SETTLE_SECONDS + 1)
     assert platform.tick() == ["poems", "web"]

@@ -17,9 +17,9 @@ from nanoset_core.errors import InputError, MissingError, SourceChangedError, St
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.block_file import BlockFile
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.mirror import Mirror
 from nanoset_core.storage.remote_folder import RemoteFolder
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_requests import client
 
 LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
@@ -30,7 +30,7 @@ def data(tmp_path, place):
     content = os.urandom((9 << 20) + 5)
     (tmp_path / "file").write_bytes(content)
     for name in NAMES:
-        Bucket(place).upload(tmp_path / "file", name)
+        S3Store(place).put_file(name, tmp_path / "file")
     return content
 
 
@@ -47,7 +47,7 @@ def test_read_from_anywhere(place, data, name):
 def test_an_object_that_is_replaced_while_it_is_read_is_refused(place, data):
     with (RemoteFolder(place) / NAMES[0]).open() as file:
         file.read(10)
-        Bucket(place).put(data[::-1], NAMES[0])
+        S3Store(place).put(NAMES[0], data[::-1])
         with pytest.raises(SourceChangedError, match=r"plain\.jsonl"):
             file.seek(9 << 20)  # beyond what was read ahead
             file.read()
@@ -115,14 +115,14 @@ def test_what_is_not_there_is_said(place):
 
 def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, monkeypatch):
     asked = []
-    real = Bucket.read_range
-    monkeypatch.setattr(Bucket, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
-    blocks = BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / NAMES[0], block_bytes=4096)
+    real = S3Store.read_range
+    monkeypatch.setattr(S3Store, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
+    blocks = BlockFile(S3Store(place), NAMES[0], tmp_path / "mirror", block_bytes=4096)
     assert blocks[5000:5010] == data[5000:5010]
     assert blocks[5010:5020] == data[5010:5020]
     assert asked == [(4096, 8192)]
     begins = np.random.default_rng(0).integers(0, len(data) - 9000, 40)
-    blocks.bring(begins, begins + 9000)
+    blocks.fetch(begins, begins + 9000)
     before = len(asked)
     for begin in begins.tolist():
         assert blocks[begin : begin + 9000] == data[begin : begin + 9000]
@@ -132,26 +132,26 @@ def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, monkeypatch):
 
 
 def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path):
-    blocks = BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / NAMES[0])
-    Bucket(place).put(b"other", NAMES[0])
+    blocks = BlockFile(S3Store(place), NAMES[0], tmp_path / "mirror")
+    S3Store(place).put(NAMES[0], b"other")
     with pytest.raises(SourceChangedError):
         blocks[0:10]
-    with pytest.raises(MissingError):
-        BlockFile(Mirror(tmp_path / "mirror", place), tmp_path / "mirror" / "nothing")
+    with pytest.raises(FileNotFoundError):
+        BlockFile(S3Store(place), "nothing", tmp_path / "mirror")
 
 
 def test_folders_are_listed_fresh(place, data):
     folder = RemoteFolder(place)
     assert sorted(entry.name for entry in folder.iterdir()) == sorted({name.split("/")[0] for name in NAMES})
-    Bucket(place).put(b"x", "later/new.jsonl")
+    S3Store(place).put("later/new.jsonl", b"x")
     assert (folder / "later").is_dir()
     assert [found[:2] for found in (folder / "later").files()] == [("new.jsonl", 1)]
-    Bucket(place).remove("later/new.jsonl")
+    S3Store(place).delete("later/new.jsonl")
     assert not (folder / "later").is_dir()
 
 
 def test_keys_that_no_folder_could_hold_are_refused(place):
-    Bucket(S3Place(place.bucket, "", place.endpoint_url)).put(b"x", f"{place.prefix}/web/../../out.jsonl")
+    client(place).put_object(Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x")
     with pytest.raises(InputError, match=r"no path of a file"):
         list(RemoteFolder(place).files())
 
@@ -167,7 +167,7 @@ def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch)
             builder.add_document(np.arange(length, dtype=np.uint16), [length])
         builder.finalize()
         for end in ("bin", "idx"):
-            Bucket(place).upload(tmp_path / f"of-{number}.{end}", f"text_document.{end}")
+            S3Store(place).put_file(f"text_document.{end}", tmp_path / f"of-{number}.{end}")
         dataset = MMapIndexedDataset(f"{place.url}/text_document")
         local = MMapIndexedDataset(prefix)
         assert len(dataset) == len(local) == number

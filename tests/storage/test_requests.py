@@ -13,9 +13,10 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage import s3_uploads
 from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.remote_folder import RemoteFolder
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import persist
 
 
@@ -96,7 +97,7 @@ def test_waits_double_with_jitter_and_end(monkeypatch):
 def test_a_store_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
-        Bucket(S3Place("b", "", "http://127.0.0.1:9", anonymous=True)).head("k")
+        S3Store(S3Place("b", "", "http://127.0.0.1:9", anonymous=True)).stat("k")
 
 
 @pytest.fixture
@@ -121,33 +122,34 @@ def deaf_store() -> Iterator[S3Place]:
 
 
 def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
-    bucket = Bucket(deaf_store)
-    for request in (lambda: list(bucket.list()), bucket.level, lambda: bucket.put(b"data", "k")):
+    bucket = S3Store(deaf_store)
+    for request in (lambda: list(bucket.list()), bucket.level, lambda: bucket.put("k", b"data")):
         with pytest.raises(StorageError, match=r"storage\.endpoint_url"):
             request()
-    bucket.remove("k")
+    bucket.delete("k")
 
 
 def test_an_upload_that_somebody_aborted_begins_anew(place, tmp_path, monkeypatch):
     data = os.urandom(11 << 20)
     (tmp_path / "file").write_bytes(data)
     failing = Failing(answered(404, "NoSuchUpload"), 1)
-    send = Bucket._send_body
+    send = s3_uploads.send
 
-    def aborted(bucket: Bucket, operation: str, *arguments: object, **more: object) -> object:
-        failing()
-        return send(bucket, operation, *arguments, **more)
+    def aborted(place: S3Place, operation: str, *arguments: object, **more: object) -> object:
+        if operation == "upload_part":
+            failing()
+        return send(place, operation, *arguments, **more)
 
-    monkeypatch.setattr(Bucket, "_send_body", aborted)
-    Bucket(place, part_bytes=5 << 20).upload(tmp_path / "file", "k")
-    assert Bucket(place).sha256("k") == hashlib.sha256(data).hexdigest()
+    monkeypatch.setattr(s3_uploads, "send", aborted)
+    S3Store(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")
+    assert S3Store(place).sha256("k") == hashlib.sha256(data).hexdigest()
 
 
 def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
     monkeypatch.setattr(requests, "ATTEMPTS", 1)
     url = "http://someone:hunter2@127.0.0.1:9"
     place = S3Place("b", "", url, anonymous=True)
-    for request in (lambda: Bucket(place).head("k"), lambda: RemoteFolder(place, "k").open()):
+    for request in (lambda: S3Store(place).stat("k"), lambda: RemoteFolder(place, "k").open()):
         with pytest.raises(StorageError, match=r"127\.0\.0\.1:9") as told:
             request()
         assert "hunter2" not in str(told.value)
@@ -158,7 +160,7 @@ def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
 
 def test_a_profile_that_is_not_there_is_named():
     with pytest.raises(StorageError, match="nobody-has-this"):
-        Bucket(S3Place("b", "", profile="nobody-has-this")).head("k")
+        S3Store(S3Place("b", "", profile="nobody-has-this")).stat("k")
 
 
 def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch, tmp_path):

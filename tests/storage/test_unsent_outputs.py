@@ -14,10 +14,9 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.receipts import read_sent_receipts, send_tars, write_receipt
+from nanoset_core.shuffling.receipts import read_receipts, send_tars, write_receipt
 from nanoset_core.shuffling.shards import TarFacts
-from nanoset_core.storage.mirror import Mirror, bring_manifests
-from nanoset_core.verification.files import previous_version
+from nanoset_core.storage.access import CopyAccess, copies_of
 from nanoset_core.versions.diff_versions import find_versions
 
 
@@ -27,14 +26,14 @@ def write(folder):
 
 
 def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
-    outputs = OutputRoot(tmp_path / "mirror", remote=place)
-    publish = Mirror.publish
+    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
+    publish = CopyAccess.publish
 
-    def looked_at_meanwhile(mirror, folder, files, manifest):
-        bring_manifests(mirror.folder, MANIFEST)
-        publish(mirror, folder, files, manifest)
+    def looked_at_meanwhile(access, folder, files, manifest):
+        access.fetch_all(access.folder, MANIFEST)
+        publish(access, folder, files, manifest)
 
-    monkeypatch.setattr(Mirror, "publish", looked_at_meanwhile)
+    monkeypatch.setattr(CopyAccess, "publish", looked_at_meanwhile)
     made = outputs.publish(Recipe("datasets", "web", 1), write)
     assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
     assert (made.folder / MANIFEST).is_file()
@@ -45,8 +44,8 @@ def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, 
     done = Future.done
     monkeypatch.setattr(Future, "done", lambda future: looks.append(1) or done(future))
     monkeypatch.setattr(OutputRoot, "_send", lambda outputs, folder: sent.append(folder))
-    outputs = OutputRoot(tmp_path / "mirror", remote=place)
-    made = Manifest(tmp_path / "mirror" / "x", {}, "", {}, {})
+    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
+    made = Manifest(tmp_path / "mirror" / "x", {}, "", {}, {}, outputs.access)
     with outputs.sending() as send:
         for number in range(200):
             send(made)
@@ -57,28 +56,28 @@ def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, 
 
 
 def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
-    mirror = Mirror(tmp_path / "mirror", place)
-    folder = mirror.folder / "webdatasets/mix/version"
+    access = copies_of(tmp_path / "mirror", place)
+    folder = access.folder / "webdatasets/mix/version"
     noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
     write_receipt(folder, noted, "plan")
     for content in (b"dead", b"good"):
         (folder / f"{noted.stem}.tar").write_bytes(content)
         if content == b"dead":
             with pytest.raises(StorageError, match="other bytes than were written"):
-                send_tars(mirror, folder, [noted])
+                send_tars(access, folder, [noted])
             assert not s3_server.objects(place)
-    send_tars(mirror, folder, [noted])
-    assert read_sent_receipts(mirror, folder, [0], "plan") == {0: noted}
+    send_tars(access, folder, [noted])
+    assert read_receipts(folder, [0], "plan", access) == {0: noted}
 
 
 def test_what_was_not_sent_is_no_version(remote_project, place):
     config = remote_project()
     build_all(config)
     project = Project.open(config)
-    unsent = OutputRoot(project.outputs.folder, remote=project.outputs.remote, here=True)
+    unsent = project.outputs.local
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OutputRoot, "_send", lambda outputs, folder: None)
         unsent.publish(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "web", None)
-    assert previous_version(project.outputs.current("datasets", "web")) is None
+    assert project.outputs.previous(project.outputs.current("datasets", "web")) is None

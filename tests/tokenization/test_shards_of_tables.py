@@ -12,6 +12,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardSettings, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -37,7 +38,7 @@ def make(folder, out, **changes):
         **settings,
     )
     recipe = Recipe("shards", "web", 1, {"source": source.digest}, options)
-    return make_shard(ShardTask(OutputRoot(out), recipe, folder, source, shard_settings))
+    return make_shard(ShardTask(OutputRoot(LocalAccess(out)), recipe, folder, source, shard_settings))
 
 
 def write(folder, suffix):

@@ -21,7 +21,7 @@ from faults.interruptions.trials import Trial
 from s3_server import new_bucket
 
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3 import Bucket
+from nanoset_core.storage.s3 import S3Store
 
 _PREFIX = "some/prefix"
 
@@ -73,7 +73,7 @@ class BucketPlace:
 
     def _objects(self, subject: Subject) -> dict[str, str]:
         """Name → md5 of every object of a project, as the server has made it of the bytes that it holds."""
-        return {found.name: found.etag.strip('"') for found in Bucket(self._buckets[subject.folder]).list()}
+        return {found.name: found.mark.strip('"') for found in S3Store(self._buckets[subject.folder]).list()}
 
     def seconds(self, workers: int) -> float:
         if workers not in self._seconds:

@@ -1,0 +1,377 @@
+"""How this machine reaches the files below a folder: they are there, or live in a store of which it holds copies.
+
+Whoever reads or makes files is passed such an object, and asks it; where the files live is for it to know. It pickles,
+so that other processes reach them alike.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from nanoset_core.errors import MissingError
+from nanoset_core.storage.atomic import sha256_file, write_atomic
+from nanoset_core.storage.block_file import BlockFile, MappedFile
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.location import S3Place, StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.regular_files import map_regular
+from nanoset_core.storage.s3_digests import etag_of_bytes
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import Store, Stored, in_parallel
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FileAccess(ABC):
+    """The files below a folder, by their absolute paths; paths outside of it are refused with ValueError."""
+
+    folder: Path
+    """Absolute: where the files are, or their copies."""
+
+    @property
+    @abstractmethod
+    def store(self) -> Store:
+        """Where the files live."""
+
+    @property
+    @abstractmethod
+    def has_copies(self) -> bool:
+        """Whether what lies in the folder can be had again from elsewhere."""
+
+    def name(self, path: Path) -> str:
+        """A file's name in the store."""
+        return path.relative_to(self.folder).as_posix()
+
+    @abstractmethod
+    def url(self, path: Path) -> str:
+        """Where a file lives, for messages."""
+
+    @abstractmethod
+    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+        """See to it that a file can be read at its path, where it exists at all; → the path.
+
+        Args:
+            path: of the file.
+            size: bytes, where they are known: a copy of another size is brought again.
+            sha256: hex, that it must have, where that is known.
+
+        Raises:
+            StorageError: it has other bytes than were written.
+        """
+
+    @abstractmethod
+    def fetch_all(self, folder: Path, name: str) -> None:
+        """As `fetch`, of every file of this name below a folder, as they are now.
+
+        Copies that the store does not have stay: a build may have made them a moment ago, and be about to send them.
+        """
+
+    @abstractmethod
+    def read_current(self, path: Path) -> bytes:
+        """A small file's bytes as they are stored now; FileNotFoundError where there is none."""
+
+    @abstractmethod
+    def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
+        """(bytes of a small file, relative name → bytes of all that lies in its folder, where that was told as well).
+
+        FileNotFoundError where there is no such file.
+        """
+
+    @abstractmethod
+    def size(self, path: Path) -> int | None:
+        """Bytes of a file as it is stored; None where it is not there."""
+
+    @abstractmethod
+    def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
+        """Bytes of those files of a folder that are there, of these relative names."""
+
+    @abstractmethod
+    def sha256(self, path: Path) -> str:
+        """Hex sha256 of a file as it is stored; FileNotFoundError where it is not there."""
+
+    @abstractmethod
+    def names(self, folder: Path) -> frozenset[str]:
+        """Names of what lies right in a folder."""
+
+    @abstractmethod
+    def open_bytes(self, path: Path) -> MappedFile:
+        """A large file to be read here and there; FileNotFoundError where it is not there."""
+
+    @abstractmethod
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`work`, which asks the store, on every item; results in their order, the first error is raised."""
+
+    @abstractmethod
+    def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
+        """Let files that were written here be where they live; each is there whole or not at all.
+
+        Args:
+            paths: of the files.
+            sha256: hex, of what they must hold, where it is known.
+
+        Raises:
+            StorageError: a file holds something else.
+        """
+
+    @abstractmethod
+    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+        """As `send`, of an output: every file, and then the manifest that completes it.
+
+        A manifest of other bytes is withdrawn first. Files that are not here must be stored already.
+
+        Args:
+            folder: of the output.
+            files: relative name → sha256, where it is known.
+            manifest: name of the file that goes last.
+
+        Raises:
+            MissingError: a file is neither here nor stored.
+        """
+
+    @abstractmethod
+    def remove_all(self, folder: Path) -> None:
+        """Remove all files below a folder from where they live."""
+
+
+class LocalAccess(FileAccess):
+    """Files that live in the folder itself."""
+
+    __slots__ = ()
+
+    @property
+    def store(self) -> Store:
+        return LocalStore(self.folder)
+
+    @property
+    def has_copies(self) -> bool:
+        return False
+
+    def url(self, path: Path) -> str:
+        return str(path)
+
+    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+        return path
+
+    def fetch_all(self, folder: Path, name: str) -> None:
+        pass
+
+    def read_current(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
+        return path.read_bytes(), None
+
+    def size(self, path: Path) -> int | None:
+        return path.stat().st_size if path.is_file() else None
+
+    def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
+        sizes = {name: self.size(folder / name) for name in names}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+    def sha256(self, path: Path) -> str:
+        return sha256_file(path)
+
+    def names(self, folder: Path) -> frozenset[str]:
+        return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+
+    def open_bytes(self, path: Path) -> MappedFile:
+        return MappedFile(map_regular(path))
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        return [work(item) for item in items]
+
+    def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
+        pass
+
+    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+        pass
+
+    def remove_all(self, folder: Path) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAccess(FileAccess):
+    """Files that live in a store, and have working copies in the folder, in the very same layout.
+
+    The store is the truth: an output is there when its manifest is, and the manifest goes up last. Work is done on the
+    copies; what a process that was killed had finished there is sent by the next one. Copies may be removed at any
+    time while nothing is built.
+    """
+
+    origin: Store
+    """Where the files live."""
+
+    @property
+    def store(self) -> Store:
+        return self.origin
+
+    @property
+    def has_copies(self) -> bool:
+        return True
+
+    def url(self, path: Path) -> str:
+        return self.origin.url(self.name(path))
+
+    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+        if not path.is_file() or size not in (None, path.stat().st_size):
+            self.origin.fetch(self.name(path), path, sha256=sha256)
+        return path
+
+    def fetch_all(self, folder: Path, name: str) -> None:
+        names = (found.name for found in self.origin.list(self.name(folder)))
+        paths = [self.folder / found for found in names if is_inside(found)]  # others would lie elsewhere
+        in_parallel(self._refresh, [path for path in paths if path.name == name])
+
+    def renew(self, path: Path) -> None:
+        """Fetch a file unless the copy has the size and time of the object as it is now; remove that of none.
+
+        For objects that are not ours, which may be replaced by others of the same name.
+        """
+        found = self.origin.stat(self.name(path))
+        if found is None:
+            path.unlink(missing_ok=True)
+            return
+        status = path.stat() if path.is_file() else None
+        if status is not None and (status.st_size, status.st_mtime_ns) == (found.size, found.written_ns):
+            return
+        if self.origin.fetch(found.name, path):
+            os.utime(path, ns=(found.written_ns, found.written_ns))
+
+    def read_current(self, path: Path) -> bytes:
+        data = self._refresh(path)
+        if data is None:
+            raise FileNotFoundError(self.url(path))
+        return data
+
+    def _refresh(self, path: Path) -> bytes | None:
+        """Make a small file what the store has now; → its bytes, or None, leaving the copy, where it has none."""
+        found = self.origin.read_stored(self.name(path))
+        if found is None:
+            return None
+        data, stored = found
+        if not path.is_file() or path.read_bytes() != data:
+            write_atomic(path, data)
+        _date(path, stored)
+        return data
+
+    def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
+        place = self.name(path.parent)
+        listed = {found.name: found for found in self.origin.list(place)}
+        stored = listed.get(self.name(path))
+        data = None if stored is None else self._copy_of(path, stored) or self._refresh(path)
+        if data is None:
+            raise FileNotFoundError(self.url(path))
+        return data, {name[len(place) + 1 :]: found.size for name, found in listed.items()}
+
+    def _copy_of(self, path: Path, stored: Stored) -> bytes | None:
+        """The bytes of a copy that is the object by its mark; None where it is not."""
+        data = path.read_bytes() if path.is_file() else b""
+        if etag_of_bytes(data) != stored.mark:
+            return None
+        _date(path, stored)
+        return data
+
+    def size(self, path: Path) -> int | None:
+        found = self.origin.stat(self.name(path))
+        return None if found is None else found.size
+
+    def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
+        place = self.name(folder)
+        listed = {found.name[len(place) + 1 :]: found.size for found in self.origin.list(place)}
+        return {name: listed[name] for name in names if name in listed}
+
+    def sha256(self, path: Path) -> str:
+        found = self.origin.sha256(self.name(path))
+        if found is None:
+            raise FileNotFoundError(self.url(path))
+        return found
+
+    def names(self, folder: Path) -> frozenset[str]:
+        return frozenset(name for names in self.origin.level(self.name(folder)) for name in names)
+
+    def open_bytes(self, path: Path) -> MappedFile:
+        if path.is_file():
+            return MappedFile(map_regular(path))
+        return BlockFile(self.origin, self.name(path), path.parent)
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        return in_parallel(work, items, CONNECTIONS)
+
+    def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
+        listed, known = list(paths), sha256 or {}
+        there = {
+            found.name for folder in {path.parent for path in listed} for found in self.origin.list(self.name(folder))
+        }
+
+        def send(path: Path) -> None:
+            name = self.name(path)
+            self.origin.put_file(name, path, sha256=known.get(path), is_new=name not in there)
+
+        in_parallel(send, listed)
+
+    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+        place = self.name(folder)
+        there = {found.name for found in self.origin.list(place)}
+        data, last = (folder / manifest).read_bytes(), f"{place}/{manifest}"
+        stands = last in there
+        if stands and self.origin.read(last) != data:
+            self.origin.delete(last)
+            stands = False
+
+        def send(name: str) -> None:
+            path = folder / name
+            if path.is_file():
+                self.origin.put_file(self.name(path), path, sha256=files[name], is_new=self.name(path) not in there)
+            elif self.name(path) not in there:
+                raise MissingError(
+                    "a file of an output is neither here nor in its store",
+                    where=self.url(path),
+                    remedy="run it again: it is made anew",
+                )
+
+        in_parallel(send, files)
+        if not stands:
+            self.origin.put(last, data)
+
+    def remove_all(self, folder: Path) -> None:
+        in_parallel(self.origin.delete, [found.name for found in self.origin.list(self.name(folder))])
+
+
+def _date(path: Path, stored: Stored) -> None:
+    """Let a copy have the object's time: it tells when an output was made."""
+    if path.stat().st_mtime_ns != stored.written_ns:
+        os.utime(path, ns=(stored.written_ns, stored.written_ns))
+
+
+def access_to(location: str | os.PathLike[str], storage: StorageSpec | None, where: str) -> FileAccess:
+    """The files at a local folder, or at s3://bucket/prefix.
+
+    Args:
+        location: where they live.
+        storage: how a bucket is reached; absent = as the AWS configuration says, with copies in the user's cache
+            folder.
+        where: what names the location, for messages.
+
+    Raises:
+        ConfigError: this is no place in a bucket.
+    """
+    if not is_remote(os.fspath(location)):
+        return LocalAccess(Path(location).resolve())
+    storage = storage or StorageSpec()
+    place = parse_place(os.fspath(location), storage, where=where)
+    return copies_of(copies_folder(place, storage), place)
+
+
+def copies_of(folder: Path, place: S3Place) -> CopyAccess:
+    """The files at a place in a bucket, with their copies in a folder."""
+    from nanoset_core.storage.s3 import S3Store
+
+    return CopyAccess(folder, S3Store(place))

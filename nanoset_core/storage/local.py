@@ -1,0 +1,195 @@
+"""A store that is a folder of this machine, or of a file system that machines share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
+from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place, sha256_file
+from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
+from nanoset_core.storage.store import Store, Stored, changed, checked_name
+
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+"""What systems answer that cannot copy ranges from file to file by themselves."""
+_COPY_BYTES = 1 << 30
+_READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore(Store):
+    """The files below a folder."""
+
+    folder: Path
+    """Absolute; it need not be there yet."""
+
+    def url(self, name: str = "") -> str:
+        return str(self.folder / name)
+
+    def below(self, folder: str) -> LocalStore:
+        return LocalStore(self._path(folder))
+
+    def now(self) -> int:
+        return time.time_ns()
+
+    def list(self, folder: str = "") -> Iterator[Stored]:
+        top = self._path(folder) if folder else self.folder
+        found = []
+        for place, folders, files in os.walk(top):
+            folders[:] = [name for name in folders if not name.startswith(UNFINISHED)]
+            found += [Path(place, name) for name in files if not name.startswith(UNFINISHED)]
+        names = ((path.relative_to(self.folder).as_posix(), path) for path in found)
+        for name, path in sorted(names, key=lambda item: os.fsencode(item[0])):
+            if (stored := self._stat(name, path)) is not None:
+                yield stored
+
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        top = self._path(folder) if folder else self.folder
+        if not top.is_dir():
+            return [], []
+        entries = [entry for entry in os.scandir(top) if not entry.name.startswith(UNFINISHED)]
+        folders = sorted(entry.name for entry in entries if entry.is_dir())
+        return folders, sorted(entry.name for entry in entries if entry.is_file())
+
+    def stat(self, name: str) -> Stored | None:
+        return self._stat(name, self._path(name))
+
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        try:
+            with self._path(name).open("rb") as file:
+                return file.read(), _stored(name, os.fstat(file.fileno()))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        with self._opened(name, mark) as file:
+            return b"".join(self._blocks(file, begin, end))
+
+    def sha256(self, name: str) -> str | None:
+        try:
+            return sha256_file(self._path(name))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
+        path = self._path(name)
+        if not path.is_file():
+            return False
+        LocalStore(target.parent).put_file(target.name, path, sha256=sha256)
+        return True
+
+    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
+        self.put_parts(name, [data], once=once)
+
+    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
+        target = self._path(name)
+        file = open_unfinished(target)
+        try:
+            for block in blocks:
+                file.write(block)
+            self._publish(file, target, once=once)
+        except BaseException:
+            discard(file)
+            raise
+
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
+    ) -> None:
+        if sha256 is not None and (found := sha256_file(path)) != sha256:
+            raise StorageError(
+                "a file that is to be copied has other bytes than were written",
+                where=path,
+                found=f"sha256 {found}",
+                expected=f"sha256 {sha256}",
+                remedy=f"delete {path.parent}, and run again: it is made anew",
+            )
+        with path.open("rb") as source:
+            self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""), once=once)
+
+    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+        target = self._path(name)
+        file = open_unfinished(target)
+        try:
+            for source in sources:
+                with self._opened(source.name, source.mark) as part:
+                    _copy(part, file, source.size)
+            self._publish(file, target, once=once)
+        except BaseException:
+            discard(file)
+            raise
+
+    def delete(self, name: str) -> None:
+        self._path(name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / checked_name(name)
+
+    def _stat(self, name: str, path: Path) -> Stored | None:
+        try:
+            return _stored(name, path.stat()) if path.is_file() else None
+        except FileNotFoundError:  # removed between the two
+            return None
+
+    def _opened(self, name: str, mark: str | None) -> BinaryIO:
+        try:
+            file = self._path(name).open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise MissingError("the object is gone", where=self.url(name), remedy="build again") from error
+        found = _stored(name, os.fstat(file.fileno())).mark
+        if mark not in (None, found):
+            file.close()
+            raise changed(self.url(name), f"mark {found}", f"mark {mark}")
+        return file
+
+    def _blocks(self, file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
+        while begin < end:
+            block = os.pread(file.fileno(), end - begin, begin)
+            if not block:
+                raise changed(file.name, f"{begin:,} bytes", f"at least {end:,}")
+            begin += len(block)
+            yield block
+
+    def _publish(self, file: BinaryIO, target: Path, *, once: bool) -> None:
+        if once:
+            _put_once(file, target)
+        else:
+            put_in_place(file, target)
+        fsync_folder(target.parent)
+
+
+def _stored(name: str, status: os.stat_result) -> Stored:
+    mark = f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+    return Stored(name, status.st_size, mark, status.st_mtime_ns)
+
+
+def _put_once(file: BinaryIO, target: Path) -> None:
+    """As `put_in_place`, unless the target is there: a hard link can be made once."""
+    file.flush()
+    os.fsync(file.fileno())
+    try:
+        os.link(file.name, target)
+    except FileExistsError as error:
+        raise ObjectExistsError("there is such an object already", where=target) from error
+    discard(file)
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    """Append `size` bytes, within the file system where it can."""
+    target.flush()
+    left = size
+    try:
+        while left and (copied := os.copy_file_range(source.fileno(), target.fileno(), min(left, _COPY_BYTES))):
+            left -= copied
+    except OSError as error:
+        if error.errno not in _NO_COPY:
+            raise
+    target.seek(0, os.SEEK_END)
+    if left:
+        source.seek(size - left)
+        shutil.copyfileobj(source, target, _READ_BYTES)

@@ -1,0 +1,196 @@
+"""A place that keeps objects by name: what local folders and buckets have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from nanoset_core.errors import ConfigError, SourceChangedError
+from nanoset_core.storage.paths import is_inside
+
+T = TypeVar("T")
+R = TypeVar("R")
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store says of one object."""
+
+    name: str
+    """Below the store, its parts separated by single slashes."""
+    size: int
+    """Bytes."""
+    mark: str
+    """Another one for other bytes: the ETag of an object; inode, size and time of a file."""
+    written_ns: int
+    """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
+
+
+class Store(ABC):
+    """Objects below one place, which appear whole or not at all; nothing is remembered between two calls.
+
+    There is no renaming, appending, locking or linking: what cannot be had everywhere is not asked for. A store
+    pickles, and opens again in the process that gets it. Names that would lead out of the place raise ConfigError.
+    """
+
+    @abstractmethod
+    def url(self, name: str = "") -> str:
+        """An object's address, for messages."""
+
+    @abstractmethod
+    def below(self, folder: str) -> Store:
+        """The store of what lies below a folder."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """The store's clock, nanoseconds since 1970: the one clock that all machines share."""
+
+    @abstractmethod
+    def list(self, folder: str = "") -> Iterator[Stored]:
+        """Every object below a folder as it is now, in the order of their names' bytes; unfinished ones are hidden."""
+
+    @abstractmethod
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """(names of folders, names of objects) right below a folder, each sorted."""
+
+    @abstractmethod
+    def stat(self, name: str) -> Stored | None:
+        """What the store says of an object; None where there is none."""
+
+    @abstractmethod
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """A small object's bytes, and what the store says of it; None where there is none."""
+
+    def read(self, name: str) -> bytes | None:
+        """A small object's bytes; None where there is none."""
+        found = self.read_stored(name)
+        return None if found is None else found[0]
+
+    @abstractmethod
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Bytes [begin, end) of an object; of the version with this mark, where one is given.
+
+        Raises:
+            SourceChangedError: it has another mark now, or ends before `end`.
+            MissingError: it is gone.
+        """
+
+    @abstractmethod
+    def sha256(self, name: str) -> str | None:
+        """Hex sha256 of the bytes that the store gives now; None where there is no such object."""
+
+    @abstractmethod
+    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
+        """Copy an object to a local file, whole and checked or not at all; → False where there is none.
+
+        Args:
+            name: of the object.
+            target: the file.
+            sha256: hex, that it must have; where absent, what its writer noted.
+
+        Raises:
+            StorageError: its bytes are not those that were written.
+        """
+
+    @abstractmethod
+    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
+        """Write a small object.
+
+        Args:
+            name: of the object.
+            data: its bytes.
+            once: leave the object that is there already, and raise. Of several writers at once one wins in a local
+                folder, on AWS and on Ceph; on a store that ignores conditions several may. Nothing may depend on it
+                but work that is saved.
+
+        Raises:
+            ObjectExistsError: there is one, and `once` is set.
+            StorageError: it could not be written.
+        """
+
+    @abstractmethod
+    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
+        """Write an object of any size from blocks, in bounded memory; arguments and errors as for `put`.
+
+        It appears when the last block is there; where the blocks end with an exception there is no object.
+        """
+
+    @abstractmethod
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
+    ) -> None:
+        """Write an object from a local file; one that has these bytes already stays.
+
+        Args:
+            name: of the object.
+            path: the file.
+            sha256: hex, of what the file must hold, where that is known.
+            is_new: nobody need look whether there is such an object: the caller has listed what there is.
+            once: as for `put`.
+
+        Raises:
+            StorageError: the file holds something else; or as for `put`.
+        """
+
+    @abstractmethod
+    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+        """Write an object that is other objects behind one another; their bytes stay within the store.
+
+        Args:
+            name: of the object.
+            sources: of this store, as it told of them.
+            once: as for `put`.
+
+        Raises:
+            SourceChangedError: a source has another mark than it is given with.
+            MissingError: a source is gone.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove an object; nothing happens where there is none."""
+
+
+def checked_name(name: str) -> str:
+    """`name`, where it is the name of an object below a store.
+
+    Raises:
+        ConfigError: it would lead out of the store, or no file system could hold it.
+    """
+    if not is_inside(name):
+        raise ConfigError(
+            "this is not the name of an object",
+            found=ascii(name)[:200],
+            expected="parts between single slashes, none of them empty, '.' or '..'",
+        )
+    return name
+
+
+def changed(url: str, found: str, expected: str) -> SourceChangedError:
+    """What to raise where an object is another one than was meant."""
+    return SourceChangedError(
+        "the object is not the one that was listed",
+        where=url,
+        found=found,
+        expected=expected,
+        remedy="build again once nothing writes to it: the inventory is taken anew",
+    )
+
+
+def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
+    """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
+    listed = list(items)
+    if len(listed) <= 1:
+        return [work(item) for item in listed]
+    with ThreadPoolExecutor(min(threads, len(listed))) as pool:
+        futures = [pool.submit(work, item) for item in listed]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
