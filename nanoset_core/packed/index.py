@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.packed.index_decoding import decode_index
-from nanoset_core.packed.index_encoding import Entries
-from nanoset_core.packed.pbin import HEADER_BYTES, PackedFile
+from nanoset_core.packed.layout import HEADER_BYTES, REMEDY, PackedFile
+from nanoset_core.packed.pickle_codec import decode_index
+from nanoset_core.packed.pickle_reader import Entries
 
 _MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
-REMEDY = "write or fetch the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,8 @@ class IndexFacts:
 def scan_index(packed: PackedFile) -> IndexFacts:
     """Check every entry of the index, holding no more than a chunk of it.
 
-    FormatError names the byte or the document that is wrong.
+    Raises:
+        FormatError: an entry is wrong; the message names the byte or the document.
     """
     scan = _Scan(packed)
     for offsets, lengths in _relative_entries(packed):
@@ -52,7 +52,7 @@ def scan_index(packed: PackedFile) -> IndexFacts:
 
 
 def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
-    """(starts int64[k], lengths int64[k]) in bytes, counted from the first token, repaired; `facts` are the scan's."""
+    """(starts, lengths) in bytes from the first token, repaired, in chunks; `facts` are those of the scan."""
     begin = 0
     for offsets, lengths in _relative_entries(packed):
         if facts.merge_faults:
@@ -62,9 +62,14 @@ def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]
 
 
 def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
-    """(facts, starts int64[n], lengths int64[n]), both in tokens, counted from the first token, checked and repaired.
+    """The whole index, checked and repaired. Memory: 16 bytes a document, twice that for a moment.
 
-    Memory: 16 bytes a document, twice that for a moment. FormatError as `scan_index`.
+    Returns:
+        What the index was found to be; the number of each document's first token, and how many tokens it has, both
+        int64, shape (documents,).
+
+    Raises:
+        FormatError: as scan_index.
     """
     scan = _Scan(packed)
     parts: list[Entries] = []
@@ -94,13 +99,13 @@ class _Scan:
         self._bytes = 0
         self._empty = 0
         self._shift = 0
-        """by how much the last document begins before its turn, in bytes"""
+        """By how much the last document begins before its turn, in bytes."""
         self._shifts = 0
-        """times that this changed"""
+        """How often that changed."""
         self._mergeable = True
-        """every shift so far is one that the merge makes"""
+        """Whether every shift so far is one that the merge makes."""
         self._outside: tuple[int, int, int] | None = None
-        """(number, offset, length) of the first document that is not within the tokens"""
+        """(number, offset, length) of the first document that is not within the tokens."""
 
     def feed(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Take the next entries, in bytes from the first token."""

@@ -11,8 +11,8 @@ from typing import IO
 from nanoset_core.errors import ConfigError, SourceChangedError
 from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
-from nanoset_core.packed.index_encoding import Entries
-from nanoset_core.packed.pbin import PackedFile, common_token_bytes, encode_header, open_packed
+from nanoset_core.packed.layout import PackedFile, common_token_bytes, encode_header, open_packed
+from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.packed.writing import PackedFacts, check_not_empty, copy_tokens, write_index, write_tokens
 from nanoset_core.storage.atomic import atomic_file
 
@@ -24,11 +24,15 @@ def merge_packed(
 
     The tokens are those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are
     12 (k - 1) bytes off), and files with that fault are repaired. Memory is bounded by a chunk.
-    ConfigError for an empty list, FormatError for a damaged file, or where token sizes differ.
+
+    Raises:
+        ConfigError: the list is empty.
+        FormatError: a file is damaged, or token sizes differ.
+        InputError: there are no tokens at all.
     """
     parts = [_Part.scan(path) for path in paths]
     if not parts:
-        raise ConfigError("nothing to merge", where=target, expected="one file or more")
+        raise ConfigError("nothing to merge", where=target, expected="one file or more", remedy="name a .pbin")
     token_bytes = common_token_bytes(parts)
     data_bytes = sum(part.data_bytes for part in parts)
     check_not_empty(target, data_bytes)
@@ -47,8 +51,15 @@ def repair_packed(
 ) -> PackedFacts:
     """Write a `.pbin` again, as layout D with a sound index: what Modalities' own reader needs.
 
-    target: where to; None replaces the file. A file that is sound already comes out byte for byte the same, unless
-    its pickle was of another make. Raises as `merge_packed`.
+    A file that is sound already comes out byte for byte the same, unless another program pickled its index.
+
+    Args:
+        path: the file.
+        target: where to; None replaces the file.
+        listener: hears the progress.
+
+    Raises:
+        MissingError, FormatError, InputError: as merge_packed.
     """
     return merge_packed([path], path if target is None else target, listener=listener)
 

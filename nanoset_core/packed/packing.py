@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 from typing import IO
@@ -15,8 +16,8 @@ from nanoset_core.errors import FormatError, SourceChangedError
 from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.packed.index_encoding import Entries
-from nanoset_core.packed.pbin import encode_header, token_size_bytes
+from nanoset_core.packed.layout import encode_header, token_size_bytes
+from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.packed.writing import (
     CHUNK_TOKENS,
     PackedFacts,
@@ -46,10 +47,17 @@ def pack_indexed_dataset(
     are copied as they are. A document of several sequences becomes one; one without tokens is left out and counted,
     since Modalities has no empty documents. Memory is bounded by a chunk, and a byte a document with `end_token`.
 
-    vocab_size: what Modalities asks the tokenizer for; None keeps the size that a token has in the .bin, up to 4.
-    end_token: goes after each document that does not end in it, as in Modalities' packer; None adds nothing.
-    FormatError for a damaged dataset, or one whose .bin holds other bytes than its sequences in order; ConfigError for
-    a token that does not fit; InputError where there are no tokens at all.
+    Args:
+        prefix: of the .bin and .idx.
+        path: the file to write.
+        vocab_size: what Modalities asks the tokenizer for; None keeps the size that a token has in the .bin, up to 4.
+        end_token: goes after each document that does not end in it, as in Modalities' packer; None adds nothing.
+        listener: hears the progress.
+
+    Raises:
+        FormatError: the dataset is damaged, or its .bin holds other bytes than its sequences in order.
+        ConfigError: a token does not fit.
+        InputError: there are no tokens at all.
     """
     dataset = MMapIndexedDataset(prefix)
     _check_whole(prefix, dataset)
@@ -74,11 +82,34 @@ def pack_indexed_dataset(
     return PackedFacts(documents, tokens, token_bytes, left_out)
 
 
+def packing_vocab_size(tokenizer_file: Path) -> int:
+    """Tokens of a tokenizer.json's model, without those added to it: `vocab_size` of Hugging Face's fast tokenizers.
+
+    Modalities asks for this number in `PackedDataGenerator`.
+
+    Raises:
+        MissingError, FormatError: as load_tokenizer.
+    """
+    from nanoset_core.tokenization.tokenizer import stamp  # not for readers: tokenizers need more than numpy
+
+    return _vocab_size(tokenizer_file, stamp(tokenizer_file))
+
+
+@lru_cache(maxsize=16)
+def _vocab_size(file: Path, _stamp: object) -> int:
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+    return int(load_tokenizer(file).get_vocab_size(with_added_tokens=False))
+
+
 def fitting_vocab_size(prefix: str | os.PathLike[str], vocab_size: int, end_token: int | None = None) -> int:
     """`vocab_size`, or the least one whose tokens have room for all tokens of `<prefix>.bin` and the end token.
 
     Modalities asks its tokenizer for the size of the vocabulary, which may leave added tokens out; its packer then
-    loses the documents that hold one. Only where this can be is the .bin looked through. Raises as MMapIndexedDataset.
+    loses the documents that hold one. Only where this can be is the .bin looked through.
+
+    Raises:
+        MissingError, FormatError: as MMapIndexedDataset.
     """
     dataset = MMapIndexedDataset(prefix)
     greatest = -1 if end_token is None else end_token
@@ -93,7 +124,7 @@ def _fits(dataset: MMapIndexedDataset, token_bytes: int) -> bool:
     return np.can_cast(dataset.dtype, f"u{token_bytes}")
 
 
-def _pieces(dataset: MMapIndexedDataset, begin: int, end: int) -> Iterator[tuple[int, NDArray]]:
+def _pieces(dataset: MMapIndexedDataset, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
     """(number of the first, tokens) of [begin, end); read, since pages of a map would count as this process's."""
     path, itemsize = bin_path(dataset.prefix), dataset.dtype.itemsize
     for first in range(begin, end, CHUNK_TOKENS):
@@ -132,7 +163,7 @@ def _write_ended(
         ends = begins + lengths
         lacks: list[NDArray[np.bool_]] = []
         for first, tokens in _pieces(dataset, int(begins[0]), int(ends[-1])):
-            # int64[documents that end in this piece]: after which token of it
+            # after which tokens of this piece a document ends, shape (documents that end in it,)
             inside = ends[slice(*np.searchsorted(ends, [first, first + len(tokens)], side="right"))] - first
             lacks.append(tokens[inside - 1] != end_token)
             check_fit(tokens, token_bytes, source, first)
@@ -156,7 +187,7 @@ def _documents(dataset: MMapIndexedDataset) -> Iterator[Entries]:
 
 
 def _check_whole(prefix: str | os.PathLike[str], dataset: MMapIndexedDataset) -> None:
-    """FormatError unless the .bin is just the sequences, back to back (the .idx was checked: none overlap)."""
+    """Make sure that the .bin is just the sequences, back to back (the .idx was checked: none overlap)."""
     size = bin_path(prefix).stat().st_size
     expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
     last = 0

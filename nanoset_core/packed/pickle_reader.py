@@ -17,27 +17,32 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 
+Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""(offsets, lengths) of consecutive documents, both int64, shape (documents,)."""
+
 _PROTO, _FRAME, _STOP = 0x80, 0x95, 0x2E
 _MEMOIZE, _BINPUT, _LONG_BINPUT, _BINGET, _LONG_BINGET = 0x94, 0x71, 0x72, 0x68, 0x6A
 _BININT1, _BININT2, _BININT, _LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
-_ARGUMENT_BYTES = {_PROTO: 1, _FRAME: 8, _BINPUT: 1, _LONG_BINPUT: 4, _BINGET: 1, _LONG_BINGET: 4} | {
-    _BININT1: 1,
-    _BININT2: 2,
-    _BININT: 4,
-}
+_ARGUMENT_BYTES = {_PROTO: 1, _FRAME: 8, _BINPUT: 1, _LONG_BINPUT: 4, _BINGET: 1, _LONG_BINGET: 4}
+_ARGUMENT_BYTES |= {_BININT1: 1, _BININT2: 2, _BININT: 4}
 _MAX_DEPTH = 4
 _CHUNK_ENTRIES = 1 << 16
 _NO_PAIR = -(2**63), -(2**63)
 EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
-REMEDY = "write or fetch the file again; if you don't know where it comes from, let no program unpickle it"
+REMEDY = "write or fetch the file again; do not unpickle a file of unknown origin"
 
 
-def read_slowly(
-    view: memoryview, begin: int, where: str, *, chunk_entries: int = _CHUNK_ENTRIES
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Chunks of (offsets int64[k], lengths int64[k]) of the pickle that fills `view` from `begin` to its end.
+def read_slowly(view: memoryview, begin: int, where: str, *, chunk_entries: int = _CHUNK_ENTRIES) -> Iterator[Entries]:
+    """The entries of a pickled index in chunks.
 
-    where: the file, for messages. FormatError with the byte offset at the first opcode that does not belong.
+    Args:
+        view: the file; the pickle fills it from `begin` to its end.
+        begin: offset of the pickle, in bytes.
+        where: the file's name, for messages.
+        chunk_entries: least number of entries of a chunk, but for the last.
+
+    Raises:
+        FormatError: an opcode does not belong there; the message names its byte.
     """
     machine = _Machine()
     at = begin
@@ -69,7 +74,7 @@ def _argument(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def _describe(view: memoryview, at: int) -> str:
-    opcode = pickletools.code2op.get(chr(view[at]))
+    opcode = next((known for known in pickletools.opcodes if known.code == chr(view[at])), None)
     name = "no opcode" if opcode is None else f"opcode {opcode.name}"
     return f"{name}, bytes {bytes(view[at : at + 12]).hex(' ')}"
 
@@ -90,15 +95,15 @@ class _Machine:
     def __init__(self) -> None:
         self.entries: list[tuple[int, int]] = []
         self._ints: list[int] = []
-        """of the pair that is not complete"""
+        """Numbers of the pair that is not complete."""
         self._open: list[str] = []
-        """`outer` (the list of all pairs), `mark`, `inner` (a pair that is a list)"""
+        """What encloses the next opcode: `outer` (the list of all pairs), `mark`, `inner` (a pair that is a list)."""
         self._loose = False
-        """a pair waits for APPEND"""
+        """Whether a pair waits for APPEND."""
         self._fresh: tuple[int, int] | None = None
-        """what the last opcode made, for the memo: a pair, or a list, which is no pair"""
+        """What the last opcode made, for the memo: a pair, or a list, which is `_NO_PAIR`."""
         self._memo = array("q")
-        """two numbers for each thing that was memoized"""
+        """Two numbers for each thing that was memoized."""
         self._actions: dict[int, Callable[[], bool]] = {
             ord("]"): self._empty_list,
             ord("("): self._mark,
@@ -109,7 +114,7 @@ class _Machine:
             _STOP: self._is_settled,
         }
 
-    def release(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def release(self) -> Entries:
         """The pairs that are complete; they are forgotten here."""
         pairs = np.array(self.entries, np.int64).reshape(-1, 2)
         self.entries = []

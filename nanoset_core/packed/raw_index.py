@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, Meter, silent
-from nanoset_core.packed.index_encoding import Entries
+from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.packed.writing import write_index
 from nanoset_core.storage.atomic import atomic_file
 
@@ -44,18 +44,31 @@ def create_raw_index(
     on_fault: Literal["raise", "drop"] = "raise",
     listener: Listener = silent,
 ) -> RawIndexFacts:
-    """Write the `.idx` of a plain JSONL file: a pickled list of (byte offset, byte length) of its lines, whole or not.
+    """Write the `.idx` of a plain JSONL file: a pickled list of its lines' (byte offset, length); published whole.
 
     A line ends with a line feed, which does not count (a carriage return does), the last one also with the file.
     Every line must be JSON. The same bytes as Modalities' `IndexGenerator`. Memory is bounded by a block of 8 MiB
     or the longest line.
 
-    target: default is the source's name with `.idx` for its last extension.
-    on_fault: `raise` an InputError at the first line that is no JSON, a blank one included, or `drop` such lines.
-    MissingError if there is no such file.
+    Args:
+        source: the text.
+        target: where to; None is the source's name with `.idx` for its last extension.
+        on_fault: whether to `raise` at the first line that is no JSON, a blank one included, or to `drop` such lines.
+        listener: hears the progress.
+
+    Raises:
+        MissingError: there is no such file.
+        InputError: a line is no JSON, with `raise`.
+        ConfigError: there is no such policy, or the index would replace the text.
     """
     if on_fault not in ("raise", "drop"):
-        raise ConfigError("no such policy", where="on_fault", found=repr(on_fault), expected="'raise' or 'drop'")
+        raise ConfigError(
+            "no such policy",
+            where="on_fault",
+            found=repr(on_fault),
+            expected="'raise' or 'drop'",
+            remedy="choose one of them",
+        )
     source = Path(source)
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
@@ -81,7 +94,7 @@ class _Scan:
         self.first_dropped: list[int] = []
 
     def entries(self) -> Iterator[Entries]:
-        """(offsets int64[k], lengths int64[k]) of the lines, a block at a time."""
+        """(offsets, lengths) of the lines in bytes, a block at a time."""
         is_json = json_test()
         for begin, lines in _line_blocks(self._source):
             lengths = np.fromiter(map(len, lines), np.int64, len(lines))
@@ -104,7 +117,7 @@ class _Scan:
                 where=f"{self._source}, line {self.lines + at + 1}, byte {int(offsets[at])}",
                 found=repr(lines[at][:80]),
                 expected="one JSON value on each line of a plain (not compressed) file",
-                remedy="correct the line, or leave such lines out with on_fault='drop'",
+                remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
             )
         self.dropped += len(bad)
         self.first_dropped += (self.lines + bad[: 100 - len(self.first_dropped)] + 1).tolist()
@@ -135,7 +148,9 @@ def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
     try:
         file = source.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError("no such file", where=source, expected="a .jsonl file", remedy="correct the path") from error
+        raise MissingError(
+            "no such file", where=source, expected="a .jsonl file", remedy="name a file that is there"
+        ) from error
     with file:
         begin, held = 0, [b""]
         while block := file.read(_BLOCK_BYTES):

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.execution.progress import Meter
 from nanoset_core.indexed.copying import append_file
-from nanoset_core.packed.index_encoding import Entries, encode_index
-from nanoset_core.packed.pbin import TOKEN_BYTES, encode_header
+from nanoset_core.packed.layout import TOKEN_BYTES, encode_header
+from nanoset_core.packed.pickle_codec import encode_index
+from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.storage.atomic import atomic_file
 
 CHUNK_TOKENS = 1 << 21
@@ -43,7 +44,15 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
 
     The bytes are those of Modalities' `TokenizedFileWriter`. Nothing is added: let each document end with an
     end-of-document token where one is wanted. Memory: 8 bytes a document, and the longest document.
-    ConfigError for a token that does not fit, InputError where there are no tokens at all.
+
+    Args:
+        path: where to.
+        documents: integers, each of shape (tokens,).
+        token_bytes: bytes of a token in the file: 1, 2 or 4.
+
+    Raises:
+        ConfigError: a token does not fit, or there is no such token size.
+        InputError: there are no tokens at all.
     """
     if token_bytes not in TOKEN_BYTES:
         raise ConfigError(
@@ -71,31 +80,46 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
 
 
 def write_tokens(
-    file: IO[bytes], tokens: NDArray, token_bytes: int, where: str, meter: Meter | None = None, *, first: int = 0
+    file: IO[bytes],
+    tokens: NDArray[np.integer],
+    token_bytes: int,
+    where: str,
+    meter: Meter | None = None,
+    *,
+    first: int = 0,
 ) -> None:
-    """Append flat integer tokens as unsigned little-endian numbers of `token_bytes`, in chunks.
+    """Append tokens, shape (tokens,), as unsigned little-endian numbers of `token_bytes`, in chunks.
 
-    ConfigError for a token that does not fit; `where` and `first`, the number of tokens[0], go into its message.
+    Raises:
+        ConfigError: a token does not fit; `where` and `first`, the number of tokens[0], go into the message.
     """
     target = np.dtype(f"<u{token_bytes}")
     for begin in range(0, len(tokens), CHUNK_TOKENS):
         chunk = tokens[begin : begin + CHUNK_TOKENS]
         check_fit(chunk, token_bytes, where, first + begin)
-        file.write(memoryview(np.ascontiguousarray(chunk, target)).cast("B"))
+        file.write(np.ascontiguousarray(chunk, target).data.cast("B"))
         if meter is not None:
             meter.advance(len(chunk) * token_bytes)
 
 
 def copy_tokens(source: Path, begin_bytes: int, size_bytes: int, file: IO[bytes], meter: Meter) -> None:
-    """Append a part of another file as it is; SourceChangedError if that file ends early."""
+    """Append a part of another file as it is.
+
+    Raises:
+        SourceChangedError: that file ends early.
+    """
     for done in range(0, size_bytes, _COPY_BYTES):
         piece = min(_COPY_BYTES, size_bytes - done)
         append_file(source, file, piece, begin_bytes=begin_bytes + done)
         meter.advance(piece)
 
 
-def check_fit(tokens: NDArray, token_bytes: int, where: str, first: int = 0) -> None:
-    """ConfigError if one of the tokens is negative or needs more bytes; `first` is the number of tokens[0]."""
+def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
+    """Make sure that tokens have room; `first` is the number of tokens[0].
+
+    Raises:
+        ConfigError: one of them is negative, or needs more bytes.
+    """
     if np.can_cast(tokens.dtype, f"u{token_bytes}") or not len(tokens):
         return
     limit = 1 << (8 * token_bytes)
@@ -111,7 +135,7 @@ def check_fit(tokens: NDArray, token_bytes: int, where: str, first: int = 0) -> 
 
 
 def write_index(file: IO[bytes], entries: Iterable[Entries]) -> None:
-    """Append the pickled index of (offsets int64[k], lengths int64[k]) in bytes."""
+    """Append the pickled index of entries in bytes."""
     for piece in encode_index(entries):
         file.write(piece)
 
@@ -131,7 +155,11 @@ def back_to_back(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
 
 
 def check_not_empty(path: object, tokens: int) -> None:
-    """InputError where nothing is to be written: no trainer can make a sample of a .pbin without tokens."""
+    """Make sure that something is to be written: no trainer can make a sample of a .pbin without tokens.
+
+    Raises:
+        InputError: there are no tokens.
+    """
     if tokens == 0:
         raise InputError(
             "no tokens to write",
@@ -142,7 +170,7 @@ def check_not_empty(path: object, tokens: int) -> None:
         )
 
 
-def _flat(document: ArrayLike, where: str) -> NDArray:
+def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
     tokens = np.asarray(document)
     if tokens.size == 0:
         return np.empty(0, np.uint8)
@@ -151,6 +179,7 @@ def _flat(document: ArrayLike, where: str) -> NDArray:
             "a document is not a flat array of whole numbers",
             where=where,
             found=f"{tokens.dtype.name}{list(tokens.shape)}",
-            expected="integers [tokens]",
+            expected="integers, shape (tokens,)",
+            remedy="give each document as one list of token ids",
         )
     return tokens

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
-from nanoset_core.packed.pbin import token_size_bytes
-from nanoset_core.packed.vocabulary import packing_vocab_size
+from nanoset_core.packed.layout import token_size_bytes
+from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.storage.atomic import sha256_file

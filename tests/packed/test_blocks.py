@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.packed import PackedDataset, blocks, write_packed
+from nanoset_core.packed import PackedDataset, dataset, write_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -58,7 +58,7 @@ def test_any_documents(tmp_path_factory, lengths, block_size, window):
     path = tmp_path_factory.mktemp("x") / "x.pbin"
     write_packed(path, documents, token_bytes=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_WINDOW_PIECES", window)
+        patch.setattr(dataset, "_WINDOW_PIECES", window)
         samples = PackedDataset(path).document_blocks(block_size)
     expected = slow_blocks(documents, block_size)
     assert [sample.tolist() for sample in samples] == expected

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import FormatError
 from nanoset_core.packed.index import document_entries, load_index, scan_index
-from nanoset_core.packed.pbin import D, PackedFile, open_packed
+from nanoset_core.packed.layout import D, PackedFile, open_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 

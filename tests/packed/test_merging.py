@@ -10,7 +10,7 @@ import pytest
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.execution.progress import Meter, silent
 from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, merging, repair_packed, write_packed, writing
-from nanoset_core.packed.pbin import open_packed
+from nanoset_core.packed.layout import open_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 

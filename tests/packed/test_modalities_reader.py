@@ -22,7 +22,7 @@ from nanoset_core.packed import (
     shuffle_packed_chunk,
     write_packed,
 )
-from nanoset_core.packed.making import PackOptions, make_packed
+from nanoset_core.packed.standalone import PackOptions, make_packed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,13 @@ from nanoset_core.serialization.text import format_count
 if TYPE_CHECKING:
     from nanoset_core.packed import PackedFacts
 
+_WRITTEN = {
+    "A": "written by Modalities before 2024-01-30",
+    "B": "written by Modalities from 2024-01-30 to 2024-04-02",
+    "C": "written by Modalities from 2024-04-03 to 2024-06-24",
+    "D": "the present one",
+}
+_REPAIR = "`nanoset pack repair` writes it so that Modalities can"
 _OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write; one of that name goes.")
 
 
@@ -59,7 +67,7 @@ def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
     Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
     """
     from nanoset_core.cli.terminal import progress_bars
-    from nanoset_core.packed.making import PackOptions, make_packed
+    from nanoset_core.packed.standalone import PackOptions, make_packed
 
     with progress_bars() as (listener, _):
         made = make_packed(inputs, output, PackOptions(**options), listener)  # type: ignore[arg-type]
@@ -105,7 +113,7 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
     _say(output, facts)
 
 
-@command.command()
+@command.command("filter")
 @click.argument("file", type=FILE)
 @_OUTPUT
 @click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
@@ -113,7 +121,7 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
 @click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
 @click.option("--keep", type=FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
 @click.option("--drop", type=FILE, help="Leave out the documents whose numbers this text file lists.")
-def filter(file: Path, output: Path, **conditions: object) -> None:
+def filter_documents(file: Path, output: Path, **conditions: object) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
@@ -158,11 +166,34 @@ def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
 @click.argument("files", nargs=-1, required=True, type=FILE)
 def describe(files: tuple[Path, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
-    from nanoset_core.packed.description import describe_packed
-
     for file in files:
-        for line in describe_packed(file):
+        for line in _description(file):
             click.echo(line)
+
+
+def _description(path: Path) -> Iterator[str]:
+    """Counts, token size, layout, and what is wrong with the index."""
+    import numpy as np
+
+    from nanoset_core.packed import PackedDataset
+
+    dataset = PackedDataset(path)
+    facts, lengths = dataset.index_facts, dataset.document_lengths
+    yield f"{path}: {facts.documents:,} documents, {len(dataset.tokens):,} tokens of {dataset.token_bytes} byte(s)"
+    old = "" if dataset.layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
+    yield f"layout {dataset.layout}, {_WRITTEN[dataset.layout]}{old}"
+    if facts.merge_faults:
+        yield (
+            f"the index has the fault of Modalities' merge at {facts.merge_faults:,} place(s), after which documents "
+            f"begin a multiple of 12 bytes too early. It is read here as it was meant; {_REPAIR}"
+        )
+    elif not facts.is_contiguous:
+        yield f"the index does not go through the tokens from end to end: its documents have {facts.tokens:,} of them"
+    if len(lengths):
+        yield (
+            f"a document has {lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
+            + (f"; {facts.empty_documents:,} have none" if facts.empty_documents else "")
+        )
 
 
 def _say(path: Path, facts: PackedFacts, more: str = "") -> None:

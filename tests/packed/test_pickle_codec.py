@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import FormatError
-from nanoset_core.packed import index_decoding
-from nanoset_core.packed.index_decoding import decode_index
-from nanoset_core.packed.index_encoding import encode_index, rechunk
+from nanoset_core.packed import pickle_codec
+from nanoset_core.packed.pickle_codec import decode_index, encode_index, rechunk
 from nanoset_core.packed.pickle_reader import read_slowly
 
 # Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE (86 94).
@@ -110,7 +109,7 @@ def test_signed_numbers_are_read():
 
 
 def test_the_fast_way_is_taken(monkeypatch):
-    monkeypatch.setattr(index_decoding, "read_slowly", None)
+    monkeypatch.setattr(pickle_codec, "read_slowly", None)
     assert decode(pickle.dumps(many(30000), protocol=4)) == many(30000)
 
 
@@ -122,8 +121,8 @@ def test_the_fast_way_is_taken(monkeypatch):
 def test_lookalikes_across_small_chunks(entries, chunk_bytes):
     data = pickle.dumps(entries, protocol=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_decoding, "_CHUNK_BYTES", chunk_bytes)
-        patch.setattr(index_decoding, "read_slowly", None)
+        patch.setattr(pickle_codec, "_CHUNK_BYTES", chunk_bytes)
+        patch.setattr(pickle_codec, "read_slowly", None)
         assert decode(data) == [(int(a), int(b)) for a, b in entries]
 
 

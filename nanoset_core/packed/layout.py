@@ -40,6 +40,7 @@ from nanoset_core.packed.pickle_reader import read_slowly
 from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
+REMEDY = "write or fetch the file again"
 _HEADER = struct.Struct("<QI")
 HEADER_BYTES = _HEADER.size
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -86,8 +87,8 @@ class PackedFile:
         return self.layout.header_bytes + self.data_bytes
 
     @property
-    def tokens(self) -> NDArray:
-        """All tokens as one flat read-only array of uint8, uint16 or uint32 in the file's byte order."""
+    def tokens(self) -> NDArray[np.unsignedinteger]:
+        """All tokens, uint8, uint16 or uint32 in the file's byte order, shape (tokens,); read-only."""
         dtype = np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
         return np.frombuffer(self.view, dtype, self.data_bytes // self.token_bytes, self.layout.header_bytes)
 
@@ -95,8 +96,13 @@ class PackedFile:
 def token_size_bytes(vocab_size: int) -> int:
     """Bytes that Modalities gives to a token: 1 up to 256 tokens, 2 up to 65,536, else 4 (and 4 for a single one).
 
-    vocab_size: what Modalities asks the tokenizer for; Hugging Face's does not count added tokens.
-    Same as `PackedDataGenerator._get_required_num_of_bytes_to_repr`. ConfigError below 1 and above 2**32.
+    Same as Modalities' `PackedDataGenerator._get_required_num_of_bytes_to_repr`.
+
+    Args:
+        vocab_size: what Modalities asks the tokenizer for; Hugging Face's does not count added tokens.
+
+    Raises:
+        ConfigError: the size is below 1 or above 2^32.
     """
     if not 1 <= vocab_size <= 1 << 32:
         raise ConfigError(
@@ -120,7 +126,11 @@ class _HasTokenSize(Protocol):
 
 
 def common_token_bytes(files: Sequence[_HasTokenSize]) -> int:
-    """Bytes of a token, the same in all `files`; FormatError where they differ."""
+    """Bytes of a token, the same in all files.
+
+    Raises:
+        FormatError: they differ.
+    """
     first = files[0]
     for file in files:
         if file.token_bytes != first.token_bytes:
@@ -142,7 +152,9 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
 def open_packed(path: str | os.PathLike[str]) -> PackedFile:
     """Map a `.pbin` and tell its layout, from its header and the first entry of its index.
 
-    MissingError if there is no such file; FormatError, with the byte offset, if it is in none of the layouts.
+    Raises:
+        MissingError: there is no such file.
+        FormatError: it is in none of the layouts; the message names the byte.
     """
     path = Path(path)
     view = memoryview(_map_file(path))
@@ -152,7 +164,7 @@ def open_packed(path: str | os.PathLike[str]) -> PackedFile:
             where=f"{path}, byte {len(view)}",
             found=f"{len(view)} bytes",
             expected=f"a .pbin, with a header of {HEADER_BYTES} bytes",
-            remedy="write or fetch the file again",
+            remedy=REMEDY,
         )
     # B before A: where both would fit, A's first token would have to look like a token size.
     for layout in (D, B, A):
@@ -200,7 +212,7 @@ def _check_data_bytes(path: Path, data_bytes: int, token_bytes: int) -> None:
             where=f"{path}, byte 0",
             found=f"{data_bytes} bytes of tokens",
             expected=f"a multiple of {token_bytes}, the bytes of one token",
-            remedy="write or fetch the file again",
+            remedy=REMEDY,
         )
 
 
@@ -220,5 +232,5 @@ def _unknown(path: Path, view: memoryview) -> FormatError:
         where=f"{path}, byte {where}",
         found=found,
         expected="header, tokens and pickled index of one of Modalities' layouts A to D",
-        remedy="write or fetch the file again",
+        remedy=REMEDY,
     )

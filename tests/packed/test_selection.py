@@ -14,7 +14,6 @@ from nanoset_core.packed import (
     PackedDataset,
     PackedFacts,
     filter_packed,
-    reordering,
     selection,
     shuffle_packed,
     shuffle_packed_chunk,
@@ -81,7 +80,7 @@ def test_chunks_are_those_of_the_slow_twin(tmp_path_factory, first, second, chun
         for source in sources:
             documents = lists(source)
             expected += documents[slice(*modalities_chunk_range(chunks, len(documents), chunk))]
-        np.random.default_rng(reordering.chunk_seed(seed, chunk)).shuffle(expected)
+        np.random.default_rng(selection.chunk_seed(seed, chunk)).shuffle(expected)
         call = {"chunk": chunk, "chunks": chunks, "seed": seed}
         if not any(expected):
             with pytest.raises(InputError, match="no tokens"):
@@ -108,12 +107,12 @@ def modalities_chunk_range(chunks, samples, chunk):
 @given(documents=st.integers(0, 10**9), chunks=st.integers(1, 10**6), chunk=st.integers(0, 10**6))
 def test_chunk_bounds(documents, chunks, chunk):
     chunk %= chunks
-    assert reordering.chunk_bounds(documents, chunk, chunks) == modalities_chunk_range(chunks, documents, chunk)
+    assert selection.chunk_bounds(documents, chunk, chunks) == modalities_chunk_range(chunks, documents, chunk)
 
 
 def test_chunk_seed_literal():
     # int(sha256("11")) + int(sha256("0")), modulo 2**32 - 1
-    assert reordering.chunk_seed(11, 0) == 1585535373
+    assert selection.chunk_seed(11, 0) == 1585535373
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000, 70000])

@@ -11,8 +11,7 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.layout import bin_path, idx_path
-from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset
-from nanoset_core.packed.vocabulary import packing_vocab_size
+from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.raw.rejects import OnReject
 from nanoset_core.storage.atomic import write_atomic
@@ -28,37 +27,37 @@ class PackOptions:
     """Settings of one call; those from `key` on count for text alone."""
 
     tokenizer: Path | None = None
-    """a tokenizer.json, or the folder that holds one; text needs one"""
+    """A tokenizer.json, or the folder that holds one; text needs one."""
     vocab_size: int | None = None
-    """what decides the size of a token; None = the tokenizer's; without one, tokens of a pair keep their size"""
+    """What decides the size of a token; None = the tokenizer's; without one, tokens of a pair keep their size."""
     eod: str | None = None
-    """the end-of-document token; None = the eos_token of tokenizer_config.json beside the tokenizer"""
+    """The end-of-document token; None = the eos_token of tokenizer_config.json beside the tokenizer."""
     append_eod: bool = False
-    """also end documents of a pair with that token, those that do not yet; documents of text always do"""
+    """Whether to end documents of a pair with that token, those that do not yet; documents of text always do."""
     key: str = "text"
-    """key of the text in each line's JSON object"""
+    """Key of the text in each line's JSON object."""
     workers: int | None = None
-    """processes; None = one for each processor"""
+    """Processes; None = one for each processor."""
     engine: EngineName = "auto"
-    """auto, numpy, tokenizers or gigatoken; all give the same bytes"""
+    """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
     on_reject: OnReject = "quarantine"
-    """what a line that is no document does: quarantine or fail"""
+    """What a line that is no document does: quarantine or fail."""
     max_rejected_fraction: float = 0.01
-    """share of lines above which nothing is written"""
+    """Share of lines, 0 to 1, above which nothing is written."""
     scratch: Path | None = None
-    """where to make the folder for unfinished work, which holds the tokens once more; None = beside the output"""
+    """Where to make the folder for unfinished work, which holds the tokens once more; None = beside the output."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PackResult:
     """What came of one call."""
 
     facts: PackedFacts
-    """what was written; `left_out` are documents without tokens"""
+    """What was written; `left_out` are documents without tokens."""
     rejected: int = 0
-    """lines of text that are no documents, and files that could not be read to their end"""
+    """Lines of text that are no documents, and files that could not be read to their end."""
     rejects: Path | None = None
-    """the rejected lines, or None where there are none"""
+    """The rejected lines, or None where there are none."""
 
 
 def make_packed(
@@ -66,7 +65,7 @@ def make_packed(
     output: str | os.PathLike[str],
     options: PackOptions,
     listener: Listener = silent,
-) -> Made:
+) -> PackResult:
     """Write a `.pbin` of layout D from a .bin/.idx pair, or from text files, folders and patterns; published whole.
 
     From text the bytes are those of Modalities' `pack_encoded_data` wherever that packs every line: with the special
@@ -74,8 +73,9 @@ def make_packed(
     document without tokens, or a line that is none, costs only itself; rejected lines go to `<stem>_rejects.jsonl`
     beside the output. A call on text that was killed goes on where it was.
 
-    ConfigError where an option is missing; what else is raised is said at `resolve_inputs`, `preprocess` and
-    `pack_indexed_dataset`.
+    Raises:
+        ConfigError: an option is missing, or the inputs are not of one kind.
+        MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
     """
     given = [os.fspath(name) for name in inputs]
     prefix = _prefix(given)
@@ -83,7 +83,7 @@ def make_packed(
     if prefix is None:
         return _pack_text(resolve_inputs(given), Path(output), options, tokenizer, listener)
     end = _end(tokenizer, options) if options.append_eod else None
-    return Made(_pack_pair(prefix, Path(output), options, tokenizer, end, listener))
+    return PackResult(_pack_pair(prefix, Path(output), options, tokenizer, end, listener))
 
 
 def _end(tokenizer: Path | None, options: PackOptions) -> int:
@@ -135,7 +135,7 @@ def _pack_pair(
 
 def _pack_text(
     files: InputFiles, target: Path, options: PackOptions, tokenizer: Path | None, listener: Listener
-) -> Made:
+) -> PackResult:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)
     folder = detour(target, f".{target.name}.packing", options.scratch)
     settings = PreprocessOptions(
@@ -155,4 +155,4 @@ def _pack_text(
     else:
         write_atomic(rejects, pair.rejects.read_bytes())
     shutil.rmtree(folder)
-    return Made(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None)
+    return PackResult(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None)

@@ -143,7 +143,7 @@ def test_merge_fault_is_reported():
 
 def test_reading_imports_numpy_alone():
     code = (
-        "import sys, nanoset_core.packed.datasets as d\n"
+        "import sys, nanoset_core.packed.dataset as d\n"
         f"d.PackedDataset({str(GOLDEN / 'docs.pbin')!r}).continuous(129)[3]\n"
         "heavy = {'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"

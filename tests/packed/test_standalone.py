@@ -7,9 +7,9 @@ import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.packed import PackedDataset, PackedFacts, making
-from nanoset_core.packed.making import Made, PackOptions, make_packed
-from nanoset_core.packed.vocabulary import packing_vocab_size
+from nanoset_core.packed import PackedDataset, PackedFacts, standalone
+from nanoset_core.packed.packing import packing_vocab_size
+from nanoset_core.packed.standalone import PackOptions, PackResult, make_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 TOKENIZER = GOLDEN / "tokenizer"
@@ -50,7 +50,7 @@ def test_text_gives_the_bytes_of_modalities(tmp_path, name):
     made = make_packed([GOLDEN / f"{name}.jsonl"], tmp_path / "x.pbin", options())
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
     tokens = len(PackedDataset(GOLDEN / f"{name}.pbin").tokens)
-    assert made == Made(PackedFacts(len(PackedDataset(GOLDEN / f"{name}.pbin")), tokens, 2))
+    assert made == PackResult(PackedFacts(len(PackedDataset(GOLDEN / f"{name}.pbin")), tokens, 2))
     assert [path.name for path in tmp_path.iterdir()] == ["x.pbin"]
 
 
@@ -98,18 +98,18 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(making, "pack_indexed_dataset", killed)
+        patch.setattr(standalone, "pack_indexed_dataset", killed)
         make_packed([GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options(scratch=scratch))
     (left,) = scratch.glob(".x.pbin-*.packing/*.bin")
     before = os.stat(left).st_mtime_ns
     seen = []
-    real = making.pack_indexed_dataset
+    real = standalone.pack_indexed_dataset
 
     def noted(prefix, *args, **rest):
         seen.append(os.stat(f"{prefix}.bin").st_mtime_ns)
         return real(prefix, *args, **rest)
 
-    monkeypatch.setattr(making, "pack_indexed_dataset", noted)
+    monkeypatch.setattr(standalone, "pack_indexed_dataset", noted)
     make_packed([GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options(scratch=scratch))
     assert seen == [before], "tokens that were there are not made again"
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()

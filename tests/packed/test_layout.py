@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.packed import PackedDataset, token_size_bytes
 from nanoset_core.packed.index import scan_index
-from nanoset_core.packed.pbin import encode_header, open_packed
+from nanoset_core.packed.layout import encode_header, open_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 LEGACY = [

@@ -1,0 +1,327 @@
+"""Reading a `.pbin` through a memory map: its documents, and samples of them.
+
+Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or begin where a document
+begins (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class of this purpose is broken and
+cuts documents at random:
+
+1. A document of more than block_size tokens is cut, from its beginning, into pieces of block_size; the last piece is
+   what remains. Any other document is one piece. A document without tokens is none.
+2. Pieces are taken in order. A sample is as many of the next pieces as fit into block_size together, at least one.
+
+So every token is in exactly one sample, in order; a sample has 1 to block_size tokens; it begins with a document, or
+with a piece of one that was too long for any sample.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.packed.index import IndexFacts, load_index
+from nanoset_core.packed.layout import open_packed
+
+_MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int32),
+    4: np.dtype(np.int64),
+}
+_WINDOW_PIECES = 1 << 16
+
+
+class PackedDataset:
+    """The documents of one `.pbin`, of any layout, read like a list.
+
+    dataset[i] is the tokens of document i, in the type that Modalities gives them in memory (uint8, int32 or int64 for
+    1, 2 or 4 bytes); dataset[i:j] a list of them. The index is read when a document is first asked for; `continuous`
+    needs none. An index that Modalities' merge has put 12 bytes off is read as it was meant, see
+    `index_facts.merge_faults`. Pickles as its path, and opens again where it is unpickled.
+    The counterpart of Modalities' `PackedMemMapDatasetBase`, and of `PackedMemMapDatasetContinuous`.
+
+    Raises:
+        MissingError: there is no such file.
+        FormatError: the file is damaged; the message names the byte.
+    """
+
+    __slots__ = ("_index", "_packed", "dtype", "path", "tokens")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._packed = open_packed(path)
+        self._index: tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]] | None = None
+        self.tokens = self._packed.tokens
+        """All tokens as they are in the file (unsigned, its byte order), shape (tokens,); read-only."""
+        self.dtype = _MEMORY_DTYPES[self._packed.token_bytes]
+        """Type of the tokens that are given out."""
+
+    @property
+    def layout(self) -> str:
+        """A, B, C or D; see `nanoset_core.packed.layout`."""
+        return self._packed.layout.name
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in the file."""
+        return self._packed.token_bytes
+
+    @property
+    def index_facts(self) -> IndexFacts:
+        """What the index was found to be."""
+        return self._load()[0]
+
+    @property
+    def document_starts(self) -> NDArray[np.int64]:
+        """Number of each document's first token in `tokens`, int64, shape (documents,)."""
+        return self._load()[1]
+
+    @property
+    def document_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each document, int64, shape (documents,)."""
+        return self._load()[2]
+
+    def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
+        """All tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
+        return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
+
+    def document_blocks(self, block_size: int) -> DocumentBlocks:
+        """Samples of at most `block_size` tokens that begin where a document does; see `DocumentBlocks`."""
+        return DocumentBlocks(self, block_size)
+
+    def __len__(self) -> int:
+        return len(self._load()[1])
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.integer]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[NDArray[np.integer]]: ...
+
+    def __getitem__(self, index: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
+        if isinstance(index, slice):
+            return [self._document(i) for i in range(*index.indices(len(self)))]
+        return self._document(_position(index, len(self), "document", self.path))
+
+    def _document(self, number: int) -> NDArray[np.integer]:
+        _, starts, lengths = self._load()
+        begin = int(starts[number])
+        return self.tokens[begin : begin + int(lengths[number])].astype(self.dtype)
+
+    def _load(self) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
+        if self._index is None:
+            self._index = load_index(self._packed)
+        return self._index
+
+    def __repr__(self) -> str:
+        return f"PackedDataset({str(self.path)!r}, layout {self.layout}, {len(self.tokens)} tokens)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PackedDataset, (self.path,)
+
+
+class ContinuousSamples:
+    """Samples of `block_size` tokens from one stream of N; the limits of documents don't count.
+
+    Sample i begins at token i (block_size - 1) where the last target of a sample is the first input of the next
+    (`reuse_last_target`), which gives (N - block_size) // (block_size - 1) + 1 of them; else at token i block_size,
+    N // block_size of them. What is left at the end is dropped. Inputs are sample[:-1], targets sample[1:].
+
+    Equal to Modalities' `PackedMemMapDatasetContinuous`; its `sequence_length` in a configuration is block_size - 1
+    with `reuse_last_target`, and block_size without. Pickles as its file and arguments.
+
+    Raises:
+        ConfigError: the block is below 2 tokens, or above N.
+    """
+
+    __slots__ = ("_dataset", "_windows", "block_size", "dtype", "reuse_last_target")
+
+    def __init__(self, dataset: PackedDataset, block_size: int, *, reuse_last_target: bool = True) -> None:
+        tokens = dataset.tokens
+        if block_size < 2 or len(tokens) < block_size:
+            raise ConfigError(
+                "no sample of this size can be cut from the dataset",
+                where=dataset.path,
+                found=f"block_size {block_size}",
+                expected=f"2 to {len(tokens)}, the tokens of the dataset",
+                remedy="choose another block size, or pack more text",
+            )
+        self._dataset = dataset
+        self.block_size = block_size
+        self.reuse_last_target = reuse_last_target
+        self.dtype = dataset.dtype
+        """Type of the tokens that are given out."""
+        step = block_size - 1 if reuse_last_target else block_size
+        # shape (samples, block_size): overlapping views of the file
+        self._windows = np.lib.stride_tricks.sliding_window_view(tokens, block_size)[::step]
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def __getitem__(self, index: int) -> NDArray[np.integer]:
+        """Tokens of one sample, shape (block_size,); a negative index counts from the end."""
+        sample: NDArray[np.unsignedinteger] = self._windows[_position(index, len(self), "sample", self._dataset.path)]
+        return sample.astype(self.dtype)
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.integer]:
+        """Tokens of several samples, shape (len(indices), block_size).
+
+        Raises:
+            SampleIndexError: a number is outside [0, n).
+        """
+        wanted = np.asarray(indices, np.int64)
+        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise _no_such("sample", f"{wanted.min()} to {wanted.max()}", len(self), self._dataset.path)
+        return self._windows[wanted].astype(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"ContinuousSamples({str(self._dataset.path)!r}, {len(self)} samples of {self.block_size} tokens)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        make = partial(ContinuousSamples, reuse_last_target=self.reuse_last_target)
+        return make, (self._dataset, self.block_size)
+
+
+class DocumentBlocks:
+    """Samples of at most `block_size` tokens that begin with documents, by the rule above.
+
+    Memory: 16 bytes a document, 8 a sample. Pickles as its file and block size.
+
+    Raises:
+        ConfigError: the block is below 1 token.
+    """
+
+    __slots__ = ("_bounds", "_dataset", "_piece_ends", "_piece_starts", "block_size", "lengths")
+
+    def __init__(self, dataset: PackedDataset, block_size: int) -> None:
+        if block_size < 1:
+            raise ConfigError(
+                "a block has at least one token",
+                where=dataset.path,
+                found=f"block_size {block_size}",
+                expected="1 or more",
+                remedy="choose the sequence length of the trainer",
+            )
+        self._dataset = dataset
+        self.block_size = block_size
+        starts, sizes = cut_documents(dataset.document_starts, dataset.document_lengths, block_size)
+        self._piece_starts, self._piece_ends = starts, starts + sizes
+        totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        self._bounds = pack_pieces(totals, block_size)
+        """Sample k is the pieces [bounds[k], bounds[k + 1]), int64, shape (samples + 1,)."""
+        self.lengths: NDArray[np.int64] = np.diff(totals[self._bounds])
+        """Tokens of each sample, int64, shape (samples,)."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> NDArray[np.integer]:
+        """Tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
+        i = _position(index, len(self), "sample", self._dataset.path)
+        pieces = slice(*self._bounds[i : i + 2])
+        begins, ends = self._piece_starts[pieces], self._piece_ends[pieces]
+        tokens = self._dataset.tokens
+        if (begins[1:] == ends[:-1]).all():  # one run of tokens, unless the file's index has gaps
+            return tokens[begins[0] : ends[-1]].astype(self._dataset.dtype)
+        parts = [tokens[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return np.concatenate(parts).astype(self._dataset.dtype)
+
+    def batch(self, indices: ArrayLike, pad_id: int) -> NDArray[np.integer]:
+        """Tokens of several samples, shape (len(indices), block_size), short ones filled with `pad_id` at their end.
+
+        Raises:
+            ConfigError: `pad_id` does not fit the dataset's dtype.
+            SampleIndexError: there is no such sample.
+        """
+        wanted = np.asarray(indices, np.int64)
+        bounds = np.iinfo(self._dataset.dtype)
+        if not bounds.min <= pad_id <= bounds.max:
+            raise ConfigError(
+                "the padding does not fit the tokens' type",
+                where="pad_id",
+                found=pad_id,
+                expected=f"{bounds.min} to {bounds.max} ({self._dataset.dtype.name})",
+                remedy="choose a token of the vocabulary",
+            )
+        rows = np.full((len(wanted), self.block_size), pad_id, self._dataset.dtype)
+        for row, index in zip(rows, wanted.tolist(), strict=True):
+            sample = self[index]
+            row[: len(sample)] = sample
+        return rows
+
+    def __repr__(self) -> str:
+        return f"DocumentBlocks({str(self._dataset.path)!r}, {len(self)} samples of up to {self.block_size} tokens)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DocumentBlocks, (self._dataset, self.block_size)
+
+
+def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
+    """The number that an index means, which may count from the end."""
+    number = operator.index(index)
+    if not -count <= number < count:
+        raise _no_such(noun, number, count, path)
+    return number % count
+
+
+def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexError:
+    expected = f"0 to {count - 1}" if count else "none: it is empty"
+    return SampleIndexError(f"no such {noun}", where=path, found=found, expected=expected)
+
+
+def cut_documents(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], block_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(starts, lengths) of documents cut into pieces of at most `block_size` tokens, both int64, shape (pieces,)."""
+    counts = -(-lengths // block_size)
+    if (counts == 1).all():
+        return starts, lengths
+    documents = np.repeat(np.arange(len(starts)), counts)  # shape (pieces,)
+    firsts = np.cumsum(counts) - counts
+    inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
+    return starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
+
+
+def pack_pieces(totals: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
+    """Which pieces are put together.
+
+    Args:
+        totals: tokens before each piece, int64, shape (pieces + 1,), strictly ascending; no piece above `block_size`.
+        block_size: most tokens of a sample.
+
+    Returns:
+        The piece with which each sample begins, and their number, int64, shape (samples + 1,).
+    """
+    return np.concatenate([np.zeros(1, np.int64), *_windows(totals, block_size)])
+
+
+def _windows(totals: NDArray[np.int64], block_size: int) -> Iterator[NDArray[np.int64]]:
+    """The bounds after the first, a window of pieces at a time."""
+    pieces, begin = len(totals) - 1, 0
+    # A sample never has more pieces than tokens, so at least one sample ends inside a window.
+    width = max(_WINDOW_PIECES, min(block_size, pieces)) + 1
+    while begin < pieces:
+        window = totals[begin : begin + width + 1]
+        last = len(window) - 1
+        # successors[k]: the first piece that no longer fits a sample that begins with piece k
+        successors = np.searchsorted(window, window + block_size, side="right") - 1
+        bounds = begin + _follow(successors)
+        if begin + last < pieces:
+            bounds = bounds[:-1]  # where the window ends, more might fit
+        yield bounds
+        begin = int(bounds[-1])
+
+
+def _follow(successors: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The chain successors[0], successors[successors[0]], … to the last number, by doubling the length known."""
+    last = len(successors) - 1
+    chain, jumps = successors[:1], successors
+    while chain[-1] != last:
+        chain = np.concatenate([chain, jumps[chain]])
+        jumps = jumps[jumps]
+    return chain[: int(np.searchsorted(chain, last)) + 1]

@@ -1,0 +1,306 @@
+"""Document entries ↔ the pickle that Modalities reads, without a Python object per entry and without an unpickler.
+
+The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of int:
+
+```
+80 04                           PROTO 4
+95 <uint64 n>                   FRAME: n bytes of opcodes follow, then the next frame
+5d 94                           EMPTY_LIST, MEMOIZE
+28  entry × 1000  65            MARK, up to a thousand entries, APPENDS; again and again
+2e                              STOP
+
+entry   <int offset> <int length> 86 94          TUPLE2, MEMOIZE
+int     4b u1 | 4d u2 | 4a i4 | 8a <u1 n> <n bytes, signed>      the first that holds the value
+```
+
+A frame ends at the first tuple or int that begins 64 KiB or more after its start; a last frame below four bytes goes
+without a header; a list of one entry is `entry 61` (APPEND), an empty one nothing at all.
+Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exact` and `_Pickler_OpcodeBoundary`.
+
+Decoding: entries differ in width, so where one begins follows from the one before. The way out: every entry ends in
+TUPLE2 MEMOIZE, so each place after such a pair of bytes is a candidate for the start of an entry. All candidates are
+decoded at once; each tells where its successor begins; as long as that is the next candidate, all were true. Where
+the pair of bytes happens to lie inside a number, the chain jumps over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.packed.pickle_reader import EXPECTED, REMEDY, Entries, read_slowly
+
+BATCH_ENTRIES = 1000
+FRAME_BYTES = 64 * 1024
+_FRAME_MIN_BYTES = 4
+_CHUNK_ENTRIES = 1 << 13
+
+# Columns of a row that holds one int, everything that may surround it included.
+_AT_APPENDS, _AT_OPCODE, _AT_SIZE, _AT_PAYLOAD, _AT_TUPLE2, _COLUMNS = 0, 2, 3, 4, 12, 14
+_OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
+"""By bytes of payload."""
+_USED = np.zeros((9, _COLUMNS), bool)
+"""Columns that an int with so many bytes of payload fills in any row."""
+_USED[:, _AT_OPCODE] = True
+_USED[5:, _AT_SIZE] = True
+_USED[:, _AT_PAYLOAD:_AT_TUPLE2] = np.arange(8) < np.arange(9)[:, None]
+
+_CHUNK_BYTES = 1 << 20
+_MARGIN = 32  # zeros after a chunk, so that no look ahead leaves it
+_LONGEST = 24  # bytes of an entry and what may stand before it
+_FRAME, _APPENDS, _MARK, _TUPLE2, _MEMOIZE = 0x95, 0x65, 0x28, 0x86, 0x94
+_LONG1 = 0x8A
+# Bytes of an int's payload by its opcode; LONG1 has its own size byte.
+_PAYLOADS = np.zeros(256, np.int64)
+_PAYLOADS[[0x4B, 0x4D, 0x4A]] = 1, 2, 4
+
+
+def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
+    """The pickle of all entries in pieces; memory is bounded by the chunks that come in.
+
+    Args:
+        entries: chunks of any number of entries; no value is negative.
+    """
+    yield b"\x80\x04"
+    framer = _Framer(b"]\x94")
+    done = 0
+    for offsets, lengths in rechunk(entries, _CHUNK_ENTRIES):
+        alone = done == 0 and len(offsets) == 1
+        yield from framer.feed(*_encode_chunk(offsets, lengths, done, marked=not alone))
+        done += len(offsets)
+    yield framer.finish({0: b".", 1: b"a."}.get(done, b"e."))
+
+
+def rechunk(entries: Iterable[Entries], size: int) -> Iterator[Entries]:
+    """The same entries in chunks of exactly `size`, but for the last; none of them is empty."""
+    held: list[Entries] = []
+    count = 0
+    for chunk in entries:
+        held.append(chunk)
+        count += len(chunk[0])
+        if count < size:
+            continue
+        offsets, lengths = _join(held)
+        whole = count - count % size
+        for begin in range(0, whole, size):
+            yield offsets[begin : begin + size], lengths[begin : begin + size]
+        held, count = [(offsets[whole:], lengths[whole:])], count - whole
+    if count:
+        yield _join(held)
+
+
+def _join(chunks: list[Entries]) -> Entries:
+    if len(chunks) == 1:
+        return chunks[0]
+    return np.concatenate([chunk[0] for chunk in chunks]), np.concatenate([chunk[1] for chunk in chunks])
+
+
+def _encode_chunk(
+    offsets: NDArray[np.int64], lengths: NDArray[np.int64], first: int, *, marked: bool
+) -> tuple[bytes, NDArray[np.int64]]:
+    """Opcodes of k entries from number `first` on, and where in them a frame may end, int64, shape (2 k,)."""
+    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)  # shape (2 k,): offset, length, offset, …
+    sizes = _payload_bytes(values)
+    rows = np.empty((len(values), _COLUMNS), np.uint8)
+    rows[:] = np.frombuffer(b"e(\0\0\0\0\0\0\0\0\0\0\x86\x94", np.uint8)
+    rows[:, _AT_OPCODE] = _OPCODES[sizes]
+    rows[:, _AT_SIZE] = sizes
+    rows[:, _AT_PAYLOAD:_AT_TUPLE2] = values.view(np.uint8).reshape(-1, 8)
+
+    used = _USED[sizes]  # shape (2 k, columns)
+    used[1::2, _AT_TUPLE2:] = True
+    before = np.zeros(len(values), np.int64)  # bytes of a row in front of its opcode
+    if marked:
+        opens = slice(2 * (-first % BATCH_ENTRIES), None, 2 * BATCH_ENTRIES)
+        used[opens, :_AT_OPCODE] = True
+        before[opens] = 2
+        if first == 0:
+            used[0, _AT_APPENDS] = False
+            before[0] = 1
+    widths = before + 1 + (sizes > 4) + sizes
+    widths[1::2] += 2
+    return rows[used].tobytes(), np.cumsum(widths) - widths + before
+
+
+def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many bytes pickle gives to each value: 1, 2, 4, or a signed number of 5 to 8."""
+    sizes = np.ones(len(values), np.int64)
+    for least, step in ((1 << 8, 1), (1 << 16, 2), (1 << 31, 1), (1 << 39, 1), (1 << 47, 1), (1 << 55, 1)):
+        sizes += step * (values >= least)
+    return sizes
+
+
+class _Framer:
+    """Cuts a stream of opcodes into frames."""
+
+    def __init__(self, start: bytes) -> None:
+        self._held = start
+
+    def feed(self, opcodes: bytes, cuts: NDArray[np.int64]) -> Iterator[bytes]:
+        """Frames that are complete now; `cuts` are the positions in `opcodes` where one may end, ascending."""
+        cuts = cuts + len(self._held)
+        held, begin = self._held + opcodes, 0
+        while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
+            end = int(cuts[place])
+            yield _frame(held[begin:end])
+            begin = end
+        self._held = held[begin:]
+
+    def finish(self, opcodes: bytes) -> bytes:
+        """The last frame."""
+        return _frame(self._held + opcodes)
+
+
+def _frame(opcodes: bytes) -> bytes:
+    if len(opcodes) < _FRAME_MIN_BYTES:
+        return opcodes
+    return b"\x95" + len(opcodes).to_bytes(8, "little") + opcodes
+
+
+class _IrregularError(Exception):
+    """These are not the opcodes that the fast way knows."""
+
+
+def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
+    """The entries of a pickled index in chunks; their values are not judged.
+
+    Memory: some 30 MB, whatever the file (16 bytes an entry more where the slow way is needed).
+
+    Args:
+        view: the file; the pickle fills it from `begin` to its end.
+        begin: offset of the pickle, in bytes.
+        where: the file's name, for messages.
+
+    Raises:
+        FormatError: the pickle is anything but a list of pairs of ints; the message names the byte.
+    """
+    done = 0
+    try:
+        for entries in _decode_fast(view, begin, where):
+            yield entries
+            done += len(entries[0])
+    except _IrregularError:
+        # The slow way knows more forms, and the exact place of damage.
+        for offsets, lengths in read_slowly(view, begin, where):
+            if done < len(offsets):
+                yield offsets[done:], lengths[done:]
+            done = max(done - len(offsets), 0)
+
+
+def _decode_fast(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
+    if bytes(view[begin : begin + 2]) not in (b"\x80\x04", b"\x80\x05"):
+        raise _IrregularError
+    held = np.empty(0, np.uint8)
+    started = False
+    for part in _chunks(view, begin + 2, where):
+        stream = np.concatenate([held, part])
+        if not started:
+            if len(stream) < _LONGEST or stream[:3].tobytes() != b"]\x94(":
+                raise _IrregularError  # also the empty list, and that of one entry
+            stream, started = stream[3:], True
+        entries, used = _decode_chunk(stream)
+        if len(entries[0]):
+            yield entries
+        held = stream[used:]
+        if len(held) >= 2 * _LONGEST:
+            raise _IrregularError
+    if held.tobytes() != b"e.":
+        raise _IrregularError
+
+
+def _chunks(view: memoryview, position: int, where: str) -> Iterator[NDArray[np.uint8]]:
+    """The opcodes of all frames, without the frames' headers, in arrays of about a MiB."""
+    data = np.frombuffer(view, np.uint8)
+    held: list[NDArray[np.uint8]] = []
+    size = 0
+    for begin, end in _frames(view, position, where):
+        for first in range(begin, end, _CHUNK_BYTES):
+            held.append(data[first : min(first + _CHUNK_BYTES, end)])
+            size += len(held[-1])
+            if size >= _CHUNK_BYTES:
+                yield np.concatenate(held)
+                held, size = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def _frames(view: memoryview, position: int, where: str) -> Iterator[tuple[int, int]]:
+    """(begin, end excl) of the opcodes of each frame; what has no frame runs to the end."""
+    while position < len(view):
+        if view[position] != _FRAME:
+            yield position, len(view)
+            return
+        begin = position + 9
+        size = int.from_bytes(view[position + 1 : begin], "little")
+        if size == 0 or size > len(view) - begin:
+            raise FormatError(
+                "the index ends too early" if size else "an empty frame in the index",
+                where=f"{where}, byte {position}",
+                found=f"a frame of {size} bytes, {max(len(view) - begin, 0)} bytes left",
+                expected=EXPECTED,
+                remedy=REMEDY,
+            )
+        position = begin + size
+        yield begin, position
+
+
+def _decode_chunk(stream: NDArray[np.uint8]) -> tuple[Entries, int]:
+    """The entries at the front of `stream`, which begins where an entry does, and how many bytes they are."""
+    size = len(stream)
+    padded = np.zeros(size + _MARGIN, np.uint8)
+    padded[:size] = stream
+    starts = _candidates(stream)
+    bodies = starts + 2 * ((padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK))
+    offsets, seconds = _decode_ints(padded, bodies)
+    lengths, ends = _decode_ints(padded, seconds)
+    whole = (padded[ends] == _TUPLE2) & (padded[ends + 1] == _MEMOIZE) & (ends + 2 <= size)
+    whole &= (seconds > bodies) & (ends > seconds)
+    chosen, used = _follow(starts, np.where(whole, ends + 2, -1))
+    return (offsets[chosen], lengths[chosen]), used
+
+
+def _candidates(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """0, and every position after TUPLE2 MEMOIZE; int64, shape (candidates,), ascending."""
+    ends = np.flatnonzero((stream[:-1] == _TUPLE2) & (stream[1:] == _MEMOIZE))
+    return np.concatenate([np.zeros(1, np.int64), ends + 2])
+
+
+def _decode_ints(padded: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(values, positions after them) of the ints that begin at `at`; where none does, the position is `at` itself."""
+    opcodes = padded[at]
+    is_long = opcodes == _LONG1
+    sizes = np.where(is_long, padded[at + 1], _PAYLOADS[opcodes])
+    valid = (sizes > 0) & (sizes <= 8)
+    sizes = np.where(valid, sizes, 8)
+    payloads = at + 1 + is_long
+    # One unaligned 64-bit word for each byte position.
+    words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
+    shifts = (64 - 8 * sizes).astype(np.uint64)
+    raised = words[np.minimum(payloads, len(words) - 1)] << shifts
+    signed = (raised.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
+    values = np.where(is_long | (sizes == 4), signed, (raised >> shifts).view(np.int64))
+    return values, np.where(valid, np.minimum(payloads + sizes, len(padded) - 2), at)
+
+
+def _follow(starts: NDArray[np.int64], successors: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
+    """Which candidates are entries, from the first on, and where the last of them ends.
+
+    Args:
+        starts: int64, shape (candidates,), ascending.
+        successors: int64, shape (candidates,): where the entry after each candidate begins, -1 where it is none.
+    """
+    jumps = np.flatnonzero(successors[:-1] != starts[1:])
+    runs: list[NDArray[np.int64]] = []
+    current = 0
+    while True:
+        place = int(np.searchsorted(jumps, current))
+        last = int(jumps[place]) if place < len(jumps) else len(starts) - 1
+        if successors[last] < 0:
+            runs.append(np.arange(current, last))
+            return (np.concatenate(runs) if len(runs) > 1 else slice(0, last)), int(starts[last])
+        # Its end is a candidate too: TUPLE2 MEMOIZE lie before it.
+        runs.append(np.arange(current, last + 1))
+        current = int(np.searchsorted(starts, successors[last]))
