@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nanoset_core.config.webdataset import (
     DEFAULT_SHARD_SIZE,
@@ -17,10 +17,12 @@ from nanoset_core.config.webdataset import (
 )
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
-from nanoset_core.raw.rejects import OnReject
+from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
 from nanoset_core.shuffling.order import check_seed
 from nanoset_core.shuffling.sampling import check_frequency
-from nanoset_core.tokenization.bpe import EngineName
+
+if TYPE_CHECKING:  # it would load the engines for whoever reads a shard
+    from nanoset_core.tokenization.bpe import EngineName
 
 Tail = Literal["drop", "pad", "carry", "pad_always"]
 """What becomes of the tokens after a stream's last full row; `pad_always` is the preset tokshuf's."""
@@ -162,7 +164,7 @@ class ShuffleOptions:
     """Key of the text in each line."""
     data_key: str | None = None
     """Extension of the members to take from tars."""
-    max_rejected_fraction: float = 0.01
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines above which nothing is written."""
     on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
