@@ -95,14 +95,18 @@ def held_alone(path: Path) -> Iterator[bool]:
     Where the file system has no locks it could.
     """
     with _opened(path, write=True) as file:
+        ours = known = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = True
         except BlockingIOError:
             ours = False
         except OSError:
-            ours = True
-        yield ours
+            known = False
+        try:
+            yield ours
+        finally:
+            if ours and known:
+                fcntl.flock(file, fcntl.LOCK_UN)  # not by closing alone, as in `_locked`
 
 
 @contextlib.contextmanager
