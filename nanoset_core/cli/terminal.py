@@ -11,7 +11,7 @@ from nanoset_core.execution.progress import Listener, Progress
 
 @contextmanager
 def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
-    """→ a listener that draws bars, and a function that says a line where there is no terminal to draw on."""
+    """A listener that draws bars, and a function that prints a line where there is no terminal to draw on."""
     from rich.console import Console
     from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars

@@ -14,7 +14,11 @@ from nanoset_core.outputs.names import check_asset_name, check_corpora
 
 
 def check_nanoset(file: Path, name: str, nanoset: NanosetSpec) -> None:
-    """Raise ConfigError, naming the key and what to do, for the first value that the types let through."""
+    """Check which settings go together, and that blends and shares hold something.
+
+    Raises:
+        ConfigError: two of them exclude each other, one needs another, or there is nothing to read.
+    """
     where = f"{file}: nanosets.{name}"
     check_asset_name(name, where)
     _check_data_given_once(where, nanoset)

@@ -45,7 +45,11 @@ class AutomationSpec:
 
 
 def check_executor(file: Path, spec: ExecutorSpec) -> None:
-    """Raise ConfigError for a kind without its address, an address without its kind, and an address that is none."""
+    """Check that a kind has its address, and an address its kind.
+
+    Raises:
+        ConfigError: one of them is missing, or the address is not one.
+    """
     if spec.kind == "processes" and spec.address is None:
         return
     where, found = f"{file}: executor.address", repr(spec.address)
@@ -59,7 +63,7 @@ def check_executor(file: Path, spec: ExecutorSpec) -> None:
         )
     if spec.address is None or not _ADDRESS.fullmatch(spec.address):
         raise ConfigError(
-            "this is no address of a Dask scheduler",
+            "this is not the address of a Dask scheduler",
             where=where,
             found=found,
             expected="tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
@@ -68,7 +72,11 @@ def check_executor(file: Path, spec: ExecutorSpec) -> None:
 
 
 def check_automation(file: Path, spec: AutomationSpec) -> None:
-    """Raise ConfigError for a cron line or a time zone that is none."""
+    """Check the cron line and the time zone.
+
+    Raises:
+        ConfigError: one of them is not one.
+    """
     if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
         raise no_cron_line(file, spec.reconcile)
     if spec.timezone != "UTC":
@@ -78,7 +86,7 @@ def check_automation(file: Path, spec: AutomationSpec) -> None:
 def no_cron_line(file: Path, found: str) -> ConfigError:
     """The error for a `reconcile` that is no cron line."""
     return ConfigError(
-        "this is no cron line",
+        "this is not a cron line",
         where=f"{file}: automation.reconcile",
         found=repr(found),
         expected='minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',

@@ -64,7 +64,11 @@ class TokenizationSpec:
 
 
 def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec) -> None:
-    """Raise ConfigError for a text key that names no file, and for a token that is needed and not named."""
+    """Check the text key, which file names are made of, and that every token that is needed is named.
+
+    Raises:
+        ConfigError: the key cannot be part of a file's name, or a token is not named.
+    """
     key = documents.text_key
     if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
         raise ConfigError(

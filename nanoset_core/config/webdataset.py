@@ -76,7 +76,11 @@ class WebdatasetSpec:
 def check_webdataset(
     file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
 ) -> None:
-    """Raise ConfigError, naming the key and what to do, for settings that do not go together."""
+    """Check which settings go together.
+
+    Raises:
+        ConfigError: two of them exclude each other, or one needs another.
+    """
     path = f"webdatasets.{name}"
     check_asset_name(name, f"{file}: {path}")
     check_corpora(file, f"{path}.corpora", spec.names)

@@ -56,9 +56,15 @@ CONFIG: dict[str, Any] = {
 
 
 def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None) -> bool:
-    """Write the demo project into `folder`; → False when it is there already and was left alone.
+    """Write the demo project; nanoset.yaml last, so that what an interrupted attempt left is made anew.
 
-    nanoset.yaml is written last: without it, text that an earlier attempt left unfinished is made anew.
+    Args:
+        folder: of the project; it may exist.
+        megabytes: about how much text to take, in 10**6 bytes.
+        say: is told what is being done.
+
+    Returns:
+        False where the project is there already and was left alone.
 
     Raises:
         ConfigError: the folder holds raw text, or a tokenizer, that is not the demo's.

@@ -11,7 +11,9 @@ from nanoset_core.config.running import ExecutorSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
+from nanoset_core.mapping.presets import PRESETS
 from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.settings import setting
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
 MINIMAL = """\
@@ -326,10 +328,10 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "tokenization: {range_mib: 0}", "out of range", "tokenization.range_mib", ""),
         (MINIMAL + "executor: dask", "wrong type", "executor", "mapping"),
         (MINIMAL + "executor: {kind: ray}", "not known", "executor.kind", "choose one"),
-        (MINIMAL + "executor: {kind: dask}", "no address", "executor.address", "processes"),
-        (MINIMAL + "executor: {kind: dask, address: host}", "no address", "executor.address", "processes"),
-        (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "no address", "executor.address", "processes"),
-        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "no address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask}", "not the address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: host}", "not the address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "not the address", "executor.address", "processes"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {address: 'tcp://h:8786'}", "have no address", "executor.address", "kind to dask"),
         (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
         (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
@@ -381,3 +383,7 @@ def test_token_that_the_tokenizer_lacks(tmp_path):
 def test_token_named_nowhere(tmp_path):
     opened = project(tmp_path, "eod: x")
     assert opened.pad is None
+
+
+def test_presets_are_those_that_are_known():
+    assert setting(NanosetSpec, "preset").choices == tuple(PRESETS)

@@ -44,14 +44,14 @@ def test_hostile_yaml(name, tmp_path, monkeypatch):
     file.write_text(HOSTILE[name])
     for read in (load_config, load_sampling):
         tracemalloc.start()
-        begun = time.monotonic()
+        begun = time.process_time()
         try:
             with pytest.raises(ConfigError, match=r"nanoset\.yaml") as caught:
                 read(file)
             assert tracemalloc.get_traced_memory()[1] < 64 << 20
         finally:
             tracemalloc.stop()
-        assert time.monotonic() - begun < 10
+        assert time.process_time() - begun < 10
         assert len(str(caught.value)) < 3000
     assert [path.name for path in tmp_path.iterdir()] == ["nanoset.yaml"]
 
