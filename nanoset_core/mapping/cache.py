@@ -38,10 +38,23 @@ _PIECE_BYTES = 1 << 24
 def write_member(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], *, threads: int = 1
 ) -> dict[str, str]:
-    """Write a dataset's index files into `cache_dir` unless they are there; return {file name: sha256}.
+    """Write a dataset's index files unless they are there.
 
     What is there is believed only when its digests are right. Each file appears whole; the description, which completes
-    the set for a trainer, comes last. StaleError where the .idx is no longer the one that was planned with.
+    the set for a trainer, comes last.
+
+    Args:
+        member: plan of the dataset.
+        config: that it was planned with.
+        cache_dir: the folder to write into.
+        threads: more than one shortens the wall time; the result is the same.
+
+    Returns:
+        File name → sha256.
+
+    Raises:
+        StaleError: the .idx is no longer the one that was planned with.
+        ConfigError: the split's last sample would end in an empty sequence.
     """
     files = _member_set(member, config, cache_dir)
     known = files.complete(deep=True)
@@ -53,9 +66,18 @@ def write_member(
 
 
 def write_blend(plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> dict[str, str]:
-    """Write a blend's index files into `cache_dir` unless they are there; return {file name: sha256}.
+    """Write a blend's index files unless they are there.
 
-    {} for a split that is a plain dataset. SampleIndexError where a dataset is too short for the blend.
+    Args:
+        plan: of the split.
+        config: that it was planned with.
+        cache_dir: the folder to write into.
+
+    Returns:
+        File name → sha256; {} for a split that is a plain dataset.
+
+    Raises:
+        SampleIndexError: a dataset is too short for the blend.
     """
     if plan.blend is None:
         return {}
@@ -202,11 +224,11 @@ def _blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[s
     return _FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from)
 
 
-def _npy_pieces(array: NDArray) -> list[memoryview]:
+def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
     """The bytes that numpy.save writes, in pieces."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    body = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+    body = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
     return [header.getbuffer(), *(body[begin : begin + _PIECE_BYTES] for begin in range(0, len(body), _PIECE_BYTES))]
 
 
