@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, SampleIndexError
-from nanoset_core.indexed.layout import bin_path, idx_path
-from nanoset_core.indexed.location import locate
+from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.block_file import BlockFile, MappedFile
-from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 
 
 class MMapIndexedDataset:
@@ -24,12 +23,6 @@ class MMapIndexedDataset:
 
     dataset[i] is the tokens of sequence i, a read-only view of dtype `dtype`; dataset[i:j] a list of them. Pickles as
     its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
-
-    prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the index is
-        brought, and of the tokens the blocks that are read.
-    access: how the files are reached, where `prefix` lies below an output root.
-    validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
-    Raises MissingError where a file is missing, FormatError (with the byte offset) where it is damaged.
     """
 
     __slots__ = ("_access", "_file", "_index", "_tokens", "modes", "prefix")
@@ -37,8 +30,21 @@ class MMapIndexedDataset:
     def __init__(
         self, prefix: str | os.PathLike[str], *, validate: bool = True, access: FileAccess | None = None
     ) -> None:
+        """Open a dataset.
+
+        Args:
+            prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the
+                index is fetched, and of the tokens the blocks that are read.
+            validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
+            access: how the files are reached, where `prefix` lies below an output root.
+
+        Raises:
+            MissingError: a file is not there.
+            FormatError: a file is damaged; names the byte offset.
+            ConfigError, StorageError: this is no place in a bucket, or it cannot be reached.
+        """
         self.prefix = os.fspath(prefix)
-        here, self._access = (self.prefix, access) if access is not None else locate(self.prefix)
+        here, self._access = (self.prefix, access) if access is not None else _locate(self.prefix)
         self._index = read_idx(self._access.fetch(idx_path(here)), validate=validate)
         path = bin_path(here)
         self._file = _open_tokens(self._access, path)
@@ -52,17 +58,17 @@ class MMapIndexedDataset:
                 remedy="copy or write the .bin again: it was truncated, or belongs to another .idx",
             )
         self.modes = self._index.modes
-        """int8[n], or None where the dataset is not multimodal."""
+        """Of every sequence, int8, shape (n,); None where the dataset is not multimodal."""
         itemsize = self._index.dtype.itemsize
-        self._tokens: NDArray = np.frombuffer(buffer, self._index.dtype, len(buffer) // itemsize)
+        self._tokens: Tokens = np.frombuffer(buffer, self._index.dtype, len(buffer) // itemsize)
 
     @property
-    def tokens(self) -> NDArray:
-        """All tokens of the .bin as one flat read-only array; of one in a bucket, all are brought first."""
+    def tokens(self) -> Tokens:
+        """All tokens of the .bin as one flat read-only array; of one in a bucket, all are fetched first."""
         self._file.fetch_everything()
         return self._tokens
 
-    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray:
+    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
         """As `tokens`, of which only the bytes of these ranges [begins, ends) need to be right."""
         self._file.fetch(begins, ends)
         return self._tokens
@@ -84,17 +90,17 @@ class MMapIndexedDataset:
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
-        """int32[n], tokens per sequence."""
+        """Tokens per sequence, int32, shape (n,)."""
         return self._index.sequence_lengths
 
     @property
     def sequence_pointers(self) -> NDArray[np.int64]:
-        """int64[n], byte offset of each sequence in the .bin."""
+        """Byte offset of each sequence in the .bin, int64, shape (n,)."""
         return self._index.sequence_pointers
 
     @property
     def document_indices(self) -> NDArray[np.int64]:
-        """int64[documents + 1]: document d is the sequences [document_indices[d], document_indices[d + 1])."""
+        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is n."""
         return self._index.document_indices
 
     @staticmethod
@@ -106,20 +112,26 @@ class MMapIndexedDataset:
         return len(self._index.sequence_lengths)
 
     @overload
-    def __getitem__(self, index: int) -> NDArray: ...
+    def __getitem__(self, index: int) -> Tokens: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[NDArray]: ...
+    def __getitem__(self, index: slice) -> list[Tokens]: ...
 
-    def __getitem__(self, index: int | slice) -> NDArray | list[NDArray]:
+    def __getitem__(self, index: int | slice) -> Tokens | list[Tokens]:
         if isinstance(index, slice):
             return [self.get(i) for i in range(*index.indices(len(self)))]
         return self.get(index)
 
-    def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray:
-        """Tokens [offset, offset + length) of one sequence; to its end where length is None.
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> Tokens:
+        """Tokens of one sequence, a read-only view.
 
-        A negative index counts from the end. SampleIndexError outside of the dataset or of the sequence.
+        Args:
+            index: of the sequence; a negative one counts from the end.
+            offset: of the first token.
+            length: tokens; absent = to the end of the sequence.
+
+        Raises:
+            SampleIndexError: they are outside of the dataset, or of the sequence.
         """
         i = operator.index(index)
         n = len(self)
@@ -150,6 +162,18 @@ class MMapIndexedDataset:
 
 def _open_again(prefix: str, access: FileAccess | None) -> MMapIndexedDataset:
     return MMapIndexedDataset(prefix, validate=False, access=access)
+
+
+def _locate(prefix: str) -> tuple[str, FileAccess]:
+    """(prefix on this machine, how its files are reached); the .idx of one at s3://bucket/prefix is fetched anew."""
+    if not is_remote(prefix):
+        return prefix, LocalAccess(Path(prefix).parent)
+    storage = StorageSpec()
+    folder, _, name = prefix.rstrip("/").rpartition("/")
+    place = parse_place(folder, storage, where="the dataset's prefix")
+    access = copies_of(copies_folder(place, storage), place)
+    access.renew(idx_path(access.folder / name))
+    return str(access.folder / name), access
 
 
 def _open_tokens(access: FileAccess, path: Path) -> MappedFile:

@@ -32,9 +32,15 @@ class BlendedNanoset:
         cache_dir: str | os.PathLike[str] | None = None,
         access: FileAccess | None = None,
     ) -> None:
-        """datasets: one per member of the plan. indices: the blend's arrays. cache_dir: the folder that holds them.
+        """Read a blend.
 
-        access: how its files are reached, where they do not simply lie there.
+        Args:
+            datasets: one per member of the plan.
+            plan: what was planned.
+            config: that it was planned with.
+            indices: arrays that were built as planned.
+            cache_dir: the folder that holds them, if any.
+            access: how its files are reached, where they do not simply lie there.
         """
         self.datasets, self.plan, self.config = tuple(datasets), plan, config
         self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
@@ -51,10 +57,7 @@ class BlendedNanoset:
         cache_dir: str | os.PathLike[str],
         access: FileAccess | None = None,
     ) -> Self:
-        """A blend on the index files of a cache folder, as they are there; access: how they are reached.
-
-        MissingError and FormatError for a dataset, StaleError for index files of another shape.
-        """
+        """A blend on the index files of a cache folder, as they are there; arguments and errors as `open_nanoset`."""
         datasets = [open_nanoset(member, config, cache_dir, access) for member in plan.members]
         return cls(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir, access)
 
@@ -80,17 +83,17 @@ class BlendedNanoset:
         """Sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
         number, sample = self._locate(0 if index is None else index)
         values = self.datasets[number].sample_of(sample, index)
-        return (
-            {"dataset_id": self.dataset_index[self._position(index or 0)], **values} if self._names_dataset else values
-        )
+        if not self._names_dataset:
+            return values
+        return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Tokens of sample k, int64[sequence_length + 1] (without the extra one where there is none)."""
+        """Tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
         number, sample = self._locate(index)
         return self.datasets[number].tokens(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Tokens of many samples at once, int64[len(indices), sequence_length + 1]."""
+        """Tokens of many samples at once, shape (samples, sequence_length + 1), or one less without the extra token."""
         where = f"blend of {len(self.datasets)}"
         wanted = check_positions(indices, len(self), where, self.plan.split)
         numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
@@ -104,7 +107,7 @@ class BlendedNanoset:
         return out
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
-        """(dataset of sample k, int64[pieces, 3] as `Nanoset.sources`)."""
+        """(number of the dataset of sample k, what `Nanoset.sources` says of it there)."""
         number, sample = self._locate(index)
         return number, self.datasets[number].sources(sample)
 
@@ -140,5 +143,7 @@ class BlendedNanoset:
         return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
 
 
-def _rebuild(datasets: Sequence[Nanoset], plan: SplitPlan, config: NanosetConfig, *arrays: NDArray) -> BlendedNanoset:
+def _rebuild(
+    datasets: Sequence[Nanoset], plan: SplitPlan, config: NanosetConfig, *arrays: NDArray[Any]
+) -> BlendedNanoset:
     return BlendedNanoset(datasets, plan, config, BlendIndices(*arrays))

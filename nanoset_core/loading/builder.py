@@ -45,8 +45,9 @@ class NanosetBuilder:
     def build(self) -> tuple[Split | None, Split | None, Split | None]:
         """(train, valid, test), None for a split without a share.
 
-        ConfigError, MissingError and FormatError as `plan_split`; SampleIndexError where a blend takes more of a
-        dataset than was built.
+        Raises:
+            ConfigError, MissingError, FormatError: as `plan_split`.
+            SampleIndexError: a blend takes more of a dataset than was built.
         """
         # every split is planned before anything is built
         plans = self._plan()
@@ -59,11 +60,21 @@ class NanosetBuilder:
         """(train, valid, test) as another process builds them, without building anything.
 
         For training jobs: one process calls `build`, the others `wait`; nothing else is needed between them than the
-        cache folder. ConfigError without `path_to_cache`; MissingError when the time is up.
+        cache folder.
+
+        Args:
+            timeout_seconds: how long to wait.
+            poll_seconds: between two looks.
+
+        Raises:
+            ConfigError: the configuration has no `path_to_cache`.
+            MissingError: the time is up.
         """
         folder = self.config.path_to_cache
         if folder is None:
-            raise ConfigError("waiting needs a shared cache folder", where="path_to_cache", found=None)
+            raise ConfigError(
+                "waiting needs a shared cache folder", where="path_to_cache", found=None, remedy="set path_to_cache"
+            )
         plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
         while missing := self._missing(plans, folder):
@@ -124,9 +135,9 @@ class NanosetBuilder:
 def open_split(
     plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Split:
-    """A split on the index files of a cache folder, as they are there; nothing is built. access: how they are reached.
+    """A split on the index files of a cache folder, as they are there; nothing is built.
 
-    MissingError and FormatError for a dataset, StaleError for index files of another shape.
+    Arguments and errors as `open_nanoset`.
     """
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)

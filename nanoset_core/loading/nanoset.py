@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,9 +43,15 @@ class Nanoset:
         cache_dir: str | os.PathLike[str] | None = None,
         access: FileAccess | None = None,
     ) -> None:
-        """dataset: the tokens. member: the plan. indices: its arrays. cache_dir: the folder that holds them, if any.
+        """Read a dataset's samples.
 
-        access: how its files are reached, where they do not simply lie there.
+        Args:
+            dataset: the tokens.
+            member: what was planned of it.
+            config: that it was planned with.
+            indices: arrays that were built as planned.
+            cache_dir: the folder that holds them, if any.
+            access: how its files are reached, where they do not simply lie there.
         """
         self.dataset, self.member, self.config = dataset, member, config
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
@@ -225,24 +231,33 @@ class Nanoset:
 def open_nanoset(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Nanoset:
-    """A Nanoset on the index files of a cache folder, as they are there; access: how they are reached.
+    """A Nanoset on the index files of a cache folder, as they are there.
 
-    MissingError and FormatError for the dataset, StaleError for index files of another shape.
+    Args:
+        member: what was planned.
+        config: that it was planned with.
+        cache_dir: the folder of the index files.
+        access: how files are reached, where they do not simply lie there.
+
+    Raises:
+        MissingError: a file is not there.
+        FormatError: the dataset is damaged.
+        StaleError: an index file is not as planned.
     """
     dataset = MMapIndexedDataset(member.prefix, validate=False, access=access)
     return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir, access)
 
 
-def _entries(array: NDArray) -> memoryview:
+def _entries(array: NDArray[Any]) -> memoryview:
     """The array's entries as Python integers, one at a time: twice as fast as from the array itself."""
     if not array.size:
         return memoryview(b"")
     # By way of bytes, since the arrays of an .idx are not aligned.
-    flat = memoryview(array.reshape(-1).view(np.uint8))
-    return flat.cast(_unsigned(array).dtype.char, array.shape)
+    flat, code = array.reshape(-1).view(np.uint8).data, cast("Any", _unsigned(array).dtype.char)
+    return cast("memoryview", flat.cast(code, array.shape))
 
 
-def _unsigned(array: NDArray) -> NDArray:
+def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
     """The same bytes without a sign: a number below zero, which would count from the end, leads far outside."""
     return array.view(f"u{array.dtype.itemsize}")
 
@@ -278,6 +293,6 @@ def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> 
 
 
 def _rebuild(
-    dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig, arrays: tuple[NDArray, NDArray, NDArray]
+    dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig, arrays: tuple[NDArray[Any], ...]
 ) -> Nanoset:
     return Nanoset(dataset, member, config, MemberIndices(*arrays))

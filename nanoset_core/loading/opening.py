@@ -34,7 +34,7 @@ def load_nanoset(
 
     Args:
         root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
-            brought here, and of the tokens the blocks that samples lie in.
+            fetched, and of the tokens the blocks that samples lie in.
         name: of the nanoset.
         split: train, valid or test.
         storage: how a bucket is reached; absent = as the AWS configuration says.
@@ -90,8 +90,13 @@ def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> by
 def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
     """What `split_bytes` wrote, with prefixes below the output root where it is now.
 
-    Raises ValueError (ConfigError is one), KeyError, TypeError or AttributeError for anything else, and for prefixes
-    and names of index files that lead out of the root.
+    Args:
+        value: of the JSON.
+        root: where the outputs are now.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is something else, or a prefix or the name of an index file
+            leads out of the root.
     """
     if value["plan"] is not None:
         plan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)

@@ -99,9 +99,17 @@ def blend_is_cached(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> bool:
 def open_member(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Memory-map a dataset's index files; MissingError or StaleError where one is not there, or not as planned.
+    """Memory-map a dataset's index files.
 
-    access: how they are reached, where they do not simply lie there.
+    Args:
+        member: plan of the dataset.
+        config: that it was planned with.
+        cache_dir: the folder of the files.
+        access: how they are reached, where they do not simply lie there.
+
+    Raises:
+        MissingError: a file is not there.
+        StaleError: a file is not as planned.
     """
     shapes = {
         "document_index": ((member.rows[1] - member.rows[0]) * member.epochs,),
@@ -113,10 +121,7 @@ def open_member(
 
 
 def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None) -> BlendIndices:
-    """Memory-map a blend's index files; MissingError or StaleError where one is not there, or not as planned.
-
-    access: how they are reached, where they do not simply lie there.
-    """
+    """Memory-map a blend's index files; arguments and errors as `open_member`."""
     files = {} if plan.blend is None else plan.blend.files
     parts = ("dataset_index", "dataset_sample_index")
     paths = {part: _fetched(Path(cache_dir) / files[part], access) for part in parts}
@@ -242,7 +247,7 @@ def _fetched(path: Path, access: FileAccess | None) -> Path:
     return path if access is None else access.fetch(path)
 
 
-def _open(path: Path, shape: tuple[int, ...]) -> NDArray:
+def _open(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
         array = array_of(map_file(path))
     except MissingError as error:
