@@ -29,7 +29,7 @@ from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.atomic import sweep_abandoned
-from nanoset_core.tokenization.document_table import counts_by_file
+from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 VERSION = 2
@@ -142,11 +142,8 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
             expected=inventory_manifest.digest,
             remedy=f"materialise tokenized_shards and indexed_dataset for the corpus {corpus!r} first",
         )
-    counts = dict.fromkeys(inventory.files, 0)
-    for shard in tokenization.current_shards(project, tokenized):
-        for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
-            counts[path] += found.tokens
-    return list(counts.values())
+    shards = tokenization.current_shards(project, tokenized)
+    return list(tokens_by_file(inventory.files, (shard.path(DOCUMENTS) for shard in shards)).values())
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:

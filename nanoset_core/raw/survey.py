@@ -134,7 +134,11 @@ def _may_hold_text(folder: RawFolder) -> bool:
 
 
 def scan_corpus(folder: RawFolder, corpus: str) -> CorpusFiles:
-    """The files of one corpus that would be read; raises as list_files does."""
+    """The files of one corpus that would be read.
+
+    Raises:
+        MissingError, InputError: see list_files.
+    """
     files = tuple(file for file in walk_files(folder, folder.parent) if is_text(file.path))
     rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.inode}\n" for file in files)
     signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +128,19 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
     return {name: found for name, found in counts.items() if found.documents}
 
 
+def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, int]:
+    """Tokens of each of the files, 0 where it gave none, added up over tables.
+
+    Raises:
+        MissingError, FormatError: see counts_by_file.
+    """
+    counts = dict.fromkeys(files, 0)
+    for table in tables:
+        for path, found in counts_by_file(table).items():
+            counts[path] += found.tokens
+    return counts
+
+
 def group_counts(files: NDArray[np.int32], tokens: NDArray[np.int32]) -> list[FileCounts]:
     """Counts of file 0, 1, … up to the greatest number in `files`; both int32, shape (documents,)."""
     documents = np.bincount(files)
@@ -145,7 +157,8 @@ class DocumentRows:
         import pyarrow.parquet as pq
 
         self.path = path
-        self._file = self._reading(lambda: pq.ParquetFile(path))
+        with _explained(path):
+            self._file = pq.ParquetFile(path)
         metadata = self._file.metadata
         self._ends: list[int] = []
         for group in range(metadata.num_row_groups):
@@ -183,7 +196,9 @@ class DocumentRows:
         import pyarrow.compute as pc
 
         for group in range(len(self._ends)):
-            if not self._reading(functools.partial(self._may_hold, group, wanted)):
+            with _explained(self.path):
+                may_hold = self._may_hold(group, wanted)
+            if not may_hold:
                 continue
             table = self._group(group, list(wanted))
             hits = None
@@ -209,16 +224,10 @@ class DocumentRows:
         return True
 
     def _group(self, group: int, columns: list[str]) -> Any:
-        def read() -> Any:
+        with _explained(self.path):
             table = self._file.read_row_group(group, columns=columns)
             table.validate(full=True)
-            return table
-
-        return self._reading(read)
-
-    def _reading(self, read: Callable[[], Any]) -> Any:
-        with _explained(self.path):
-            return read()
+        return table
 
 
 def _type_of(value: object) -> Any:

@@ -23,7 +23,7 @@ from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.document_table import counts_by_file
+from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.job import RejectPolicy, TokenizeJob
@@ -276,19 +276,12 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     paths = (_ending(prefix, ".bin"), _ending(prefix, ".idx"))
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in paths}
     value = provenance | {"facts": asdict(facts), "files": files}
-    by_file = _tokens_by_file(inputs, shards) if options.count_by_file else None
-    if by_file is not None:
+    by_file = None
+    if options.count_by_file:
+        by_file = tokens_by_file((file.path for file in inputs.files), (shard.path(DOCUMENTS) for shard in shards))
         value["tokens_by_file"] = by_file
     write_atomic(_ending(prefix, MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
     return Preprocessed(prefix, facts, rejects if facts.reasons else None, by_file)
-
-
-def _tokens_by_file(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:
-    counts = {file.path: 0 for file in inputs.files}
-    for shard in shards:
-        for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
-            counts[path] += found.tokens
-    return counts
 
 
 def _ending(prefix: Path, ending: str) -> Path:

@@ -85,9 +85,7 @@ def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEn
     if engine:
         save_cached(known, tokenizer_json, folder)
         return engine
-    reference.reason = "the numpy engine gave other tokens than the reference for the canary texts"
-    logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
-    return reference
+    return _fallback(tokenizer_json, reference, "numpy")
 
 
 def _gigatoken_engine(
@@ -101,7 +99,11 @@ def _gigatoken_engine(
         save_cached(known, tokenizer_json, folder)
     if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
         return CheckedEngine(engine, reference, reason="asked for, canary passed")
-    reference.reason = "the gigatoken engine gave other tokens than the reference for the canary texts"
+    return _fallback(tokenizer_json, reference, GigatokenEngine.name)
+
+
+def _fallback(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, name: str) -> Engine:
+    reference.reason = f"the {name} engine gave other tokens than the reference for the canary texts"
     logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
     return reference
 

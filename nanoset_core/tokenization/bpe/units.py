@@ -61,6 +61,7 @@ class Units:
     """Bytes of all of them."""
 
     def add(self, text: bytes, document: int, foreign: bool) -> None:
+        """Add the next unit."""
         self.texts.append(text)
         self.documents.append(document)
         self.foreign.append(foreign)
