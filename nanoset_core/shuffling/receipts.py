@@ -26,14 +26,14 @@ _ATTEMPTS = 8
 def write_receipt(folder: Path, facts: TarFacts, made_from: str) -> None:
     """Note what a shard that was just written holds, and what it was made from.
 
-    Nothing waits for the disk here: where a power cut takes the note, or the tar's new name, the shard is made again.
+    Nothing waits for the disk here: a shard whose receipt, or whose tar's new name, a power cut takes is made again.
     """
-    note = canonical_json({**asdict(facts), "made_from": made_from})
+    receipt = canonical_json({**asdict(facts), "made_from": made_from})
     for _ in range(_ATTEMPTS):
         try:
             (folder / RECEIPTS).mkdir(parents=True, exist_ok=True)
             path = folder / RECEIPTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
-            path.write_bytes(note)
+            path.write_bytes(receipt)
             path.rename(folder / RECEIPTS / f"{facts.stem}.json")
             return
         except (FileNotFoundError, FileExistsError):
@@ -45,26 +45,29 @@ def read_receipts(
 ) -> dict[int, TarFacts]:
     """Facts of those of the shards whose tars are there, of the size written, and made from just this.
 
-    access: how the folder is reached, where it is no local one.
+    Args:
+        folder: of the tars.
+        shards: numbers of the shards.
+        made_from: digest that the receipts must name.
+        access: how the folder is reached; None = as a local one.
     """
     access = access or LocalAccess(folder)
     names = {shard: (f"{shard_stem(shard)}.tar", f"{RECEIPTS}/{shard_stem(shard)}.json") for shard in shards}
     sizes = access.sizes(folder, [name for pair in names.values() for name in pair])
-    noted = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]
+    both = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]
+    receipts = access.each(lambda shard: _read(access, folder / names[shard][1]), both)
     found = {}
-    for shard, note in zip(
-        noted, access.each(lambda shard: _read(access, folder / names[shard][1]), noted), strict=True
-    ):
-        if note is not None and note.pop("made_from", None) == made_from:
-            facts = _facts(note, shard)
+    for shard, receipt in zip(both, receipts, strict=True):
+        if receipt is not None and receipt.pop("made_from", None) == made_from:
+            facts = _facts(receipt, shard)
             if facts is not None and sizes[names[shard][0]] == facts.size_bytes:
                 found[shard] = facts
     return found
 
 
-def _facts(note: dict[str, Any], shard: int) -> TarFacts | None:
+def _facts(receipt: dict[str, Any], shard: int) -> TarFacts | None:
     try:
-        facts = TarFacts(**note)
+        facts = TarFacts(**receipt)
     except TypeError:
         return None
     numbers = (facts.shard, facts.sequences, facts.tokens, facts.pad_tokens, facts.size_bytes)
@@ -73,15 +76,15 @@ def _facts(note: dict[str, Any], shard: int) -> TarFacts | None:
 
 
 def send_tars(access: FileAccess, folder: Path, written_here: Sequence[TarFacts]) -> None:
-    """Let tars be where their folder lives, and then the notes on them."""
+    """Send tars, and then their receipts, to where their folder lives."""
     tars = {folder / f"{facts.stem}.tar": facts.sha256 for facts in written_here}
     access.send(tars, tars)
-    notes = (folder / RECEIPTS / f"{facts.stem}.json" for facts in written_here)
-    access.send(note for note in notes if note.is_file())
+    receipts = (folder / RECEIPTS / f"{facts.stem}.json" for facts in written_here)
+    access.send(receipt for receipt in receipts if receipt.is_file())
 
 
 def clear_receipts(folder: Path, access: FileAccess | None = None) -> None:
-    """Remove the notes, once a manifest says what they say; access: as for `read_receipts`."""
+    """Remove the receipts, once a manifest says what they say; `access` as in `read_receipts`."""
     (access or LocalAccess(folder)).remove_all(folder / RECEIPTS)
     if (folder / RECEIPTS).is_dir():
         shutil.rmtree(folder / RECEIPTS, ignore_errors=True)
@@ -106,14 +109,7 @@ def sources_digest(plan: ShufflePlan, sources: Sequence[TokenSource]) -> str:
 
 def _read(access: FileAccess, path: Path) -> dict[str, Any] | None:
     try:
-        return _parsed(access.read_current(path))
-    except FileNotFoundError:
+        receipt = json.loads(access.read_current(path))
+    except (FileNotFoundError, ValueError, RecursionError):  # ValueError: a power cut left the name and not the bytes
         return None
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    try:
-        note = json.loads(data)
-    except (ValueError, RecursionError):  # ValueError: a power cut left the name and not the bytes
-        return None
-    return note if isinstance(note, dict) else None
+    return receipt if isinstance(receipt, dict) else None
