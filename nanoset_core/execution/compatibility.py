@@ -15,43 +15,46 @@ from functools import lru_cache
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.storage.atomic import discard, open_unfinished
+from nanoset_core.storage.atomic import discard
+from nanoset_core.storage.scratch import open_unfinished
 
 _SEEN_WITHIN_SECONDS = 3.0
-"""how long a file that another machine wrote may take to appear on a network's file system"""
+"""How long a file that another machine wrote may take to appear on a network's file system."""
 _WRITERS = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
-"""packages that tokens or files go through"""
-_met: deque[bytes] = deque(maxlen=64)
-"""words of the markers that this process saw: where one is gone again, its run has ended"""
+"""Packages that tokens or files go through."""
+_seen: deque[bytes] = deque(maxlen=64)
+"""Tokens of the markers that this process saw: where one is gone again, its run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class CompatibilityCheck:
     """What a worker must find before it may begin; a task carries it."""
 
     marker: Path
-    """a file in the shared folder, there as long as the run"""
-    word: bytes
-    """what the marker holds"""
+    """A file in the shared folder, there as long as the run."""
+    token: bytes
+    """What the marker holds."""
     software: tuple[tuple[str, str], ...]
-    """name → version of what reaches the bytes, as the run's owner has it"""
+    """Name → version of what reaches the bytes, as the run's owner has it."""
 
     def check(self) -> None:
-        """On a worker: raise MissingError where the marker is not seen, StaleError where the software is another.
+        """Check a worker, from within it.
 
-        So does a task that was called back and begins nevertheless, whose marker is gone.
+        Raises:
+            MissingError: it does not see the marker; or the run has ended, and the task was called back.
+            StaleError: it runs other software.
         """
         found = software()
         if found != self.software:
             raise StaleError(
-                "a worker has other software than the one who gives it work, and could write other bytes",
+                "a worker runs other software than the process that hands out its tasks, and might write other bytes",
                 where=_worker(),
-                found=_spelled(found, self.software),
-                expected=_spelled(self.software, found),
+                found=_format(found, self.software),
+                expected=_format(self.software, found),
                 remedy="install the same versions on all machines, and start the workers again",
             )
-        deadline = time.monotonic() + (0 if self.word in _met else _SEEN_WITHIN_SECONDS)
-        while (seen := _read(self.marker)) != self.word:
+        deadline = time.monotonic() + (0 if self.token in _seen else _SEEN_WITHIN_SECONDS)
+        while (seen := _read(self.marker)) != self.token:
             if time.monotonic() > deadline:
                 raise MissingError(
                     "a worker does not see the output folder",
@@ -61,21 +64,21 @@ class Meeting:
                     remedy="give all machines one file system, mounted under the same path, for raw text and outputs",
                 )
             time.sleep(0.1)
-        if self.word not in _met:
-            _met.append(self.word)
+        if self.token not in _seen:
+            _seen.append(self.token)
 
 
 @contextmanager
-def meeting_in(folder: Path) -> Iterator[Meeting]:
+def compatibility_check(folder: Path) -> Iterator[CompatibilityCheck]:
     """Leave a marker in a folder until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    word = secrets.token_hex(16).encode()
-    file = open_unfinished(folder / "meeting")
+    token = secrets.token_hex(16).encode()
+    file = open_unfinished(folder / "compatibility")
     try:
-        file.write(word)
+        file.write(token)
         file.flush()
         os.fsync(file.fileno())
-        yield Meeting(Path(file.name), word, software())
+        yield CompatibilityCheck(Path(file.name), token, software())
     finally:
         discard(file)
 
@@ -102,7 +105,7 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _spelled(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
+def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {version}" for name, version in these if (name, version) not in others)
 
 

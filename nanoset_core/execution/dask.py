@@ -10,27 +10,26 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
-from nanoset_core.execution.compatibility import Meeting, meeting_in
-
-if TYPE_CHECKING:
-    from distributed import Client, Future
+from nanoset_core.execution.compatibility import CompatibilityCheck, compatibility_check
+from nanoset_core.execution.processes import bounded
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Client: TypeAlias = Any
+"""distributed.Client; the package has no types."""
+Future: TypeAlias = Any
+"""distributed.Future"""
 
 CONNECT_SECONDS = 8.0
-"""after which a scheduler that does not answer is given up"""
-CREW_SECONDS = 60.0
-"""after which a cluster without workers is given up"""
+"""After which a scheduler that does not answer is given up."""
+WORKERS_SECONDS = 60.0
+"""After which a cluster without workers is given up."""
 _LOOK_SECONDS = 5.0
-_IN_FLIGHT = 2
-"""tasks handed out for each worker: one that it works on, one that is ready when it ends"""
 _one_at_a_time = threading.Lock()
 
 
@@ -39,11 +38,11 @@ class DaskExecutor:
     """Runs tasks on the workers of a Dask cluster; what they write must be on a file system that all share."""
 
     address: str
-    """the scheduler's, such as tcp://scheduler:8786"""
+    """The scheduler's, such as tcp://scheduler:8786."""
     shared: Path
-    """a folder that the workers must see; outputs lie in it"""
+    """A folder that the workers must see; outputs lie in it."""
     where: str = "executor.address"
-    """what names the address, for messages"""
+    """What names the address, for messages."""
 
     def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
@@ -60,13 +59,13 @@ class DaskExecutor:
         """
         if not tasks:
             return
-        with self._connected() as client, meeting_in(self.shared) as meeting:
-            yield from _Run(client, self.address, meeting, work).results(tasks)
+        with self._connected() as client, compatibility_check(self.shared) as check:
+            yield from _Run(client, self.address, check, work).results(tasks)
 
     @contextmanager
     def _connected(self) -> Iterator[Client]:
         try:
-            from distributed import Client
+            import distributed
         except ImportError as error:
             raise ConfigError(
                 "the package `distributed` is not installed",
@@ -80,7 +79,8 @@ class DaskExecutor:
                 # in a thread of its own, since this one may run an event loop, as notebooks do.
                 with ThreadPoolExecutor(1) as thread:
                     thread.submit(asyncio.run, _greet(self.address, CONNECT_SECONDS)).result()
-            client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+            new_client: Any = distributed.Client
+            client = new_client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
         except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
             raise ConfigError(
                 "no Dask scheduler answers at this address",
@@ -94,8 +94,9 @@ class DaskExecutor:
 
 
 async def _greet(address: str, seconds: float) -> None:
-    from distributed.comm import connect
+    from distributed import comm as untyped
 
+    connect: Any = untyped.core.connect
     comm = await asyncio.wait_for(connect(address, timeout=seconds), seconds + 1)  # it bounds all but the greeting
     await comm.close()
 
@@ -104,7 +105,7 @@ async def _greet(address: str, seconds: float) -> None:
 class _Job(Generic[Task, Result]):
     """A task with its work, as a worker gets it: one object, in which Dask looks for nothing of its own."""
 
-    meeting: Meeting
+    check: CompatibilityCheck
     work: Callable[[Task], Result]
     task: Task
 
@@ -112,32 +113,29 @@ class _Job(Generic[Task, Result]):
 def _carry_out(job: _Job[Any, Result]) -> Result:
     """On a worker: one task at a time, whatever its number of threads, since engines are made for one."""
     with _one_at_a_time:
-        job.meeting.check()
+        job.check.check()
         return job.work(job.task)
 
 
 class _Run(Generic[Task, Result]):
     """One call of `DaskExecutor.run`."""
 
-    def __init__(self, client: Client, address: str, meeting: Meeting, work: Callable[[Task], Result]) -> None:
-        self._client, self._address, self._meeting, self._work = client, address, meeting, work
-        self._crew, self._looked = 0, float("-inf")
+    def __init__(self, client: Client, address: str, check: CompatibilityCheck, work: Callable[[Task], Result]) -> None:
+        self._client, self._address, self._check, self._work = client, address, check, work
+        self._count, self._looked = 0, float("-inf")
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Keep a bounded number of tasks with the cluster."""
-        waiting = enumerate(tasks)
-        pending: dict[Future, int] = {}
+        """Run all tasks; see `DaskExecutor.run`."""
         done: SimpleQueue[Future] = SimpleQueue()
+
+        def submit(task: Task) -> Future:
+            future = self._client.submit(_carry_out, _Job(self._check, self._work, task), pure=False)
+            future.add_done_callback(done.put)
+            return future
+
+        pending: dict[Future, int] = {}
         try:
-            while True:
-                for number, task in islice(waiting, max(0, self._workers() * _IN_FLIGHT - len(pending))):
-                    future = self._client.submit(_carry_out, _Job(self._meeting, self._work, task), pure=False)
-                    pending[future] = number
-                    future.add_done_callback(done.put)
-                if not pending:
-                    return
-                future = self._next(done)
-                yield pending.pop(future), self._result(future)
+            yield from bounded(tasks, submit, lambda: [self._next(done)], self._workers, self._result, pending)
         finally:
             self._cancel(list(pending))
 
@@ -151,25 +149,25 @@ class _Run(Generic[Task, Result]):
     def _workers(self) -> int:
         """How many workers there are, asked for every few seconds; it waits a while for the first."""
         if time.monotonic() < self._looked + _LOOK_SECONDS:
-            return self._crew
-        os.utime(self._meeting.marker)  # one that nothing touches for an hour would be swept as left behind
-        deadline = time.monotonic() + CREW_SECONDS
-        while not (crew := len(self._ask())):
+            return self._count
+        os.utime(self._check.marker)  # one that nothing touches for an hour would be swept as left behind
+        deadline = time.monotonic() + WORKERS_SECONDS
+        while not (count := len(self._ask())):
             if time.monotonic() > deadline:
                 raise MissingError(
                     "the Dask cluster has no workers",
                     where=self._address,
-                    found=f"none for {CREW_SECONDS:g} seconds",
+                    found=f"none for {WORKERS_SECONDS:g} seconds",
                     remedy=f"start some with `dask worker {self._address} --nthreads 1`, and run again; one that "
                     "cannot load nanoset-platform leaves at its first task: see its log",
                 )
             time.sleep(0.25)
-        self._crew, self._looked = crew, time.monotonic()
-        return crew
+        self._count, self._looked = count, time.monotonic()
+        return count
 
     def _ask(self) -> dict[str, int]:
         try:
-            return self._client.nthreads()
+            return dict(self._client.nthreads())
         except (OSError, RuntimeError) as error:
             raise self._lost(error) from error
 
@@ -177,7 +175,8 @@ class _Run(Generic[Task, Result]):
         from distributed import KilledWorker
 
         try:
-            return future.result()
+            found: Result = future.result()
+            return found
         except KilledWorker as error:
             raise NanosetError(
                 "workers were killed, one after the other, by the same task",

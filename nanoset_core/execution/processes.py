@@ -8,20 +8,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nanoset_core.errors import NanosetError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Handle = TypeVar("Handle")
 _IN_FLIGHT = 2
-"""tasks handed out for each worker: one that it works on, one that is ready when it ends"""
 
 
 class Executor(Protocol):
@@ -65,7 +65,14 @@ def run_tasks(
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=(theirs,))
     try:
-        yield from _drive(pool, work, tasks, workers * _IN_FLIGHT)
+        pending: dict[Future[Result], int] = {}
+
+        def ended() -> list[Future[Result]]:
+            return sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__)
+
+        yield from bounded(
+            tasks, lambda task: _submit(pool, work, task), ended, lambda: workers, lambda one: one.result(), pending
+        )
     except BrokenProcessPool as error:
         ours.close()  # a worker that was about to start when another died is waited for, and ended by nobody else
         raise NanosetError(
@@ -85,27 +92,41 @@ def run_tasks(
         theirs.close()
 
 
-def _drive(
-    pool: ProcessPoolExecutor, work: Callable[[Task], Result], tasks: Sequence[Task], in_flight: int
+def bounded(
+    tasks: Iterable[Task],
+    submit: Callable[[Task], Handle],
+    wait_for: Callable[[], Iterable[Handle]],
+    workers: Callable[[], int],
+    result: Callable[[Handle], Result],
+    pending: dict[Handle, int],
 ) -> Iterator[tuple[int, Result]]:
-    """Keep a bounded number of tasks with the pool: waiting for all at once takes quadratic time."""
+    """Keep two tasks under way for each worker: one that it works on, one that is ready when it ends.
+
+    All tasks at once would take quadratic time to wait for, and room for all of them.
+
+    Args:
+        tasks: in the order in which they are begun.
+        submit: hands a task out; → what stands for it.
+        wait_for: waits until some have ended; → those.
+        workers: how many there are now.
+        result: of a task that has ended; it may raise, which ends the loop.
+        pending: filled with what is under way and its number, for whoever has to end it.
+    """
     waiting = enumerate(tasks)
-    pending: dict[Future[Result], int] = {}
     while True:
-        with _hidden_main():
-            for number, task in islice(waiting, in_flight - len(pending)):
-                pending[_submit(pool, work, task)] = number
+        for number, task in islice(waiting, max(0, workers() * _IN_FLIGHT - len(pending))):
+            pending[submit(task)] = number
         if not pending:
             return
-        done, _ = wait(pending, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=pending.__getitem__):
-            yield pending.pop(future), future.result()
+        for handle in wait_for():
+            yield pending.pop(handle), result(handle)
 
 
 def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
     """Hand out a task, which may start a worker; BrokenProcessPool also where another died at that very moment."""
     try:
-        return pool.submit(work, task)
+        with _without_main():
+            return pool.submit(work, task)
     except OSError as error:
         if error.errno not in (None, errno.EPIPE):
             raise
@@ -113,14 +134,14 @@ def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Tas
 
 
 @contextmanager
-def _hidden_main() -> Iterator[None]:
+def _without_main() -> Iterator[None]:
     """Start workers without running the caller's script again in each.
 
     A spawned process imports the main module of its owner, in case the work was defined there. Ours never is, and a
     script without an `if __name__ == "__main__"` guard, or one read from a pipe, would fail.
     """
     main = sys.modules["__main__"]
-    hidden = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
+    hidden: dict[str, Any] = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
     main.__dict__.pop("__file__", None)
     main.__spec__ = None
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ _KEY += r"""|['"]fortran_order['"]: *(?P<fortran>True|False)|['"]shape['"]: *\((
 _HEADER = re.compile(rf"\{{ *(?:{_KEY} *,? *){{3}}\}}\s*")
 
 
-def array_of(data: bytes | mmap.mmap) -> NDArray:
+def array_of(data: bytes | mmap.mmap) -> NDArray[Any]:
     """The array of a whole `.npy` file as a read-only view of its bytes.
 
     Layout: numpy's `numpy/lib/format.py`, versions 1.0 to 3.0. Raises ValueError, saying what is wrong, for anything
@@ -33,7 +34,7 @@ def array_of(data: bytes | mmap.mmap) -> NDArray:
     return np.frombuffer(data, dtype, math.prod(shape), begin if wanted else 0).reshape(shape)
 
 
-def _header(data: bytes | mmap.mmap) -> tuple[int, np.dtype, tuple[int, ...]]:
+def _header(data: bytes | mmap.mmap) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
     """(offset of the first number, dtype, shape)"""
     start = bytes(data[:12])
     if len(start) < 12 or start[:6] != _MAGIC or start[6] not in (1, 2, 3):

@@ -67,7 +67,7 @@ class Upload:
             raise DamagedTransferError("the upload was aborted by somebody else") from error
         self._sent[number] = {"PartNumber": number + 1, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
-    def complete(self, **conditions: str) -> Any:
+    def complete(self, **conditions: Any) -> Any:
         """Make the object of the parts; → the bucket's answer, {} where it was lost on its way."""
         parts = {"Parts": [self._sent[number] for number in sorted(self._sent)]}
         try:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.execution import compatibility as meeting
-from nanoset_core.execution.compatibility import meeting_in, software
+from nanoset_core.execution import compatibility as module
+from nanoset_core.execution.compatibility import compatibility_check, software
 from nanoset_core.storage.atomic import sweep_abandoned
 
 
 def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
-    with meeting_in(tmp_path / "new") as met:
+    with compatibility_check(tmp_path / "new") as met:
         met.check()
         assert met.marker.parent == tmp_path / "new"
         assert met.marker.name.startswith(".tmp-")
@@ -22,7 +22,7 @@ def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
 
 
 def test_after_the_end_of_its_run_no_task_begins(tmp_path):
-    with meeting_in(tmp_path) as met:
+    with compatibility_check(tmp_path) as met:
         met.check()
     started = time.monotonic()
     with pytest.raises(MissingError):
@@ -31,15 +31,15 @@ def test_after_the_end_of_its_run_no_task_begins(tmp_path):
 
 
 def test_two_runs_do_not_meet(tmp_path):
-    with meeting_in(tmp_path) as one, meeting_in(tmp_path) as other:
+    with compatibility_check(tmp_path) as one, compatibility_check(tmp_path) as other:
         assert one.marker != other.marker
-        assert one.word != other.word
+        assert one.token != other.token
 
 
 @pytest.mark.parametrize("seen", [None, b"of another run"])
 def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
-    monkeypatch.setattr(meeting, "_SEEN_WITHIN_SECONDS", 0.2)
-    with meeting_in(tmp_path / "mine") as met:
+    monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
+    with compatibility_check(tmp_path / "mine") as met:
         there = tmp_path / "theirs" / met.marker.name
         there.parent.mkdir()
         if seen is not None:
@@ -52,16 +52,16 @@ def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
 
 
 def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
-    with meeting_in(tmp_path) as met:
-        reads = iter([FileNotFoundError(2, "No such file"), FileNotFoundError(2, "No such file"), met.word])
-        monkeypatch.setattr(meeting, "_read", lambda path: next(reads))
+    with compatibility_check(tmp_path) as met:
+        reads = iter([FileNotFoundError(2, "No such file"), FileNotFoundError(2, "No such file"), met.token])
+        monkeypatch.setattr(module, "_read", lambda path: next(reads))
         met.check()
         assert list(reads) == []
 
 
 def test_other_software(tmp_path):
     older = tuple((name, "1.26.4" if name == "numpy" else version) for name, version in software())
-    with meeting_in(tmp_path) as met, pytest.raises(StaleError, match="other software") as caught:
+    with compatibility_check(tmp_path) as met, pytest.raises(StaleError, match="other software") as caught:
         replace(met, software=older).check()
     assert caught.value.expected == "numpy 1.26.4"
     assert re.fullmatch(r"numpy [0-9.]+", caught.value.found)
@@ -69,11 +69,11 @@ def test_other_software(tmp_path):
 
 def test_software_knows_every_line_of_the_core(tmp_path, monkeypatch):
     name, digest = software()[1]
-    assert (name, digest) == ("nanoset_core", meeting._source_digest())
+    assert (name, digest) == ("nanoset_core", module._source_digest())
     copy = tmp_path / "execution" / "compatibility.py"
     copy.parent.mkdir()
-    copy.write_bytes(Path(meeting.__file__).read_bytes() + b"#")
-    monkeypatch.setattr(meeting, "__file__", str(copy))
-    changed = meeting._source_digest()
+    copy.write_bytes(Path(module.__file__).read_bytes() + b"#")
+    monkeypatch.setattr(module, "__file__", str(copy))
+    changed = module._source_digest()
     (tmp_path / "more.py").touch()
-    assert len({digest, changed, meeting._source_digest()}) == 3
+    assert len({digest, changed, module._source_digest()}) == 3

@@ -219,7 +219,7 @@ def test_no_workers_and_then_no_scheduler(tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     with running(tmp_path) as lonely:
         executor = DaskExecutor(lonely.address, tmp_path / "shared")
-        monkeypatch.setattr(module, "CREW_SECONDS", 0.3)
+        monkeypatch.setattr(module, "WORKERS_SECONDS", 0.3)
         with pytest.raises(MissingError, match="has no workers") as caught:
             list(executor.run(abs, [-1]))
         assert f"dask worker {lonely.address}" in caught.value.remedy
