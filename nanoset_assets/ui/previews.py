@@ -17,7 +17,7 @@ import numpy as np
 from nanoset_assets.ui.metadata import code, markdown, plural
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.lineage.excerpts import Excerpts, shorten
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
@@ -55,12 +55,12 @@ def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
         return markdown(code(f"cannot be shown: {error}"))
 
 
-def _place(project: Project) -> Place:
+def _place(project: Project) -> InspectionContext:
     """Without the raw folder: looking up a line of a compressed file means reading all that lies before it."""
-    return Place(project.outputs, None, project.config.tokenizer_file)
+    return InspectionContext(project.outputs, None, project.config.tokenizer_file)
 
 
-def _documents(place: Place, manifest: Manifest) -> Iterator[str]:
+def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
     dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]), validate=False)
     excerpts = Excerpts(place, manifest)
     for origin in Lineage(place.outputs, manifest).origins(range(min(SHOWN, manifest.facts["documents"]))):

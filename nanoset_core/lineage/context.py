@@ -17,27 +17,28 @@ from nanoset_core.storage.remote_folder import RawFolder
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InspectionContext:
     """What an inspection has at hand."""
 
     outputs: OutputRoot
     raw_folder: RawFolder | None
-    """folder of raw text, where it is known"""
+    """Folder of raw text, where it is known."""
     tokenizer_file: Path | None
-    """the tokenizer.json, where it is known"""
+    """The tokenizer.json, where it is known."""
 
     @staticmethod
-    def of(project_or_root: Project | str | os.PathLike[str]) -> Place:
+    def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
         """From a project, or from an output root alone: then no text is read or decoded."""
         if isinstance(project_or_root, Project):
             config = project_or_root.config
-            return Place(project_or_root.outputs, config.raw_folder, config.tokenizer_file)
-        return Place(open_root(project_or_root), None, None)
+            return InspectionContext(project_or_root.outputs, config.raw_folder, config.tokenizer_file)
+        return InspectionContext(open_root(project_or_root), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:
         """The manifest of the merged dataset at a prefix.
 
-        MissingError where there is none.
+        Raises:
+            MissingError: there is none.
         """
         folder = Path(prefix).parent
         manifest = self.outputs.manifest_at(folder)

@@ -31,19 +31,19 @@ class DocumentOrigin:
 
     corpus: str
     document: int
-    """its number in the merged dataset, from 0"""
+    """Its number in the merged dataset, from 0."""
     file: str
-    """relative to the corpus's folder"""
+    """Relative to the corpus's folder."""
     line: int
-    """1-based; in a Parquet or Arrow file the row"""
+    """1-based; in a Parquet or Arrow file the row."""
     byte_offset: int
-    """of the line in the decompressed file; -1 for a row of a table"""
+    """Of the line in the decompressed file; -1 for a row of a table."""
     id: str | None
-    """the document's own id, where it has one"""
+    """The document's own id, where it has one."""
     tokens: int
-    """special ones included"""
+    """Special ones included."""
     shard: str
-    """digest of the shard that holds it"""
+    """Digest of the shard that holds it."""
 
 
 class Lineage:
@@ -52,7 +52,8 @@ class Lineage:
     def __init__(self, outputs: OutputRoot, dataset: Manifest) -> None:
         """outputs: the project's output root. dataset: manifest of a merged dataset there.
 
-        MissingError where the shards that it was merged from are gone.
+        Raises:
+            MissingError: the shards that it was merged from are gone.
         """
         self.corpus, self.dataset = dataset.name, dataset
         self.tokenized = _tokenized(outputs, dataset)
@@ -95,7 +96,9 @@ class Lineage:
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         """Where documents came from, in the order asked for; each row group is read once.
 
-        MissingError and FormatError for tables that are not there, or cannot be read.
+        Raises:
+            MissingError: a table of documents is not there.
+            FormatError: one cannot be read.
         """
         rows: dict[int, list[tuple[int, int]]] = {}
         for place, document in enumerate(documents):

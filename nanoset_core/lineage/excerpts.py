@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
-from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
 from nanoset_core.lineage.tokens_again import Retokenizer, retokenizer
-from nanoset_core.lineage.unchanged import file_state
+from nanoset_core.lineage.unchanged import FileState, file_state
 from nanoset_core.outputs.manifest import Manifest
 
 SHOWN_CHARACTERS = 160
@@ -28,38 +29,40 @@ class SourceExcerpt:
     """The raw text at the place of some tokens."""
 
     state: SourceState
-    """of the file since it was tokenized. `line unchanged`: the file changed, but this line gives the same tokens;
-    `unknown`: it was not hashed again, for that would take long"""
+    """Of the file since it was tokenized. `line unchanged`: the file changed, but this line gives the same tokens;
+    `unknown`: it was not hashed again, for that would take long."""
     text: str | None
-    """the raw text of the tokens, its beginning; None where it was changed, or not read"""
+    """The raw text of the tokens, its beginning; None where it was changed, or not read."""
     note: str
-    """what is behind the state, or why nothing was read"""
+    """What is behind the state, or why nothing was read."""
 
 
 class Excerpts:
     """Excerpts for the documents of one dataset."""
 
-    def __init__(self, place: Place, dataset: Manifest) -> None:
-        self._place, self._dataset = place, dataset
+    def __init__(self, context: InspectionContext, dataset: Manifest) -> None:
+        self._context, self._dataset = context, dataset
         self._options = dataset.recipe["options"]
-        self._retokenizer: Retokenizer | None = retokenizer(place.tokenizer_file, self._options)
-        self._inventory = place.inventory_of(dataset) if place.raw_folder is not None else None
+        self._retokenizer: Retokenizer | None = retokenizer(context.tokenizer_file, self._options)
+        self._inventory = context.inventory_of(dataset) if context.raw_folder is not None else None
 
-    def decoded(self, tokens: np.ndarray) -> str | None:
+    def decoded(self, tokens: NDArray[Any]) -> str | None:
         """The beginning of some tokens as text; None where the tokenizer is not at hand."""
         if self._retokenizer is None:
             return None
         return shorten(self._retokenizer.decode(tokens[:_DECODED_TOKENS]), len(tokens) > _DECODED_TOKENS)
 
-    def source(self, origin: DocumentOrigin, tokens: np.ndarray | None, span: tuple[int, int]) -> SourceExcerpt | None:
+    def source(
+        self, origin: DocumentOrigin, tokens: NDArray[Any] | None, span: tuple[int, int]
+    ) -> SourceExcerpt | None:
         """What the raw file has at tokens [begin, end) of a document; tokens: all of the document's, where at hand."""
-        if self._place.raw_folder is None:
+        if self._context.raw_folder is None:
             return None
-        folder = self._place.raw_folder / origin.corpus
+        folder = self._context.raw_folder / origin.corpus
         line = SourceLine(origin.file, origin.line, origin.byte_offset)
         try:
             state = file_state(
-                self._inventory, self._place.outputs.folder, folder, origin.file, max(origin.byte_offset, 0)
+                self._inventory, self._context.outputs.folder, folder, origin.file, max(origin.byte_offset, 0)
             )
             if state == "gone":
                 return SourceExcerpt("gone", None, f"{folder / origin.file} is not there any more")
@@ -74,14 +77,14 @@ class Excerpts:
             return SourceExcerpt("unknown", None, str(error))
         return self._excerpt(state, text, tokens, span)
 
-    def _excerpt(self, state: str, text: str, tokens: np.ndarray | None, span: tuple[int, int]) -> SourceExcerpt:
-        again = None
-        if self._retokenizer is not None and tokens is not None and len(text) <= _MOST_CHARACTERS:
-            again, begins = self._retokenizer.encode(text)
-        if again is None:
+    def _excerpt(
+        self, state: FileState, text: str, tokens: NDArray[Any] | None, span: tuple[int, int]
+    ) -> SourceExcerpt:
+        if self._retokenizer is None or tokens is None or len(text) > _MOST_CHARACTERS:
             if state == "changed":
                 return SourceExcerpt("changed", None, "the file was changed since it was tokenized")
-            return SourceExcerpt(state, shorten(text, False), "from the document's beginning")  # type: ignore[arg-type]
+            return SourceExcerpt(state, shorten(text, False), "from the document's beginning")
+        again, begins = self._retokenizer.encode(text)
         if not np.array_equal(again, tokens):
             note = "the text there gives other tokens now"
             note += "" if state != "unchanged" else ", though the file is the same: report this"

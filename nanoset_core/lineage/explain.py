@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
 from nanoset_core.loading.blended import BlendedNanoset
@@ -27,13 +27,13 @@ class PieceOrigin:
 
     origin: DocumentOrigin
     sample_tokens: tuple[int, int]
-    """(begin, end excl) within the sample"""
+    """(begin, end excl) within the sample."""
     document_tokens: tuple[int, int]
-    """(begin, end excl) within the document"""
+    """(begin, end excl) within the document."""
     text: str | None
-    """the first of these tokens, decoded; None without the tokenizer that made them"""
+    """The first of these tokens, decoded; None without the tokenizer that made them."""
     source: SourceExcerpt | None
-    """the same place in the raw file; None without the raw folder"""
+    """The same place in the raw file; None without the raw folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,21 @@ class SampleOrigin:
     """Where the tokens of one sample come from."""
 
     name: str
-    """of the nanoset"""
+    """Of the nanoset."""
     split: str
-    """train, valid or test"""
+    """Train, valid or test."""
     sample: int
-    """its number, from 0"""
+    """Its number, from 0."""
     corpus: str
-    """whose tokens it holds"""
+    """Whose tokens it holds."""
     corpus_sample: int
-    """its number among that corpus's own samples, before they are blended"""
+    """Its number among that corpus's own samples, before they are blended."""
     tokens: int
-    """tokens of the corpus in it"""
+    """Tokens of the corpus in it."""
     pad_tokens: int
-    """tokens that fill it up"""
+    """Tokens that fill it up."""
     pieces: tuple[PieceOrigin, ...]
-    """in order; documents without tokens have none"""
+    """In order; documents without tokens have none."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -78,16 +78,16 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
         SampleIndexError: there is no such sample.
         FormatError: a shard's table cannot be read.
     """
-    place = Place.of(project_or_root)
-    loaded = load_nanoset(place.outputs, name, split)
+    context = InspectionContext.of(project_or_root)
+    loaded = load_nanoset(context.outputs, name, split)
     nanoset, sample, pieces = _sources(loaded, k)
-    origins = piece_origins(place, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
+    origins = piece_origins(context, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
     filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in origins)
     return SampleOrigin(
         name=name,
         split=split,
         sample=operator.index(k) % len(loaded),
-        corpus=place.dataset_at(nanoset.member.prefix).name,
+        corpus=context.dataset_at(nanoset.member.prefix).name,
         corpus_sample=sample,
         tokens=filled,
         pad_tokens=nanoset.config.sample_tokens - filled,
@@ -105,15 +105,17 @@ def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, ND
     return nanoset, sample % len(nanoset), pieces
 
 
-def piece_origins(place: Place, dataset: MMapIndexedDataset, spans: NDArray[np.int64]) -> tuple[PieceOrigin, ...]:
+def piece_origins(
+    context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64]
+) -> tuple[PieceOrigin, ...]:
     """Origins of consecutive spans of a dataset's sequences.
 
     spans: int64[pieces, 3], (sequence, first token, end excl), none of them empty.
     """
-    manifest = place.dataset_at(dataset.prefix)
+    manifest = context.dataset_at(dataset.prefix)
     documents = [bisect_right(dataset.document_indices, sequence) - 1 for sequence in spans[:, 0].tolist()]
-    origins = Lineage(place.outputs, manifest).origins(documents)
-    excerpts = Excerpts(place, manifest)
+    origins = Lineage(context.outputs, manifest).origins(documents)
+    excerpts = Excerpts(context, manifest)
     found, position = [], 0
     for (sequence, begin, end), origin in zip(spans.tolist(), origins, strict=True):
         # A document's first sequence is where its tokens begin.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
-from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.lineage.positions import Stretches, blended, shuffled, stretches_of
 from nanoset_core.loading.blended import BlendedNanoset
@@ -27,11 +27,11 @@ class Appearance:
     """Tokens of a document in one sample."""
 
     sample: int
-    """position in the split"""
+    """Position in the split."""
     sample_tokens: tuple[int, int]
-    """(begin, end excl) within the sample"""
+    """(begin, end excl) within the sample."""
     document_tokens: tuple[int, int]
-    """(begin, end excl) within the document"""
+    """(begin, end excl) within the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,40 @@ class DocumentPlaces:
 
     origin: DocumentOrigin
     appearances: tuple[Appearance, ...]
-    """by sample; none where it is never seen"""
+    """By sample; none where it is never seen."""
     tokens_seen: int
-    """different tokens of the document that lie in a sample"""
+    """Different tokens of the document that lie in a sample."""
     reason: str | None
-    """why it, or a part of it, is never seen; None where all of it is"""
+    """Why it, or a part of it, is never seen; None where all of it is."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A document, named in just one of three ways."""
+
+    identity: str | None
+    file: str | None
+    line: int | None
+    number: int | None
+
+    def __post_init__(self) -> None:
+        ways = [self.identity is not None, self.file is not None or self.line is not None, self.number is not None]
+        if sum(ways) != 1 or (self.file is None) != (self.line is None):
+            raise ConfigError(
+                "a document is named in one of three ways",
+                found=f"id {self.identity!r}, file {self.file!r}, line {self.line!r}, number {self.number!r}",
+                expected="an id, or a file with a line, or a number",
+                remedy="give one of them and leave the others out",
+            )
+
+    def __str__(self) -> str:
+        if self.identity is not None:
+            return f"id {self.identity!r}"
+        return f"{self.file}:{self.line}" if self.file else f"document {self.number}"
 
 
 def find_document(
@@ -80,16 +105,10 @@ def find_document(
         MissingError: there is no such nanoset or document.
         ConfigError: a document is not named in just one of these ways.
     """
-    ways = [identity is not None, file is not None or line is not None, number is not None]
-    if sum(ways) != 1 or (file is None) != (line is None):
-        raise ConfigError(
-            "a document is named in one of three ways",
-            found=f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}",
-            expected="an id, or a file with a line, or a number",
-        )
-    place = Place.of(project_or_root)
-    loaded = load_nanoset(place.outputs, name, split)
-    members = {place.dataset_at(member.member.prefix).name: member for member in _members(loaded)}
+    wanted = _Wanted(identity, file, line, number)
+    context = InspectionContext.of(project_or_root)
+    loaded = load_nanoset(context.outputs, name, split)
+    members = {context.dataset_at(member.member.prefix).name: member for member in _members(loaded)}
     if corpus is not None and corpus not in members:
         raise MissingError(
             "the corpus is not in this nanoset", where=name, found=repr(corpus), expected=", ".join(members)
@@ -97,11 +116,11 @@ def find_document(
     found = []
     for found_corpus, member in members.items():
         if corpus in (None, found_corpus):
-            lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
-            for origin in _origins(place, lineage, identity, file, line, number):
-                found.append(_places(place, name, loaded, member, origin))
+            lineage = Lineage(context.outputs, context.dataset_at(member.member.prefix))
+            for origin in _origins(context, lineage, wanted):
+                found.append(_places(context, name, loaded, member, origin))
     if not found:
-        raise _nowhere(place, members, identity, file, line, number)
+        raise _nowhere(context, members, wanted)
     return found
 
 
@@ -109,20 +128,19 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
     return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
 
 
-def _origins(
-    place: Place, lineage: Lineage, identity: str | None, file: str | None, line: int | None, number: int | None
-) -> Iterator[DocumentOrigin]:
-    if identity is not None:
-        yield from lineage.find_id(identity)
-    elif file is not None and line is not None:
-        yield from lineage.find_line(file, line, _shards_of(place, lineage, file, line))
-    elif number is not None and number < lineage.dataset.facts["documents"]:
-        yield from lineage.origins([number])
+def _origins(context: InspectionContext, lineage: Lineage, wanted: _Wanted) -> Iterator[DocumentOrigin]:
+    if wanted.identity is not None:
+        yield from lineage.find_id(wanted.identity)
+    elif wanted.file is not None and wanted.line is not None:
+        shards = _shards_of(context, lineage, wanted.file, wanted.line)
+        yield from lineage.find_line(wanted.file, wanted.line, shards)
+    elif wanted.number is not None and wanted.number < lineage.dataset.facts["documents"]:
+        yield from lineage.origins([wanted.number])
 
 
-def _shards_of(place: Place, lineage: Lineage, file: str, line: int) -> list[int] | None:
+def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: int) -> list[int] | None:
     """The shard that holds a line, by the inventory; None where that is not kept any more."""
-    inventory = place.inventory_of(lineage.dataset)
+    inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
     ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
@@ -136,7 +154,7 @@ def _shards_of(place: Place, lineage: Lineage, file: str, line: int) -> list[int
 
 
 def _places(
-    place: Place, name: str, loaded: Nanoset | BlendedNanoset, member: Nanoset, origin: DocumentOrigin
+    context: InspectionContext, name: str, loaded: Nanoset | BlendedNanoset, member: Nanoset, origin: DocumentOrigin
 ) -> DocumentPlaces:
     dataset = member.dataset
     begin, end = dataset.document_indices[origin.document], dataset.document_indices[origin.document + 1]
@@ -149,7 +167,7 @@ def _places(
         seen = drawn if isinstance(loaded, Nanoset) else blended(loaded, loaded.datasets.index(member), drawn)
         appearances.extend(_appearances(seen, shift))
         tokens = int(dataset.sequence_lengths[sequence])
-        reason = _reason(place, name, member, sequence, tokens, (stretches, drawn, seen))
+        reason = _reason(context, name, member, sequence, tokens, (stretches, drawn, seen))
         reasons += [reason] if reason is not None and reason not in reasons else []
         shift += tokens
     if begin == end:
@@ -181,7 +199,12 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 
 def _reason(
-    place: Place, name: str, member: Nanoset, sequence: int, tokens: int, found: tuple[Stretches, Stretches, Stretches]
+    context: InspectionContext,
+    name: str,
+    member: Nanoset,
+    sequence: int,
+    tokens: int,
+    found: tuple[Stretches, Stretches, Stretches],
 ) -> str | None:
     """Why tokens of a sequence are in no sample, by the first step at which they get lost; None where all are seen."""
     spans = [list(zip(part.sequence_begins.tolist(), part.sequence_ends.tolist(), strict=True)) for part in found]
@@ -192,7 +215,7 @@ def _reason(
     part = "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
     begin, end = member.member.rows
     if not begin <= sequence < end:
-        return f"{part} in {split}, because it belongs to {_other_split(place, name, member, sequence)}"
+        return f"{part} in {split}, because it belongs to {_other_split(context, name, member, sequence)}"
     if in_rows < tokens and in_rows == seen:
         return f"{part} in {split}, because they lie in the tail, which does not fill a sample"
     if drawn < in_rows and drawn == seen:
@@ -202,12 +225,12 @@ def _reason(
     )
 
 
-def _other_split(place: Place, name: str, member: Nanoset, sequence: int) -> str:
+def _other_split(context: InspectionContext, name: str, member: Nanoset, sequence: int) -> str:
     for split in SPLITS:
         if split == member.member.split:
             continue
         try:
-            loaded = load_nanoset(place.outputs, name, split)
+            loaded = load_nanoset(context.outputs, name, split)
         except NanosetError:
             continue  # not built, or without a share
         for other in _members(loaded):
@@ -217,37 +240,29 @@ def _other_split(place: Place, name: str, member: Nanoset, sequence: int) -> str
     return "no split that was built"
 
 
-def _nowhere(
-    place: Place,
-    members: dict[str, Nanoset],
-    identity: str | None,
-    file: str | None,
-    line: int | None,
-    number: int | None,
-) -> MissingError:
-    wanted = f"id {identity!r}" if identity is not None else f"{file}:{line}" if file else f"document {number}"
+def _nowhere(context: InspectionContext, members: dict[str, Nanoset], wanted: _Wanted) -> MissingError:
     return MissingError(
         "no such document in this nanoset",
         where=", ".join(members),
-        found=wanted,
+        found=str(wanted),
         expected="an id, or a line of the raw files, that became a document",
-        remedy=_hint(place, members, file, line),
+        remedy=_hint(context, members, wanted.file, wanted.line),
     )
 
 
-def _hint(place: Place, members: dict[str, Nanoset], file: str | None, line: int | None) -> str:
+def _hint(context: InspectionContext, members: dict[str, Nanoset], file: str | None, line: int | None) -> str:
     """Say so where the line was rejected."""
     for corpus, member in members.items():
-        for reject in _rejects(place, member) if file is not None else ():
+        for reject in _rejects(context, member) if file is not None else ():
             if reject["file"] == file and reject["line"] == line:
                 return f"the line was rejected ({reject['reason']}: {reject['detail']}); mend it in {corpus}/{file}"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
 
 
-def _rejects(place: Place, member: Nanoset) -> Iterator[dict[str, Any]]:
-    lineage = Lineage(place.outputs, place.dataset_at(member.member.prefix))
+def _rejects(context: InspectionContext, member: Nanoset) -> Iterator[dict[str, Any]]:
+    lineage = Lineage(context.outputs, context.dataset_at(member.member.prefix))
     for shard in range(len(lineage.shards)):
-        path = place.outputs.access.fetch(lineage.folder(shard) / REJECTS)
+        path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if path.is_file():
             with path.open("rb") as lines:
                 yield from map(json.loads, lines)

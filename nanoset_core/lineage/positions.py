@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,13 @@ class Stretches:
     """Where tokens of one sequence lie in samples, one entry for each stretch."""
 
     samples: NDArray[np.int64]
-    """[n], sample number: a row of the sample index, or a position in the nanoset"""
+    """[n], sample number: a row of the sample index, or a position in the nanoset."""
     sequence_begins: NDArray[np.int64]
-    """[n], first token within the sequence"""
+    """[n], first token within the sequence."""
     sequence_ends: NDArray[np.int64]
-    """[n], end excl"""
+    """[n], end excl."""
     sample_begins: NDArray[np.int64]
-    """[n], first token within the sample"""
+    """[n], first token within the sample."""
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -38,7 +39,7 @@ class Stretches:
         return Stretches(samples, self.sequence_begins[rows], self.sequence_ends[rows], self.sample_begins[rows])
 
 
-def places_of(values: NDArray, wanted: int) -> NDArray[np.int64]:
+def places_of(values: NDArray[np.integer[Any]], wanted: int) -> NDArray[np.int64]:
     """Positions at which an array holds a value, int64[n], ascending."""
     parts = [np.empty(0, np.int64)]
     for begin in range(0, len(values), CHUNK):
@@ -79,7 +80,7 @@ def _stretches_at(nanoset: Nanoset, place: int) -> Stretches:
 class _Column:
     """The first column of the sample index, as bisect wants it."""
 
-    def __init__(self, rows: NDArray) -> None:
+    def __init__(self, rows: NDArray[np.integer[Any]]) -> None:
         self._rows = rows
 
     def __len__(self) -> int:
@@ -102,9 +103,9 @@ def blended(loaded: BlendedNanoset, number: int, stretches: Stretches) -> Stretc
 
 def _renumbered(
     stretches: Stretches,
-    numbers: NDArray,
+    numbers: NDArray[np.integer[Any]],
     count: int,
-    members: NDArray | None = None,
+    members: NDArray[np.integer[Any]] | None = None,
     member: int = 0,
     wraps: int | None = None,
 ) -> Stretches:

@@ -30,11 +30,11 @@ class SourceLine:
     """One line of a corpus's files, or one row."""
 
     file: str
-    """relative to the corpus's folder"""
+    """Relative to the corpus's folder."""
     line: int
-    """1-based; in a Parquet or Arrow file the row"""
+    """1-based; in a Parquet or Arrow file the row."""
     byte_offset: int
-    """of the line in the decompressed file; -1 for a row"""
+    """Of the line in the decompressed file; -1 for a row."""
 
 
 def read_text(

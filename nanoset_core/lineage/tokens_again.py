@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.framing import Framing
@@ -20,10 +21,10 @@ class Retokenizer:
     """Makes a document's tokens from its text under the options that a dataset was made with."""
 
     tokenizer: Any
-    """of the tokenizers library"""
+    """Of the tokenizers library."""
     framing: Framing
 
-    def encode(self, text: str) -> tuple[np.ndarray, list[int]]:
+    def encode(self, text: str) -> tuple[NDArray[np.int64], list[int]]:
         """(ids, int64[n], special ones included; character at which each begins, the specials' 0 or the end)."""
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         framed = bool(encoding.ids) or self.framing.empty == "sequence"
@@ -31,9 +32,9 @@ class Retokenizer:
         begins = [0] * len(before) + [begin for begin, _ in encoding.offsets] + [len(text)] * len(after)
         return np.array([*before, *encoding.ids, *after], np.int64), begins
 
-    def decode(self, tokens: np.ndarray) -> str:
+    def decode(self, tokens: NDArray[Any]) -> str:
         """Text of tokens, special ones spelled out."""
-        return self.tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
+        return str(self.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
 
 
 def retokenizer(tokenizer_file: Path | None, options: Mapping[str, Any]) -> Retokenizer | None:

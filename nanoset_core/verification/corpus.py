@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
@@ -24,7 +25,7 @@ from nanoset_core.verification.round_trip import check_round_trip
 
 _BUILD = "run `nanoset build`"
 MOST_DRIFT = 1.5
-"""change of the mean length of documents from one version to the next, as a factor, that is worth a warning"""
+"""Change of the mean length of documents from one version to the next, as a factor, that is worth a warning."""
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
 
 
@@ -275,7 +276,7 @@ def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset,
                 return
 
 
-def _starts(dataset: MMapIndexedDataset, sequences: np.ndarray) -> np.ndarray:
+def _starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
     """First token of each sequence, int64[n]; of the number after the last, the end of the array."""
     inside = sequences < len(dataset)
     starts = np.full(len(sequences), len(dataset.tokens), np.int64)

@@ -28,13 +28,13 @@ class Promise:
     """What is known of a dataset's tokens beforehand; None where nothing is."""
 
     max_id: int | None = None
-    """greatest id of the vocabulary"""
+    """Greatest id of the vocabulary."""
     dtype: str | None = None
-    """of the .bin"""
+    """Of the .bin."""
     before: tuple[int, ...] = ()
-    """ids at the beginning of every sequence"""
+    """Ids at the beginning of every sequence."""
     after: tuple[int, ...] = ()
-    """ids at the end of every sequence, such as the end-of-document token"""
+    """Ids at the end of every sequence, such as the end-of-document token."""
     documents: int | None = None
     sequences: int | None = None
     tokens: int | None = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +81,12 @@ def _first_ending_after(dataset: MMapIndexedDataset, first: int, place: int) -> 
 
 
 def _ends(dataset: MMapIndexedDataset, first: int, last: int) -> NDArray[np.int64]:
-    starts = dataset.sequence_pointers[first:last] // dataset.dtype.itemsize
+    starts: NDArray[np.int64] = dataset.sequence_pointers[first:last] // dataset.dtype.itemsize
     return starts + dataset.sequence_lengths[first:last]
 
 
-def _mixed(tokens: NDArray) -> NDArray[np.uint64]:
-    values = tokens.astype(np.uint64) + np.uint64(1)
+def _mixed(tokens: NDArray[Any]) -> NDArray[np.uint64]:
+    values: NDArray[np.uint64] = tokens.astype(np.uint64) + np.uint64(1)
     values *= np.uint64(0xBF58476D1CE4E5B9)
     values ^= values >> np.uint64(32)
     values *= np.uint64(0x94D049BB133111EB)
@@ -94,7 +95,7 @@ def _mixed(tokens: NDArray) -> NDArray[np.uint64]:
 
 def _finished(hashes: NDArray[np.uint64], lengths: NDArray[np.int32]) -> NDArray[np.uint64]:
     """So that the low bits, which decide what is kept, depend on all; and the length counts."""
-    values = hashes + lengths.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+    values: NDArray[np.uint64] = hashes + lengths.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
     for shift, factor in ((32, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):
         values ^= values >> np.uint64(shift)
         values *= np.uint64(factor)

@@ -11,7 +11,9 @@ from nanoset_core.verification.report import Report
 def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Manifest:
     """The manifest of an output's live version, whether or not its files are whole: each that is not is a finding.
 
-    MissingError where the output was not made, FormatError where the manifest cannot be read.
+    Raises:
+        MissingError: the output was not made.
+        FormatError: the manifest cannot be read.
     """
     manifest = outputs.live(stage, name)
     if manifest is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ CHUNK = 1 << 20
 WINDOW = 1 << 23
 
 
-def check_within(report: Report, path: Path, array: NDArray, begin: int, end: int) -> bool:
+def check_within(report: Report, path: Path, array: NDArray[Any], begin: int, end: int) -> bool:
     """Whether every entry is from `begin` to `end` (excl); notes the first that is not."""
     for first in range(0, len(array), CHUNK):
         part = array[first : first + CHUNK]
@@ -33,7 +34,7 @@ def check_within(report: Report, path: Path, array: NDArray, begin: int, end: in
 
 
 def count_misplaced(
-    array: NDArray, begin: int, end: int, times: int, *, window: int = WINDOW
+    array: NDArray[Any], begin: int, end: int, times: int, *, window: int = WINDOW
 ) -> tuple[int, int] | None:
     """The first of the values [begin, end) that is not there just `times` times, as (value, how often), or None.
 
@@ -52,7 +53,7 @@ def count_misplaced(
     return None
 
 
-def _all_there(array: NDArray, begin: int, end: int, window: int) -> bool:
+def _all_there(array: NDArray[Any], begin: int, end: int, window: int) -> bool:
     """Whether every value is there; several times faster than counting."""
     for low in range(begin, end, window):
         seen = np.zeros(min(window, end - low), np.bool_)
@@ -63,7 +64,7 @@ def _all_there(array: NDArray, begin: int, end: int, window: int) -> bool:
     return True
 
 
-def _parts(array: NDArray, low: int, high: int, chunk: int) -> Iterator[NDArray[np.int64]]:
+def _parts(array: NDArray[Any], low: int, high: int, chunk: int) -> Iterator[NDArray[np.int64]]:
     """The values [low, high) of the array less `low`, some at a time."""
     for first in range(0, len(array), chunk):
         part = array[first : first + chunk].astype(np.int64)

@@ -20,6 +20,7 @@ from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, mapping
+from nanoset_core.pipeline.planning import cache_folder
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
@@ -90,7 +91,7 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
         if plan is None or plan.blend is None:
             return report
         if _check_cache(report, project, name, manifest, plan, deep):
-            _check_blend(report, plan, plan.blend, mapping.cache_folder(project, name), manifest.access)
+            _check_blend(report, plan, plan.blend, cache_folder(project, name), manifest.access)
     return report
 
 
@@ -124,7 +125,7 @@ def _check_recipe(report: Report, project: Project, name: str, split: SplitName,
 
 def _check_cache(report: Report, project: Project, name: str, manifest: Manifest, plan: SplitPlan, deep: bool) -> bool:
     """Whether every file that the trainer will look for is there, as it was written."""
-    cache = mapping.cache_folder(project, name)
+    cache = cache_folder(project, name)
     facts: Mapping[str, Any] = manifest.facts["cache_files"]
     wanted = [name for part in _parts(manifest, plan) for name in part.cache_files]
     whole = True
@@ -228,7 +229,7 @@ def _open(project: Project, name: str, split: SplitName, plan: SplitPlan) -> lis
     """The members on their index files, without the blend, which may not be there yet."""
     manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
     _, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
-    cache = mapping.cache_folder(project, name)
+    cache = cache_folder(project, name)
     return [open_nanoset(member, config, cache, manifest.access) for member in plan.members]
 
 
@@ -307,7 +308,7 @@ def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, cache: Path,
 
 
 def _report_blend(
-    report: Report, path: Path, begin: int, wrong: NDArray[np.bool_], values: NDArray, expected: str
+    report: Report, path: Path, begin: int, wrong: NDArray[np.bool_], values: NDArray[Any], expected: str
 ) -> None:
     at = int(np.argmax(wrong))
     report.error(

@@ -18,17 +18,17 @@ class Finding:
     """One thing that is not as it should be."""
 
     severity: Severity
-    """error: the data is wrong or cannot be used; warning: it is right, but not what the present inputs ask for"""
+    """Error: the data is wrong or cannot be used; warning: it is right, but not what the present inputs ask for."""
     output: str
-    """which output, such as datasets/web"""
+    """Which output, such as datasets/web."""
     what: str
-    """what is wrong, in a few words"""
+    """What is wrong, in a few words."""
     where: str | None = None
-    """file, and place in it"""
+    """File, and place in it."""
     found: str | None = None
     expected: str | None = None
     remedy: str | None = None
-    """what to do"""
+    """What to do."""
 
     def __str__(self) -> str:
         details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
@@ -41,11 +41,11 @@ class Report:
     """What was found in one output, and what was measured on the way."""
 
     output: str
-    """which output, such as datasets/web"""
+    """Which output, such as datasets/web."""
     findings: list[Finding] = field(default_factory=list)
-    """in the order in which they were found"""
+    """In the order in which they were found."""
     figures: dict[str, Figure] = field(default_factory=dict)
-    """counts and shares; a share is a fraction from 0 to 1"""
+    """Counts and shares; a share is a fraction from 0 to 1."""
 
     @property
     def errors(self) -> list[Finding]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import Place
+from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
 from nanoset_core.lineage.tokens_again import Retokenizer, retokenizer
@@ -80,7 +81,7 @@ class _Comparison:
         self._folder = project.config.raw_folder / lineage.corpus
         self._root = project.outputs.folder
         self._text_key = lineage.dataset.recipe["options"]["text_key"]
-        self._inventory = Place.of(project).inventory_of(lineage.dataset)
+        self._inventory = InspectionContext.of(project).inventory_of(lineage.dataset)
 
     def compare(self, origin: DocumentOrigin) -> _Difference | Literal["same", "not read"]:
         """Tokenize one document's line again."""
@@ -110,10 +111,10 @@ class _Comparison:
         return _Difference("warning", what, where, changed.get(state, found), expected, remedy)
 
 
-def _spelled(tokens: np.ndarray) -> str:
+def _spelled(tokens: NDArray[Any]) -> str:
     return f"{', '.join(map(str, tokens[:8].tolist()))} …: {len(tokens):,} tokens"
 
 
-def _tokens(dataset: MMapIndexedDataset, document: int) -> np.ndarray:
+def _tokens(dataset: MMapIndexedDataset, document: int) -> NDArray[Any]:
     begin, end = dataset.document_indices[document], dataset.document_indices[document + 1]
     return np.concatenate([np.empty(0, dataset.dtype), *(dataset[s] for s in range(int(begin), int(end)))])

@@ -41,9 +41,9 @@ class Target:
     """Something that can be verified."""
 
     name: str
-    """a corpus, nanoset/split or webdataset"""
+    """A corpus, nanoset/split or webdataset."""
     run: Callable[[bool], Report]
-    """verifies it; takes whether deeply"""
+    """Verifies it; takes whether deeply."""
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
@@ -173,7 +174,7 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expe
     return len(chosen)
 
 
-def _decoded(archive: mmap.mmap | bytes, member: TarMember, path: Path) -> np.ndarray:
+def _decoded(archive: mmap.mmap | bytes, member: TarMember, path: Path) -> NDArray[Any]:
     body = archive[member.offset : member.offset + member.size_bytes]
     return decode_member(member.name, body, f"{path}, offset {member.offset}")
 
@@ -184,9 +185,9 @@ class _Expectation:
 
     length: int
     greatest: int
-    """greatest id that may occur"""
+    """Greatest id that may occur."""
     plan: ShufflePlan | None
-    """where it is still the live one, on the datasets that it was made from"""
+    """Where it is still the live one, on the datasets that it was made from."""
     sources: tuple[TokenSource, ...]
 
     @staticmethod
@@ -205,7 +206,7 @@ class _Expectation:
         return _Expectation(length, greatest, plan, sources)
 
     def check(
-        self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[np.ndarray]
+        self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[NDArray[Any]]
     ) -> bool:
         """Whether some contexts of a shard are as they must be; notes the first that is not."""
         expected = None
