@@ -19,7 +19,62 @@ _RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
 
 
 @dataclass(frozen=True, slots=True)
-class PretrainingSampler:
+class _MicroBatches:
+    """What samplers that yield lists have in common."""
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples that all ranks together have consumed before; where samples come again, over all epochs."""
+    micro_batch_size: int
+    """Samples of a list."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+
+    def __post_init__(self) -> None:
+        _check_range("total_samples", self.total_samples, 1)
+        _check_range("micro_batch_size", self.micro_batch_size, 1)
+        _check_rank(self.data_parallel_rank, self.data_parallel_size)
+
+    @property
+    def _step(self) -> int:
+        """Samples that all ranks together consume at once."""
+        return self.micro_batch_size * self.data_parallel_size
+
+
+@dataclass(frozen=True, slots=True)
+class _DealtInTurn:
+    """What samplers that yield single numbers have in common."""
+
+    total_samples: int
+    """Length of the dataset."""
+    consumed_samples: int
+    """Samples that all ranks together have consumed before, of this epoch."""
+    data_parallel_rank: int
+    """This rank, from 0."""
+    data_parallel_size: int
+    """Number of ranks."""
+
+    def __post_init__(self) -> None:
+        _check_range("total_samples", self.total_samples, 1)
+        _check_range("consumed_samples", self.consumed_samples, 0)
+        _check_rank(self.data_parallel_rank, self.data_parallel_size)
+
+    def _each(self, samples: int, *, drop_last: bool) -> int:
+        """How many of so many samples every rank is dealt."""
+        return samples // self.data_parallel_size if drop_last else -(-samples // self.data_parallel_size)
+
+    def _mine(self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool) -> NDArray[np.int64]:
+        """This rank's of the samples that are left; unless the last are dropped, the first of the order fill up."""
+        dealt = self._each(len(left), drop_last=drop_last) * self.data_parallel_size
+        filled = np.concatenate([left[:dealt], np.resize(order, max(dealt - len(left), 0))])
+        return filled[self.data_parallel_rank :: self.data_parallel_size]
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingSampler(_MicroBatches):
     """Samples in order: each global micro-batch is cut into one micro-batch per rank.
 
     Yields lists of sample numbers; its length is the number of lists (the trainers' own give the number of samples, or
@@ -30,16 +85,6 @@ class PretrainingSampler:
         ConfigError: a number is out of range, or the global batch is not made of whole micro-batches.
     """
 
-    total_samples: int
-    """Length of the dataset."""
-    consumed_samples: int
-    """Samples that all ranks together have consumed before."""
-    micro_batch_size: int
-    """Samples of a list."""
-    data_parallel_rank: int
-    """This rank, from 0."""
-    data_parallel_size: int
-    """Number of ranks."""
     drop_last: bool = True
     """Whether to leave out what does not fill a micro-batch of every rank; else later ranks may get fewer, or none."""
     _: KW_ONLY
@@ -49,9 +94,9 @@ class PretrainingSampler:
     """Fill up with None instead, which is what Megatron-LM's datasets mask (NeMo `MegatronCorePretrainingSampler`)."""
 
     def __post_init__(self) -> None:
-        _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
+        _MicroBatches.__post_init__(self)
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
-        step = self.micro_batch_size * self.data_parallel_size
+        step = self._step
         if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
             raise ConfigError(
                 "the global batch is not made of whole micro-batches",
@@ -62,12 +107,12 @@ class PretrainingSampler:
 
     def __len__(self) -> int:
         """Lists that are still to come."""
-        step = self.micro_batch_size * self.data_parallel_size
+        step = self._step
         left = self.total_samples - self.consumed_samples + self._padding()
         return left // step if self.drop_last else -(-left // step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
-        step = self.micro_batch_size * self.data_parallel_size
+        step = self._step
         mine = self.data_parallel_rank * self.micro_batch_size
         full = self.consumed_samples + (self.total_samples - self.consumed_samples) // step * step
         for start in range(self.consumed_samples + mine, full, step):
@@ -87,7 +132,7 @@ class PretrainingSampler:
 
 
 @dataclass(frozen=True, slots=True)
-class CyclicSampler:
+class CyclicSampler(_MicroBatches):
     """Samples in a new random order every epoch; iterating ends with the epoch of consumed_samples.
 
     It does not change while it is iterated: make a new one for the next epoch (the trainers' count in place).
@@ -99,24 +144,14 @@ class CyclicSampler:
         ConfigError: a number is out of range, or the consumed samples are not whole micro-batches of all ranks.
     """
 
-    total_samples: int
-    """Length of the dataset."""
-    consumed_samples: int
-    """Samples that all ranks together have consumed before, over all epochs."""
-    micro_batch_size: int
-    """Samples of a list."""
-    data_parallel_rank: int
-    """This rank, from 0."""
-    data_parallel_size: int
-    """Number of ranks."""
     data_sharding: bool = True
     """Whether every rank shuffles a part of its own, instead of all sharing one order."""
     seed: int = 0
     """Added to the epoch's number (NeMo); Megatron-LM's is 0."""
 
     def __post_init__(self) -> None:
-        _check(self.total_samples, self.micro_batch_size, self.data_parallel_rank, self.data_parallel_size)
-        step = self.micro_batch_size * self.data_parallel_size
+        _MicroBatches.__post_init__(self)
+        step = self._step
         # at least one micro-batch of every rank
         _check_range("total_samples", self.total_samples, step)
         if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
@@ -135,7 +170,7 @@ class CyclicSampler:
         return mine // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        step = self.micro_batch_size * self.data_parallel_size
+        step = self._step
         epoch, consumed = divmod(self.consumed_samples, self._active())
         if self.data_sharding:
             bucket = self.total_samples // step * self.micro_batch_size
@@ -148,12 +183,12 @@ class CyclicSampler:
             yield order[start : start + self.micro_batch_size].tolist()
 
     def _active(self) -> int:
-        step = self.micro_batch_size * self.data_parallel_size
+        step = self._step
         return self.total_samples - self.total_samples % step
 
 
 @dataclass(frozen=True, slots=True)
-class InterleavedSampler:
+class InterleavedSampler(_DealtInTurn):
     """Single sample numbers, dealt to the ranks in turn, after a shuffle.
 
     What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size samples left out
@@ -164,14 +199,6 @@ class InterleavedSampler:
         ConfigError: a number is out of range.
     """
 
-    total_samples: int
-    """Length of the dataset."""
-    consumed_samples: int
-    """Samples that all ranks together have consumed before."""
-    data_parallel_rank: int
-    """This rank, from 0."""
-    data_parallel_size: int
-    """Number of ranks."""
     seed: int = 42
     """Seed of the shuffle."""
     shuffle: bool = True
@@ -179,23 +206,19 @@ class InterleavedSampler:
     drop_last: bool = True
     """Whether to drop samples that not every rank gets; otherwise the first ones are dealt again."""
 
-    def __post_init__(self) -> None:
-        _check(self.total_samples, 1, self.data_parallel_rank, self.data_parallel_size)
-        _check_range("consumed_samples", self.consumed_samples, 0)
-
     def __len__(self) -> int:
         """Samples of this rank that are still to come."""
-        each = _share(self.total_samples, self.data_parallel_size, drop_last=self.drop_last)
+        each = self._each(self.total_samples, drop_last=self.drop_last)
         return max(each - self.consumed_samples // self.data_parallel_size, 0)
 
     def __iter__(self) -> Iterator[int]:
         order = _order(self.total_samples, self.seed if self.shuffle else None)
-        mine = _dealt(order, order, self.data_parallel_rank, self.data_parallel_size, drop_last=self.drop_last)
+        mine = self._mine(order, order, drop_last=self.drop_last)
         yield from mine[self.consumed_samples // self.data_parallel_size :].tolist()
 
 
 @dataclass(frozen=True, slots=True)
-class ResumableSampler:
+class ResumableSampler(_DealtInTurn):
     """Single sample numbers, dealt to the ranks in turn, those consumed before left out of the epoch's order.
 
     Equal to Modalities' `ResumableDistributedSampler` (`consumed_samples` is its `skip_num_global_samples`); the order
@@ -205,14 +228,6 @@ class ResumableSampler:
         ConfigError: a number is out of range.
     """
 
-    total_samples: int
-    """Length of the dataset."""
-    consumed_samples: int
-    """Samples of this epoch that all ranks together have consumed before."""
-    data_parallel_rank: int
-    """This rank, from 0."""
-    data_parallel_size: int
-    """Number of ranks."""
     epoch: int = 0
     """Added to the seed."""
     shuffle: bool = False
@@ -223,35 +238,20 @@ class ResumableSampler:
     """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt again."""
 
     def __post_init__(self) -> None:
-        _check(self.total_samples, 1, self.data_parallel_rank, self.data_parallel_size)
+        _DealtInTurn.__post_init__(self)
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
 
     def __len__(self) -> int:
         """Samples of this rank that are still to come."""
-        left = self.total_samples - self.consumed_samples
-        return _share(left, self.data_parallel_size, drop_last=self.drop_last)
+        return self._each(self.total_samples - self.consumed_samples, drop_last=self.drop_last)
 
     def __iter__(self) -> Iterator[int]:
         order = _order(self.total_samples, self.seed + self.epoch if self.shuffle else None)
-        left, rank, size = order[self.consumed_samples :], self.data_parallel_rank, self.data_parallel_size
-        yield from _dealt(left, order, rank, size, drop_last=self.drop_last).tolist()
+        yield from self._mine(order[self.consumed_samples :], order, drop_last=self.drop_last).tolist()
 
 
 def _order(count: int, seed: int | None) -> NDArray[np.int64]:
     return np.arange(count) if seed is None else randperm(count, seed)
-
-
-def _share(samples: int, ranks: int, *, drop_last: bool) -> int:
-    """Samples that every rank is dealt."""
-    return samples // ranks if drop_last else -(-samples // ranks)
-
-
-def _dealt(
-    left: NDArray[np.int64], order: NDArray[np.int64], rank: int, ranks: int, *, drop_last: bool
-) -> NDArray[np.int64]:
-    """What a rank gets of the samples that are left, dealt in turn; filled up from the beginning of the order."""
-    total = _share(len(left), ranks, drop_last=drop_last) * ranks
-    return np.concatenate([left[:total], np.resize(order, max(total - len(left), 0))])[rank::ranks]
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
@@ -287,11 +287,9 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     return np.array(order, dtype=np.int64)
 
 
-def _check(total: int, micro_batch: int, rank: int, size: int) -> None:
-    _check_range("total_samples", total, 1)
-    _check_range("micro_batch_size", micro_batch, 1)
-    _check_range("data_parallel_size", size, 1)
-    _check_range("data_parallel_rank", rank, 0, size - 1)
+def _check_rank(rank: int, ranks: int) -> None:
+    _check_range("data_parallel_size", ranks, 1)
+    _check_range("data_parallel_rank", rank, 0, ranks - 1)
 
 
 def _check_range(name: str, value: int, low: int, high: int | None = None) -> None:
