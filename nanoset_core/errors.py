@@ -52,7 +52,7 @@ def _shown(text: str) -> str:
 
 
 def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:
-    return kind(what, **details)  # type: ignore[arg-type]
+    return kind(what, **details)
 
 
 class ConfigError(NanosetError, ValueError):

@@ -13,7 +13,7 @@ from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
-from nanoset_core.raw.rejects import OnReject
+from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
@@ -42,7 +42,7 @@ class PackOptions:
     """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
     on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
-    max_rejected_fraction: float = 0.01
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines, 0 to 1, above which nothing is written."""
     scratch: Path | None = None
     """Where to make the folder for unfinished work, which holds the tokens once more; None = beside the output."""

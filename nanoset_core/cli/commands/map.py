@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, ManyValued, option_for
 from nanoset_core.cli.tables import make_table, print_json, wide_console
+from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
@@ -94,7 +95,6 @@ def _check_unused(given: list[str], why: str, remedy: str) -> None:
 def _map_project(
     config: Path, names: tuple[str, ...], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool
 ) -> None:
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping
     from nanoset_core.pipeline.planning import NanosetContext

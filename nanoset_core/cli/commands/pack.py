@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import FILE, FOLDER, PATH, option_for
+from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
@@ -66,7 +67,6 @@ def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
     Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
     Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
     """
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed.standalone import PackOptions, make_packed
 
     with progress_bars() as (listener, _):
@@ -79,7 +79,6 @@ def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
 @_OUTPUT
 def merge(files: tuple[Path, ...], output: Path) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import merge_packed
 
     with progress_bars() as (listener, _):
@@ -102,7 +101,6 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
         raise click.UsageError("--chunk and --chunks go together")
     if chunk is None and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
 
     with progress_bars() as (listener, _):
@@ -123,7 +121,6 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
 @click.option("--drop", type=FILE, help="Leave out the documents whose numbers this text file lists.")
 def filter_documents(file: Path, output: Path, **conditions: object) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
 
     mask = DocumentFilter(**conditions).mask(PackedDataset(file))  # type: ignore[arg-type]
@@ -137,7 +134,6 @@ def filter_documents(file: Path, output: Path, **conditions: object) -> None:
 @click.option("--output", "-o", type=FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
 def repair(file: Path, output: Path | None) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import PackedDataset, repair_packed
 
     found = PackedDataset(file)
@@ -153,7 +149,6 @@ def repair(file: Path, output: Path | None) -> None:
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
 def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.packed import create_raw_index
 
     with progress_bars() as (listener, _):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 
@@ -64,7 +65,6 @@ def command(
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
     from nanoset_core.cli.shuffle_tables import print_preview, result_line
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.shuffling.dclm import load_sampling
     from nanoset_core.shuffling.inputs import find_inputs
     from nanoset_core.shuffling.preview import preview

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 
 
@@ -52,7 +53,6 @@ def command(
     **options: object,
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
-    from nanoset_core.cli.terminal import progress_bars
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
     from nanoset_core.tokenization.shards import engine_choice
