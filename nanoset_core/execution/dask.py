@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 Client: TypeAlias = Any
 """distributed.Client; the package has no types."""
 Future: TypeAlias = Any
-"""distributed.Future"""
+"""The same of distributed.Future."""
 
 CONNECT_SECONDS = 8.0
 """After which a scheduler that does not answer is given up."""

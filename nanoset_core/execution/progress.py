@@ -11,19 +11,19 @@ class Progress:
     """One piece of news from long work."""
 
     stage: str
-    """what is being done, such as tokenization"""
+    """What is being done, such as tokenization."""
     name: str
-    """to what: a corpus, a nanoset, a webdataset"""
+    """To what: a corpus, a nanoset, a webdataset."""
     done: int
-    """units done so far"""
+    """Units done so far."""
     total: int
-    """units in all"""
+    """Units in all."""
     unit: str = "bytes"
-    """what is counted"""
+    """What is counted."""
     documents: int = 0
-    """documents so far, where they are counted"""
+    """Documents so far, where they are counted."""
     tokens: int = 0
-    """tokens so far, where they are counted"""
+    """Tokens so far, where they are counted."""
 
 
 Listener = Callable[[Progress], None]

@@ -41,15 +41,15 @@ class Recipe:
     """Everything that can change an output's bytes, and nothing else."""
 
     stage: str
-    """the folder below the root: inventory, shards, datasets, nanosets, webdatasets…"""
+    """The folder below the root: inventory, shards, datasets, nanosets, webdatasets and so on."""
     name: str
-    """what it is made of or for: a corpus, a nanoset's split, a webdataset"""
+    """What it is made of or for: a corpus, a nanoset's split, a webdataset."""
     version: int
-    """of the algorithm; raised when the same inputs would give other bytes"""
+    """Of the algorithm; raised when the same inputs would give other bytes."""
     parents: Mapping[str, str] = field(default_factory=dict)
-    """name → digest of each output that this one is made from"""
+    """Name → digest of each output that this one is made from."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """settings that reach the bytes"""
+    """Settings that reach the bytes."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,9 +71,9 @@ class FileFact:
     """One file of an output."""
 
     size: int
-    """bytes"""
+    """Bytes."""
     sha256: str | None = None
-    """of its bytes; None where hashing would cost a second pass over the data"""
+    """Of its bytes; None where hashing would cost a second pass over the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,15 @@ class Manifest:
     """A complete output: where it lies, what made it, what is in it."""
 
     folder: Path
-    """absolute; holds manifest.json and the files"""
+    """Absolute; holds manifest.json and the files."""
     recipe: Mapping[str, Any]
-    """as Recipe.to_json gave it"""
+    """As Recipe.to_json gave it."""
     digest: str
-    """of the recipe"""
+    """Of the recipe."""
     facts: Mapping[str, Any]
-    """counts and other findings; never times, hosts or paths"""
+    """Counts and other findings; never times, hosts or paths."""
     files: Mapping[str, FileFact]
-    """relative name → size and checksum"""
+    """Relative name → size and checksum."""
     access: FileAccess = field(compare=False, repr=False)
     """How its files are reached."""
     stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)

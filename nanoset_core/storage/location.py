@@ -38,7 +38,7 @@ class S3Place:
 
     bucket: str
     prefix: str
-    """without slashes at its ends; "" = the whole bucket"""
+    """Without slashes at its ends; "" = the whole bucket."""
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
@@ -72,11 +72,11 @@ def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
     parts = prefix.split("/") if prefix else []
     if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
         raise ConfigError(
-            "this is no place in a bucket",
+            "this does not name a place in a bucket",
             where=where,
             found=repr(url),
             expected="s3://bucket/prefix, without empty parts, '.' and '..'",
-            remedy="correct the location",
+            remedy="write it as s3://bucket/prefix",
         )
     _check_endpoint(storage.endpoint_url or "")
     return S3Place(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
@@ -85,7 +85,7 @@ def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
 def _check_endpoint(url: str) -> None:
     if "@" in url.partition("//")[2].partition("/")[0]:
         raise ConfigError(
-            "an endpoint with a user's name or password",
+            "the endpoint holds a user's name or password",
             where="storage.endpoint_url",
             found=f"{url.partition('//')[0]}//…@{url.rpartition('@')[2]}",
             expected="scheme, host and port alone",

@@ -17,7 +17,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.storage.os_errors import explained
 
 FOLDER = ".in-use"
-"""below the output root; holds empty files, one a name"""
+"""Below the output root; holds empty files, one a name."""
 GATE = ".gate"
 
 

@@ -22,11 +22,11 @@ class ObjectStat:
     """An object's size and times under the names that os.stat has for a file's."""
 
     st_size: int
-    """bytes"""
+    """Bytes."""
     st_mtime_ns: int
-    """when it was written, nanoseconds since 1970"""
+    """When it was written, nanoseconds since 1970."""
     st_ino: int
-    """a mark of its ETag, which is another one for other bytes"""
+    """A mark of its ETag, which is another one for other bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,13 +34,13 @@ class RemoteFolder:
     """A folder in a bucket, or a file in one; `folder / name` goes down."""
 
     place: S3Place
-    """the root of the raw text"""
+    """The root of the raw text."""
     path: str = ""
-    """below it"""
+    """Below it."""
     by_etag: bool = False
-    """files are known by their ETags, not by a digest of their bytes"""
+    """Files are known by their ETags, not by a digest of their bytes."""
     kind: str | None = None
-    """`folder` or `file`, where a listing has said so"""
+    """`folder` or `file`, where a listing has said so."""
 
     def __str__(self) -> str:
         return self.place.below(self.path).url

@@ -19,13 +19,13 @@ class LocalDigests:
     """A file's digests."""
 
     size: int
-    """bytes"""
+    """Bytes."""
     part_bytes: int
-    """size of every part but the last; 0 = sent whole"""
+    """Size of every part but the last; 0 = sent whole."""
     sha256: str
-    """hex, of the whole file"""
+    """Hex, of the whole file."""
     part_sha256: tuple[bytes, ...]
-    """of each part; one for a file that is sent whole"""
+    """Of each part; one for a file that is sent whole."""
 
     @property
     def checksum(self) -> str:

@@ -22,7 +22,7 @@ FILE_SECONDS = 3600
 LINK_SECONDS = 60
 FOREIGN_SECONDS = 7 * 24 * 3600
 _NOT_OURS_TO_SWEEP = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""it is another user's, or the disk takes nothing: whoever wants to write there hears of it soon enough"""
+"""It is another user's, or the disk takes nothing: whoever wants to write there hears of it soon enough."""
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import os
 import pickle
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from nanoset_core.errors import ConfigError, MissingError, ObjectExistsError, SourceChangedError, StorageError
+from nanoset_core.storage import raw_objects
 from nanoset_core.storage.store import Store, Stored
 
 MIB = 1 << 20
@@ -132,6 +135,35 @@ class StoreContract:
         store.delete("data")
         with pytest.raises(MissingError):
             store.read_range("data", 0, 6, after.mark)
+
+    def test_read_like_a_file(self, store, monkeypatch):
+        monkeypatch.setattr(raw_objects, "FIRST_BYTES", 16 << 10)
+        monkeypatch.setattr(raw_objects, "MOST_BYTES", 64 << 10)
+        data, chosen = os.urandom(MIB + 17), random.Random(0)
+        store.put("data", data)
+        with raw_objects.open_object(store, "data") as file:
+            assert file.read() == data
+            assert file.read(1) == b""
+        with raw_objects.open_object(store, "data") as file, io.BytesIO(data) as real:
+            for _ in range(60):
+                whence = chosen.choice([io.SEEK_SET, io.SEEK_CUR, io.SEEK_CUR, io.SEEK_END])
+                offset = chosen.choice([0, 0, chosen.randrange(-100_000, 100_000)])
+                if whence == io.SEEK_SET or offset >= 0 or real.tell() + offset >= 0:
+                    offset = abs(offset) if whence == io.SEEK_SET else offset
+                    assert file.seek(offset, whence) == real.seek(offset, whence)
+                count = chosen.choice([0, 1, 1000, 100_000, 500_000])
+                assert file.read(count) == real.read(count)
+                assert file.tell() == real.tell()
+        with pytest.raises(FileNotFoundError):
+            raw_objects.open_object(store, "nothing")
+
+    def test_a_file_that_is_replaced_while_it_is_read_is_refused(self, store):
+        store.put("data", bytes(5 * MIB))
+        with raw_objects.open_object(store, "data") as file:
+            file.read(1000)
+            store.put("data", b"x" * 5 * MIB)
+            with pytest.raises(SourceChangedError, match="listed"):
+                file.read()
 
     def test_names_stay_inside(self, store, write):
         for name in HOSTILE:
