@@ -1,0 +1,80 @@
+"""The documentation's pages, and a small project under the names that their examples use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sample_project import build_all, jsonl, sentences
+
+TOP = Path(__file__).parents[2]
+PAGES = (
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "deploy/README.md")),
+    *sorted((TOP / "docs").glob("**/*.md")),
+)
+
+_FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+DEMO = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+nanosets:
+  pretrain:
+    blend: {stdlib: 0.6, libraries: 0.4}
+    sequence_length: 32
+    split: "90,5,5"
+webdatasets:
+  shuffled:
+    corpora: [stdlib, libraries]
+    sequence_length: 33
+    samples_per_shard: 64
+    member: npy
+packed: [stdlib]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of code."""
+
+    page: str
+    line: int
+    info: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(info: str) -> list[Block]:
+    """The blocks of all pages whose fence says just this."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in _FENCE.finditer(text):
+            if match["info"] == info:
+                line = text.count("\n", 0, match.start()) + 2
+                found.append(Block(page.relative_to(TOP).as_posix(), line, info, match["code"]))
+    return found
+
+
+def without_code(text: str) -> str:
+    """A page without its blocks of code, every line in its place."""
+    return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+
+
+@pytest.fixture(scope="session")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """A folder with a built project in `demo`."""
+    folder = tmp_path_factory.mktemp("docs")
+    for corpus in ("stdlib", "libraries"):
+        file = folder / "demo" / "raw" / corpus / f"{corpus}.jsonl"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(jsonl(sentences(corpus, 200)))
+    (folder / "demo" / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "demo" / "nanoset.yaml").write_text(DEMO)
+    build_all(folder / "demo" / "nanoset.yaml")
+    return folder

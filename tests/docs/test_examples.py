@@ -1,0 +1,96 @@
+"""The documentation's code does what it says: Python runs, nanoset.yaml parses, and commands and options exist."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+import yaml
+from docs.conftest import TOP, Block, blocks
+
+from nanoset_core.cli.entry import nanoset
+from nanoset_core.config.project import config_from
+
+BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
+OTHER_PROGRAMS = {"aws", "dask", "docker", "export", "kubectl"}
+PYTHON = {
+    page: [block for block in blocks("python") if block.page == page] for page in {b.page for b in blocks("python")}
+}
+COMMANDS = [(block, line) for block in blocks("bash") for line in block.code.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("page", sorted(PYTHON))
+def test_python_runs(page, demo_folder, monkeypatch, capsys):
+    """The blocks of a page, one after the other."""
+    monkeypatch.chdir(demo_folder)
+    names: dict[str, object] = {"__name__": "example"}
+    for block in PYTHON[page]:
+        exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
+
+
+@pytest.mark.parametrize("block", blocks("py"), ids=str)
+def test_python_that_needs_more_compiles(block):
+    compile(block.code, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_yaml_is_a_nanoset_yaml(block, tmp_path):
+    """A whole one, or some of its top-level keys. (Other YAML has a title.)"""
+    value = yaml.safe_load(block.code)
+    config = config_from(BASE | value, tmp_path / "nanoset.yaml")
+    assert value.keys() <= set(type(config).__dataclass_fields__)
+
+
+@pytest.mark.parametrize(("block", "line"), COMMANDS, ids=lambda value: str(value)[:60])
+def test_commands_exist(block: Block, line: str):
+    words = shlex.split(line, comments=True)
+    if not words or words[0] in OTHER_PROGRAMS:
+        return
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (TOP / "Makefile").read_text(), re.MULTILINE), f"no target {words[1]}"
+    elif words[:2] == ["python", "-m"]:
+        assert (TOP / words[2].replace(".", "/")).with_suffix(".py").is_file()
+    else:
+        assert words[0] == "nanoset", f"{words[0]} is not known here"
+        _parse(nanoset, words[1:], click.Context(nanoset, info_name="nanoset"))
+
+
+def _parse(command: click.Command, words: list[str], context: click.Context) -> None:
+    """Every option exists and has its value; what the values are is not looked at."""
+    if isinstance(command, click.Group) and words:
+        name = words[0] if command.get_command(context, words[0]) else "write"
+        inner = command.get_command(context, name)
+        assert inner is not None, f"no command {name}"
+        _parse(inner, words[name == words[0] :], click.Context(inner, info_name=name, parent=context))
+    else:
+        plain = copy.copy(command)
+        plain.params = [copy.copy(parameter) for parameter in command.params]
+        for parameter in plain.params:
+            parameter.type = click.STRING
+        plain.parse_args(context, list(words))
+
+
+def test_an_unknown_option_is_found():
+    block = Block("page.md", 1, "bash", "")
+    with pytest.raises(click.UsageError):
+        test_commands_exist(block, "nanoset build --no-such-option")
+    with pytest.raises(AssertionError):
+        test_commands_exist(block, "nanoset bild")
+
+
+def _inline_options() -> Iterator[tuple[str, str]]:
+    """(page, command) of every `nanoset …` inside a paragraph."""
+    for page in sorted({*(TOP / "docs").glob("*.md"), TOP / "README.md", TOP / "SECURITY.md", TOP / "CONTRIBUTING.md"}):
+        for command in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text()):
+            yield page.name, command
+
+
+def test_commands_in_paragraphs_exist():
+    known = set(nanoset.list_commands(click.Context(nanoset)))
+    named = list(_inline_options())
+    assert len(named) > 10
+    assert {command for _, command in named} <= known
