@@ -15,20 +15,20 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from nanoset_assets import run_requests as requests
-from nanoset_assets.graph_state import Key, Standing, inventory_digests, take_standing
+from nanoset_assets.graph_state import GraphState, current_graph, load_graph_state
 from nanoset_assets.partitions import CORPORA
 from nanoset_core.config.running import AutomationSpec
+from nanoset_core.pipeline.graph import StepKey
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import INVENTORY
 
 SENSOR = "missing_or_stale"
 AUTOMATION_TAG = "nanoset/automation"
-SENSOR_ASSETS = ("raw_jsonl",)
-"""Assets that the sensor over raw text asks for, and so no condition does."""
-_standings: WeakKeyDictionary[object, Standing] = WeakKeyDictionary()
+_states: WeakKeyDictionary[object, GraphState] = WeakKeyDictionary()
 
 
 class _StepCondition(dg.AutomationCondition[dg.AssetKey]):
-    """Holds for some steps of a project, given its standing at the time of the tick."""
+    """Holds for some steps of a project, given its state at the time of the tick."""
 
     label = ""
 
@@ -43,28 +43,28 @@ class _StepCondition(dg.AutomationCondition[dg.AssetKey]):
     def description(self) -> str:
         return self.label
 
-    def holds(self, standing: Standing, key: Key) -> bool:
+    def holds(self, state: GraphState, key: StepKey) -> bool:
         raise NotImplementedError
 
-    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
-        standing = self.standing(context)
-        return self.result(context, lambda key: self.holds(standing, key))
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        state = self.state(context)
+        return self.result(context, lambda key: self.holds(state, key))
 
-    def standing(self, context: dg.AutomationContext) -> Standing:
+    def state(self, context: dg.AutomationContext[dg.AssetKey]) -> GraphState:
         """The same for every asset of one tick."""
         view = context.asset_graph_view
-        if view not in _standings:
+        if view not in _states:
             project = Project.open(self.config_file)
             corpora = view.instance.get_dynamic_partitions(CORPORA.name or "")
-            _standings[view] = take_standing(project, view.instance, inventory_digests(project, corpora))
-        return _standings[view]
+            _states[view] = load_graph_state(current_graph(project, corpora), view.instance)
+        return _states[view]
 
     def result(
-        self, context: dg.AutomationContext, holds: Callable[[Key], bool], cursor: str | None = None
-    ) -> dg.AutomationResult:
+        self, context: dg.AutomationContext[dg.AssetKey], holds: Callable[[StepKey], bool], cursor: str | None = None
+    ) -> dg.AutomationResult[dg.AssetKey]:
         """True for those candidates for which `holds` is."""
         asset, candidates = tuple(context.key.path), context.candidate_subset
-        if not candidates.is_partitioned:
+        if context.partitions_def is None:
             true = candidates if not candidates.is_empty and holds((asset, None)) else context.get_empty_subset()
         else:
             names = {name for name in candidates.expensively_compute_partition_keys() if holds((asset, name))}
@@ -78,8 +78,8 @@ class OutputDiffers(_StepCondition):
 
     label = "its output is missing, not the one that its inputs ask for, or was not found good"
 
-    def holds(self, standing: Standing, key: Key) -> bool:
-        return standing.is_due(key)
+    def holds(self, state: GraphState, key: StepKey) -> bool:
+        return state.needs_run(key)
 
 
 class InputsReady(_StepCondition):
@@ -87,8 +87,8 @@ class InputsReady(_StepCondition):
 
     label = "everything that it is made from is there, up to date and not found faulty"
 
-    def holds(self, standing: Standing, key: Key) -> bool:
-        return standing.is_ready(key)
+    def holds(self, state: GraphState, key: StepKey) -> bool:
+        return state.is_ready(key)
 
 
 class FailedBefore(_StepCondition):
@@ -105,14 +105,14 @@ class FailedBefore(_StepCondition):
     def requires_cursor(self) -> bool:
         return True
 
-    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
-        standing = self.standing(context)
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        state = self.state(context)
         asset, instance = tuple(context.key.path), context.asset_graph_view.instance
         known = _remembered(context.cursor)
-        failures = {name: failure for name, failure in known.items() if (asset, name or None) in standing.steps}
+        failures = {name: failure for name, failure in known.items() if (asset, name or None) in state.steps}
 
-        def is_held(key: Key) -> bool:
-            name, wanted = key[1] or "", standing.steps[key].digest
+        def is_held(key: StepKey) -> bool:
+            name, wanted = key[1] or "", state.steps[key].digest
             record = requests.failed_run(instance, dg.AssetKey(key[0]), key[1])
             if record is None:
                 failures.pop(name, None)
@@ -156,9 +156,9 @@ def _after(before: _Failure | None, run: dg.DagsterRun, wanted: str, instance: d
     return _Failure(run.run_id, wanted, 1 + (before.kills if before is not None and before.digest == wanted else 0))
 
 
-def condition(config_file: str) -> dg.AutomationCondition:
+def condition(config_file: str) -> dg.AutomationCondition[dg.AssetKey]:
     """Due, possible, not under way, and not known to fail."""
-    here = dg.AutomationCondition
+    here = dg.AutomationCondition[dg.AssetKey]
     ready = InputsReady(config_file) | here.any_deps_match(here.will_be_requested())
     return (
         OutputDiffers(config_file)
@@ -174,7 +174,8 @@ def automated(assets: Iterable[dg.AssetsDefinition], config_file: str) -> list[d
     when = condition(config_file)
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
-        by_sensor = spec.key.path[0] in SENSOR_ASSETS
+        # The sensor over raw text asks for it.
+        by_sensor = tuple(spec.key.path) == (INVENTORY.asset,)
         return spec if by_sensor else spec.replace_attributes(automation_condition=when)
 
     return list(dg.map_asset_specs(attach, assets))

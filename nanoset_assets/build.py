@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import dagster as dg
 
-from nanoset_assets.checks import failed_reports, failure, unverified
-from nanoset_assets.definitions import CORPUS_JOB, PACKED_JOB, build_definitions
+from nanoset_assets.checks import failed_reports, failure
+from nanoset_assets.definitions import build_definitions, job_of
+from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.pipeline import raw, state
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.state import Step
-from nanoset_core.raw.pieces import Inventory
-
-DATA_VERSION_TAG = "dagster/data_version"
-CORPUS_ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
-PACKED_ASSET = ("packed_dataset",)
 
 
 @dataclass(slots=True)
@@ -69,37 +66,40 @@ def build(
     close_abandoned_runs(instance)
     project.outputs.sweep()
     corpora = raw.corpora(project)
-    state.check_corpora(project, corpora)
+    check_corpora(project.config, corpora)
     instance.add_dynamic_partitions(CORPORA.name or "", corpora)
     inventories, failed = _survey(project, corpora)
-    report = BuildReport(state.steps(project, inventories), failed=failed)
-    report.skipped = _held_up(project, inventories)
+    graph = graph_over(project, inventories, corpora)
+    state = load_graph_state(graph, instance, same_versions=True)
+    report = BuildReport(list(state.steps.values()), failed=failed, skipped=_held_up(graph))
     builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
     selected = builder.select(select)
+    chosen = [step for step in report.steps if step.asset in selected and (rebuild or state.needs_run(step.key))]
     with terminal(project.listener):
-        for run in _runs([step for step in report.steps if step.asset in selected and builder.is_due(step)]):
+        for run in _runs(chosen):
             say(_describe(run))
             builder.execute(run)
     report.seconds = time.monotonic() - started
     return report
 
 
-def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Inventory], dict[str, Exception]]:
-    """Surveys of the corpora that can be read, and what is wrong with the others."""
-    inventories: dict[str, Inventory] = {}
+def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[str, Exception]]:
+    """Inventories of the corpora that can be read, and what is wrong with the others."""
+    inventories: dict[str, Recipe] = {}
     failed: dict[str, Exception] = {}
     for corpus in corpora:
+        node = inventory_node(corpus)
         try:
-            inventories[corpus] = raw.survey(project, corpus)
+            inventories[corpus] = node.stage.recipe(project, node.key, {})
         except (NanosetError, OSError) as error:
-            failed[f"raw_jsonl [{corpus}]"] = error
+            failed[node.label] = error
     return inventories, failed
 
 
-def _held_up(project: Project, inventories: Mapping[str, Inventory]) -> list[str]:
-    named = {**project.config.nanosets, **project.config.webdatasets}
-    packed = [f"packed_dataset [{corpus}]" for corpus in project.config.packed if corpus not in inventories]
-    return [name for name, spec in named.items() if not inventories.keys() >= set(spec.corpora)] + packed
+def _held_up(graph: Graph) -> list[str]:
+    """What is made of corpora that cannot be read: names of nanosets and webdatasets, labels of outputs of corpora."""
+    blocked = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
+    return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
 def _runs(due: Iterable[Step]) -> list[list[Step]]:
@@ -114,13 +114,7 @@ def _runs(due: Iterable[Step]) -> list[list[Step]]:
 
 
 def _family(step: Step) -> tuple[str, str | None]:
-    return _job(step), step.partition
-
-
-def _job(step: Step) -> str:
-    if step.asset == PACKED_ASSET:
-        return PACKED_JOB
-    return CORPUS_JOB if step.asset[0] in CORPUS_ASSETS else step.asset[0].replace("-", "_")
+    return job_of(step.node.stage, step.node.key.subject), step.partition
 
 
 def _describe(run: list[Step]) -> str:
@@ -139,10 +133,8 @@ class _Builder:
     ) -> None:
         self._definitions, self._instance, self._report = definitions, instance, report
         self._tags = owner_tag() | ({REBUILD_TAG: "true"} if rebuild else {})
-        self._rebuild = rebuild
         self._log_level = "INFO" if verbose else "CRITICAL"
-        self._failed: set[tuple[tuple[str, ...], str | None]] = set()
-        self._unverified = unverified(instance, definitions)
+        self._failed: set[StepKey] = set()
 
     def select(self, selection: str | None) -> set[tuple[str, ...]]:
         everything = self._definitions.resolve_asset_graph().get_all_asset_keys()
@@ -162,29 +154,13 @@ class _Builder:
             raise ConfigError("this selects no assets", where="--select", found=repr(selection), expected=names)
         return {tuple(key.path) for key in keys}
 
-    def is_due(self, step: Step) -> bool:
-        if self._rebuild or not step.done or step.key in self._unverified:
-            return True
-        return self._recorded_version(step) != step.digest
-
-    def _recorded_version(self, step: Step) -> str | None:
-        records = self._instance.fetch_materializations(
-            dg.AssetRecordsFilter(
-                asset_key=dg.AssetKey(step.asset),
-                asset_partitions=None if step.partition is None else [step.partition],
-            ),
-            limit=1,
-        ).records
-        event = records[0].asset_materialization if records else None
-        return (event.tags or {}).get(DATA_VERSION_TAG) if event is not None else None
-
     def execute(self, run: list[Step]) -> None:
         if any(need in self._failed for step in run for need in step.needs):
             self._failed.update(step.key for step in run)
             self._report.skipped.extend(step.label for step in run)
             return
         started = time.monotonic()
-        job = self._definitions.resolve_job_def(_job(run[0]))
+        job = self._definitions.resolve_job_def(_family(run[0])[0])
         try:
             with failed_reports() as reports:
                 job.execute_in_process(

@@ -4,19 +4,23 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import dagster as dg
 
-# Not public, but the only way to read the state of a partition's check.
-from dagster._core.event_api import PartitionKeyFilter
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-
-from nanoset_assets.partitions import CORPORA, SPLIT_PARTITIONS
+from nanoset_assets.dagster_compat import unsuccessful_checks
+from nanoset_assets.partitions import partitions_of
 from nanoset_assets.resources import ProjectResource
+from nanoset_assets.stage_assets import subjects_of
 from nanoset_assets.ui.metadata import table
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.shuffling import WEBDATASET
+from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import (
     verify_blend,
@@ -34,8 +38,8 @@ class VerificationError(NanosetError, ValueError):
     """A check found errors in what was just made."""
 
 
-Verify = Callable[[Project, str | None], Report]
-"""Takes the project and the partition."""
+Verify = Callable[[Project, Key], Report]
+"""Verifies one output of a stage."""
 
 _failures: ContextVar[list[Report] | None] = ContextVar("failures", default=None)
 
@@ -76,91 +80,64 @@ def unverified_of(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[tuple[str, ...], str | None]]:
     """As `unverified`, for some checks."""
-    storage = instance.event_log_storage
-    found: set[tuple[tuple[str, ...], str | None]] = set()
-    for info in storage.get_asset_check_partition_info(list(checks)):
-        if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED:
-            continue
-        key, partition = info.check_key, info.partition_key
-        record = storage.get_latest_asset_check_execution_by_key(
-            [key], partition_filter=PartitionKeyFilter(key=partition)
-        ).get(key)
-        evaluation = None if record is None else record.evaluation
-        if evaluation is None or getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:
-            found.add((tuple(key.asset_key.path), partition))
-    return found
+    return {
+        (tuple(key.asset_key.path), partition)
+        for key, partition, evaluation in unsuccessful_checks(instance, checks)
+        if evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN
+    }
+
+
+_CHECKS: dict[Stage, tuple[str, Verify]] = {
+    TOKENIZED: (
+        "Every line is a document, skipped or rejected; no more rejects than allowed; the shards are whole.",
+        lambda project, key: verify_shards(project, key.subject),
+    ),
+    DATASET: (
+        "Counts, lengths, pointers and type of the .idx; ids within the vocabulary; end-of-document tokens; "
+        "sampled documents give the same tokens when their source lines are tokenized again.",
+        lambda project, key: verify_indexed(project, key.subject),
+    ),
+    INDEX_MAPPINGS: (
+        "Every file that the trainer will look for is there, fresh against its .idx, and within range.",
+        lambda project, key: verify_mappings(project, key.subject, split_of(key)),
+    ),
+    BLENDED: (
+        "The blend's files are there, belong to the index mappings, and name corpora and samples that exist.",
+        lambda project, key: verify_blend(project, key.subject, split_of(key)),
+    ),
+    WEBDATASET: (
+        "Every tar is there and listed; opened ones hold the contexts of their plan.",
+        lambda project, key: verify_webdataset(project, key.subject),
+    ),
+}
+"""Stages whose faults would spoil what is made of their outputs."""
 
 
 def checks_for(config: ProjectConfig) -> list[dg.AssetChecksDefinition]:
     """One blocking check for each asset whose faults would spoil what is made of it."""
-    checks = [
-        _check(
-            ["tokenized_shards"],
-            CORPORA,
-            "Every line is a document, skipped or rejected; no more rejects than allowed; the shards are whole.",
-            lambda project, corpus: verify_shards(project, corpus or ""),
-        ),
-        _check(
-            ["indexed_dataset"],
-            CORPORA,
-            "Counts, lengths, pointers and type of the .idx; ids within the vocabulary; end-of-document tokens; "
-            "sampled documents give the same tokens when their source lines are tokenized again.",
-            lambda project, corpus: verify_indexed(project, corpus or ""),
-        ),
-    ]
-    for name, spec in config.nanosets.items():
-        checks.append(_mappings(name))
-        if spec.is_blended:
-            checks.append(_blend(name))
-    return checks + [_webdataset(name) for name in config.webdatasets]
+    return [_check(stage, config, subject) for stage in _CHECKS for subject in subjects_of(stage, config)]
 
 
-def _mappings(name: str) -> dg.AssetChecksDefinition:
-    return _check(
-        [name, "index_mappings"],
-        SPLIT_PARTITIONS,
-        "Every file that the trainer will look for is there, fresh against its .idx, and within range.",
-        lambda project, split: verify_mappings(project, name, split),  # type: ignore[arg-type]
-    )
-
-
-def _blend(name: str) -> dg.AssetChecksDefinition:
-    return _check(
-        [name, "blend"],
-        SPLIT_PARTITIONS,
-        "The blend's files are there, belong to the index mappings, and name corpora and samples that exist.",
-        lambda project, split: verify_blend(project, name, split),  # type: ignore[arg-type]
-    )
-
-
-def _webdataset(name: str) -> dg.AssetChecksDefinition:
-    return _check(
-        [name, "manifest"],
-        None,
-        "Every tar is there and listed; opened ones hold the contexts of their plan.",
-        lambda project, _: verify_webdataset(project, name),
-    )
-
-
-def _check(
-    asset: list[str], partitions: dg.PartitionsDefinition | None, description: str, verify: Verify
-) -> dg.AssetChecksDefinition:
+def _check(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetChecksDefinition:
+    description, verify = _CHECKS[stage]
     with warnings.catch_warnings():
         # Dagster calls checks by partition a preview; without them a failed corpus could not be told from another.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
         decorate = dg.asset_check(
-            asset=dg.AssetKey(asset),
+            asset=dg.AssetKey(Node(stage, Key(subject)).asset),
             name=CHECK,
             description=description,
             blocking=True,
-            partitions_def=partitions,
+            partitions_def=partitions_of(stage, config, subject),
         )
-        return decorate(_verified(verify, partitions is not None))
+        return decorate(_verified(stage, subject, verify))
 
 
-def _verified(verify: Verify, partitioned: bool) -> Callable[..., dg.AssetCheckResult]:
+def _verified(stage: Stage, subject: str, verify: Verify) -> Callable[..., dg.AssetCheckResult]:
     def verified(context: dg.AssetCheckExecutionContext, project: ProjectResource) -> dg.AssetCheckResult:
-        report = verify(Project.open(project.config_file), context.partition_key if partitioned else None)
+        part = context.partition_key if context.has_partition_key else None
+        key = Key(part or "") if stage.by_corpus else Key(subject, part)
+        report = verify(Project.open(project.config_file), key)
         if not report.passed and (failures := _failures.get()) is not None:
             failures.append(report)
         for finding in report.findings:
@@ -173,7 +150,7 @@ def _verified(verify: Verify, partitioned: bool) -> Callable[..., dg.AssetCheckR
 def _result(report: Report) -> dg.AssetCheckResult:
     """Errors fail the check and block; warnings fail it without blocking, so that they show."""
     severity = dg.AssetCheckSeverity.ERROR if report.errors else dg.AssetCheckSeverity.WARN
-    metadata: dict[str, object] = dict(report.figures)
+    metadata: dict[str, Any] = dict(report.figures)
     names = ("severity", "output", "what", "where", "found", "expected", "remedy")
     if report.findings:
         rows = [{name: getattr(finding, name) or "" for name in names} for finding in report.findings]

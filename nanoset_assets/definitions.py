@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
 
-from nanoset_assets.assets.indexed import indexed_dataset
-from nanoset_assets.assets.mapping import nanoset_assets
-from nanoset_assets.assets.packed import packed_asset
-from nanoset_assets.assets.raw import raw_jsonl
-from nanoset_assets.assets.shuffling import webdataset_assets
-from nanoset_assets.assets.tokenization import tokenized_shards
+from nanoset_assets import assets as pages
 from nanoset_assets.automation import automated, automation_sensor
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import reconcile_schedule
 from nanoset_assets.sensors import raw_text_sensor
+from nanoset_assets.stage_assets import stage_asset, subjects_of
 from nanoset_core.config.project import CONFIG_FILE, ProjectConfig, load_config
+from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.stage import Stage
+from nanoset_core.pipeline.stages import stages
+
+__all__ = ["build_definitions", "defs", "job_of", "pages"]
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
-CORPUS_JOB = "corpus"
-PACKED_JOB = "packed"
+_JOBS = {"corpus": "One corpus, from files to .bin/.idx.", "packed": "A corpus as Modalities' .pbin."}
 
 
 @dg.definitions
@@ -34,26 +33,20 @@ def defs() -> dg.Definitions:
 
 
 def build_definitions(config: ProjectConfig) -> dg.Definitions:
-    """The definitions of one project: those of corpora, nanosets and webdatasets, a job for each."""
-    corpus_assets = [raw_jsonl, tokenized_shards, indexed_dataset]
-    by_name: dict[str, list[dg.AssetsDefinition]] = {
-        **{name: nanoset_assets(name, spec) for name, spec in config.nanosets.items()},
-        **{name: webdataset_assets(name, spec) for name, spec in config.webdatasets.items()},
+    """The definitions of one project: an asset for each stage and subject, a job for each subject."""
+    by_job: dict[str, list[dg.AssetsDefinition]] = {}
+    for stage in stages():
+        for subject in subjects_of(stage, config):
+            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, config, subject))
+    jobs = {
+        name: dg.define_asset_job(name, assets, description=_JOBS.get(name, f"All of {name}."))
+        for name, assets in by_job.items()
     }
-    packed = [packed_asset(config.packed)] if config.packed else []
-    corpus_job = dg.define_asset_job(CORPUS_JOB, corpus_assets, description="One corpus, from files to .bin/.idx.")
-    assets = [*corpus_assets, *packed, *(asset for assets in by_name.values() for asset in assets)]
+    corpus_job = jobs[INVENTORY.kind]
     return dg.Definitions(
-        assets=automated(assets, str(config.file)),
+        assets=automated([asset for assets in by_job.values() for asset in assets], str(config.file)),
         asset_checks=checks_for(config),
-        jobs=[
-            corpus_job,
-            *(
-                dg.define_asset_job(PACKED_JOB, [asset], description="A corpus as Modalities' .pbin.")
-                for asset in packed
-            ),
-            *_jobs(by_name),
-        ],
+        jobs=list(jobs.values()),
         sensors=[raw_text_sensor(config.automation, corpus_job), automation_sensor(config.automation)],
         schedules=reconcile_schedule(config.file, config.automation),
         resources={"project": ProjectResource(config_file=str(Path(config.file))), **bucket_resources(config)},
@@ -62,8 +55,6 @@ def build_definitions(config: ProjectConfig) -> dg.Definitions:
     )
 
 
-def _jobs(by_name: Mapping[str, list[dg.AssetsDefinition]]) -> list[object]:
-    return [
-        dg.define_asset_job(name.replace("-", "_"), assets, description=f"All of {name}.")
-        for name, assets in by_name.items()
-    ]
+def job_of(stage: Stage, subject: str) -> str:
+    """The job that an asset is a part of: all of a nanoset or webdataset, or one kind of all corpora."""
+    return stage.kind if stage.by_corpus else subject.replace("-", "_")

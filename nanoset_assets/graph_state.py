@@ -1,4 +1,4 @@
-"""How far a project has come: the steps that its files ask for, beside what Dagster has recorded of them."""
+"""The project's graph beside what Dagster has recorded of it: what is to be run, and what could be."""
 
 from __future__ import annotations
 
@@ -8,65 +8,73 @@ from dataclasses import dataclass
 import dagster as dg
 
 from nanoset_assets.checks import CHECK, unverified_of
-from nanoset_core.errors import NanosetError
-from nanoset_core.pipeline import raw, state
+from nanoset_assets.dagster_compat import latest_data_versions
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.pipeline.graph import Graph, Step, StepKey, graph_over
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.state import Step
-
-Key = tuple[tuple[str, ...], str | None]
-"""(asset, partition)"""
+from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.stage import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GraphState:
     """Every step of a project at one moment."""
 
-    steps: Mapping[Key, Step]
-    """in an order in which each comes after what it needs"""
-    unrecorded: frozenset[Key]
-    """steps that Dagster has no materialisation of"""
-    unverified: frozenset[Key]
-    """steps whose last check found errors, or never came to its end"""
+    steps: Mapping[StepKey, Step]
+    """In an order in which each comes after what it needs."""
+    unrecorded: frozenset[StepKey]
+    """Steps that Dagster has no materialisation of."""
+    unverified: frozenset[StepKey]
+    """Steps whose last check found errors, or never came to its end."""
 
-    def is_due(self, key: Key) -> bool:
+    def needs_run(self, key: StepKey) -> bool:
         """Whether a step's output is not the one that its inputs ask for, is unknown to Dagster, or not verified."""
-        return key in self.steps and (not self.is_good(key) or key in self.unrecorded)
+        return key in self.steps and (not self.is_fresh(key) or key in self.unrecorded)
 
-    def is_ready(self, key: Key) -> bool:
+    def is_ready(self, key: StepKey) -> bool:
         """Whether everything that a step needs is made of the inputs as they are, and is not known to be faulty."""
-        return key in self.steps and all(self.is_good(need) for need in self.steps[key].needs)
+        return key in self.steps and all(self.is_fresh(need) for need in self.steps[key].needs)
 
-    def is_good(self, key: Key) -> bool:
+    def is_fresh(self, key: StepKey) -> bool:
         """Whether a step's output is the one that its inputs ask for, and not known to be faulty."""
         return key in self.steps and self.steps[key].done and key not in self.unverified
 
 
-def take_standing(project: Project, instance: dg.DagsterInstance, snapshots: Mapping[str, str]) -> Standing:
-    """The standing of a project whose corpora are those of `snapshots`: corpus → digest of its inventory."""
-    steps = {step.key: step for step in state.steps_of(project, snapshots)}
-    checks = [dg.AssetCheckKey(dg.AssetKey(asset), CHECK) for asset in dict.fromkeys(asset for asset, _ in steps)]
-    return Standing(steps, _unrecorded(instance, steps), frozenset(unverified_of(instance, checks)))
+def load_graph_state(graph: Graph, instance: dg.DagsterInstance, *, same_versions: bool = False) -> GraphState:
+    """Compare a graph with the history of its project.
+
+    Args:
+        graph: the graph.
+        instance: where the history is.
+        same_versions: take a step for recorded only where the last materialisation is of the very version that its
+            inputs ask for, and not of any version.
+    """
+    steps = {step.key: step for step in graph.steps()}
+    assets: dict[tuple[str, ...], list[Step]] = {}
+    for step in steps.values():
+        assets.setdefault(step.asset, []).append(step)
+    recorded: set[StepKey] = set()
+    for asset, parts in assets.items():
+        versions = latest_data_versions(instance, dg.AssetKey(asset), {step.partition for step in parts})
+        recorded.update(
+            step.key
+            for step in parts
+            if step.partition in versions and (not same_versions or versions[step.partition] == step.digest)
+        )
+    checks = [dg.AssetCheckKey(dg.AssetKey(asset), CHECK) for asset in assets]
+    return GraphState(steps, frozenset(steps) - recorded, frozenset(unverified_of(instance, checks)))
 
 
-def inventory_digests(project: Project, corpora: Iterable[str]) -> dict[str, str]:
-    """Corpus → digest of its current inventory; those without one are left out."""
-    digests: dict[str, str] = {}
+def current_graph(project: Project, corpora: Iterable[str]) -> Graph:
+    """The graph over the inventories that are current, whatever the files are now."""
+    return graph_over(project, current_inventories(project, corpora))
+
+
+def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
+    """Corpus → recipe of its current inventory; those without one, or with one that cannot be read, are left out."""
+    recipes: dict[str, Recipe] = {}
     for corpus in sorted(corpora):
-        try:
-            manifest = project.outputs.current(raw.STAGE, corpus)
-        except NanosetError:
-            continue  # unreadable: it will be taken again
-        if manifest is not None:
-            digests[corpus] = manifest.digest
-    return digests
-
-
-def _unrecorded(instance: dg.DagsterInstance, steps: Iterable[Key]) -> frozenset[Key]:
-    steps = list(steps)
-    recorded: set[Key] = set()
-    for asset in dict.fromkeys(asset for asset, _ in steps):
-        key = dg.AssetKey(asset)
-        recorded.update((asset, partition) for partition in instance.get_materialized_partitions(key))
-        if (asset, None) in steps and instance.get_latest_materialization_event(key) is not None:
-            recorded.add((asset, None))
-    return frozenset(steps) - recorded
+        current = INVENTORY.current(project, Key(corpus))
+        if current.manifest is not None and current.problem is None:
+            recipes[corpus] = Recipe(**current.manifest.recipe)
+    return recipes

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import dagster as dg
 
@@ -21,7 +22,7 @@ WORKERS_POOL = "workers"
 _terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
 
 
-class ProjectResource(dg.ConfigurableResource):
+class ProjectResource(dg.ConfigurableResource[Any]):
     """Opens the project that a nanoset.yaml describes."""
 
     config_file: str

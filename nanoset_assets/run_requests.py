@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_planned_run
+
 RAW_TAG = "nanoset/raw_text"
 """On runs that the sensor asked for: corpus:mark of its files."""
 MOST_ATTEMPTS = 5
@@ -18,7 +20,6 @@ LOADED = time.time()
 UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)]
 _PARTITION_TAG = "dagster/partition"
-DATA_VERSION_TAG = "dagster/data_version"
 _WILL_RETRY_TAG = "dagster/will_retry"
 
 
@@ -30,8 +31,8 @@ def partitions_under_way(instance: dg.DagsterInstance) -> set[str]:
 
 def last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
     """The last run that was to make an asset, or one partition of it."""
-    planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
-    return None if planned is None else instance.get_run_record_by_id(planned.run_id)
+    run_id = latest_planned_run(instance, asset, partition)
+    return None if run_id is None else instance.get_run_record_by_id(run_id)
 
 
 def failed_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:

@@ -6,17 +6,18 @@ import time
 from pathlib import Path
 
 import dagster as dg
-from dagster._utils.schedules import is_valid_cron_string  # not public; what the decorator below asks as well
 
 from nanoset_assets.automation import AUTOMATION_TAG
-from nanoset_assets.graph_state import Standing, take_standing
+from nanoset_assets.dagster_compat import is_valid_cron_string
+from nanoset_assets.graph_state import GraphState, load_graph_state
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import is_under_way
 from nanoset_core.config.running import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.state import Step
+from nanoset_core.pipeline.stages import stages
 from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
 
 SCHEDULE = "reconcile"
@@ -24,8 +25,6 @@ EVERY_ASSET = "__ASSET_JOB"
 """Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
 MOST_REQUESTS = 1000
 """Runs that one night asks for; the conditions and the next night ask for the rest."""
-CORPUS_CHAIN = (("raw_jsonl",), ("tokenized_shards",), ("indexed_dataset",))
-CORPUS_ASSETS = (*CORPUS_CHAIN, ("packed_dataset",))
 
 
 def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefinition]:
@@ -52,11 +51,11 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         text = list_corpora(opened.config.raw_folder)
         opened.outputs.sweep()
         context.instance.add_dynamic_partitions(CORPORA.name or "", list(text.corpora))
-        standing, unknown = _standing(opened, context.instance, text)
+        state, unknown = _look(opened, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         settled = [corpus for corpus in unknown if _is_settled(opened, text.corpora[corpus])]
         requests = [_survey_request(night, text.corpora[corpus]) for corpus in settled]
-        requests += [_request(night, run) for run in due_runs(standing)]
+        requests += [_request(night, run) for run in runs_needed(state)]
         requests = [request for request in requests if not _is_under_way(context.instance, request)]
         for fault in text.faults.values():
             context.log.warning(str(fault))
@@ -64,40 +63,41 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
             return requests[:MOST_REQUESTS]
         waiting = [corpus for corpus in unknown if corpus not in settled]
         return dg.SkipReason(
-            f"{len(standing.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
+            f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
             + (f"; something writes to {', '.join(waiting)}" if waiting else "")
         )
 
     return [reconcile]
 
 
-def _standing(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[Standing, list[str]]:
-    """The standing of the corpora whose files have been hashed as they are, and the names of the others."""
+def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[GraphState, list[str]]:
+    """The state of the corpora whose files have been hashed as they are, and the names of the others."""
     inventories = {name: known_inventory(found, raw.memory_file(project, name)) for name, found in text.corpora.items()}
-    snapshots = {
-        name: raw.inventory_recipe(inventory).digest for name, inventory in inventories.items() if inventory is not None
+    recipes = {
+        name: raw.inventory_recipe(inventory) for name, inventory in inventories.items() if inventory is not None
     }
-    return take_standing(project, instance, snapshots), [name for name in inventories if name not in snapshots]
+    state = load_graph_state(graph_over(project, recipes), instance)
+    return state, [name for name in inventories if name not in recipes]
 
 
-def due_runs(standing: Standing) -> list[list[Step]]:
+def runs_needed(state: GraphState) -> list[list[Step]]:
     """What can be made now: the steps of each run, in order; runs in the order of the pipeline."""
     runs: dict[tuple[object, ...], list[Step]] = {}
-    for key, step in standing.steps.items():
-        if not standing.is_due(key):
+    for key, step in state.steps.items():
+        if not state.needs_run(key):
             continue
         run = runs.setdefault(_run_of(step), [])
         before = {other.key for other in run}
-        if all(need in before or standing.is_good(need) for need in step.needs):
+        if all(need in before or state.is_fresh(need) for need in step.needs):
             run.append(step)
     return [run for run in runs.values() if run]
 
 
 def _run_of(step: Step) -> tuple[object, ...]:
     """Steps of one corpus, or of one split of a nanoset, share a run; others have their own."""
-    if step.asset in CORPUS_ASSETS:
+    if step.node.stage.by_corpus:
         return "corpus", step.partition
-    return (step.asset[0] if step.asset[-1] in ("index_mappings", "blend") else step.asset), step.partition
+    return (step.asset if step.partition is None else step.node.key.subject), step.partition
 
 
 def _request(night: str, run: list[Step]) -> dg.RunRequest:
@@ -114,7 +114,9 @@ def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{night}/{found.corpus}:{found.signature}",
         partition_key=found.corpus,
-        asset_selection=[dg.AssetKey(asset) for asset in CORPUS_CHAIN],
+        asset_selection=[
+            dg.AssetKey(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset
+        ],
         tags={AUTOMATION_TAG: SCHEDULE},
     )
 

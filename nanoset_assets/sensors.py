@@ -10,14 +10,15 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.graph_state import inventory_digests
+from nanoset_assets.graph_state import current_inventories
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import RAW_TAG, Attempts, partitions_under_way
 from nanoset_assets.runs import close_abandoned_runs
 from nanoset_core.config.running import AutomationSpec
 from nanoset_core.errors import InputError, NanosetError
-from nanoset_core.pipeline import raw, state
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.graph import check_corpora, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
 
@@ -97,14 +98,15 @@ class _Tick:
         there = [*self._text.corpora, *self._text.faults]
         self._gone = self._registered.difference(there)
         try:
-            state.check_corpora(self._project, there)
+            check_corpora(self._project.config, there)
         except NanosetError as error:
             self._complaints.append(error)
-        return (self._gone & self._before.gone) - state.named_corpora(self._project)
+        return (self._gone & self._before.gone) - named_corpora(self._project.config)
 
     def _inventoried(self) -> dict[str, str]:
         """Corpus → digest of its current inventory, for those whose inventory is one of the files as they are."""
-        self._current = inventory_digests(self._project, self._text.corpora)
+        recipes = current_inventories(self._project, self._text.corpora)
+        self._current = {name: recipe.digest for name, recipe in recipes.items()}
         files = self._text.corpora
         return {name: digest for name, digest in self._current.items() if self._is_inventory(files[name], digest)}
 
@@ -118,7 +120,7 @@ class _Tick:
     def _changed(self) -> list[CorpusFiles]:
         """Corpora whose inventory is not one of their files, or that Dagster has no record of."""
         corpora = self._text.corpora
-        self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(dg.AssetKey("raw_jsonl"))
+        self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(dg.AssetKey(raw.INVENTORY.asset))
         return [corpora[name] for name in corpora if name not in self._taken or name in self._unrecorded]
 
     def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
@@ -165,7 +167,9 @@ class _Tick:
                 shown as failed. (A tick that asks for something reports it in its log, and the next one fails.)
         """
         new = sorted(self._text.corpora.keys() - self._registered)
-        partitions = [CORPORA.build_add_request(new)] if new else []
+        partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+        if new:
+            partitions.append(CORPORA.build_add_request(new))
         if self._retired:
             partitions.append(CORPORA.build_delete_request(sorted(self._retired)))
         after = Seen(

@@ -44,6 +44,14 @@ class NanosetError(Exception):
         return _rebuild, (type(self), self.what, details)
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    if not isinstance(error, NanosetError):
+        return str(error)
+    found = f" ({error.found})" if error.found else ""
+    return f"{error.what}{found}: {error.where}" if error.where else error.what + found
+
+
 def _shown(text: str) -> str:
     """A text, perhaps with names and excerpts of foreign files, without what would steer a terminal or not print."""
     if text.isprintable():

@@ -1,42 +1,40 @@
 """indexed_dataset: a corpus's shards merged into one .bin/.idx."""
 
-import time
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import ProjectResource
-from nanoset_assets.ui.metadata import bytes_text, code, markdown, plural, result, size_bytes
+from nanoset_assets.stage_assets import Work, page_of
+from nanoset_assets.ui.metadata import bytes_text, code, markdown, plural, size_bytes
 from nanoset_assets.ui.previews import first_documents
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.project import Project
 
 
-@dg.asset(
-    partitions_def=CORPORA,
-    deps=["tokenized_shards"],
-    group_name="corpora",
-    kinds={"numpy", "file"},
-    tags={"nanoset/stage": "indexed"},
-    code_version=str(indexed.VERSION),
-    description="A corpus as one Megatron indexed dataset: the .bin and .idx that preprocess_data.py would have "
-    "written for the same lines, byte for byte. Give trainers the prefix, without the ending.",
-)
-def indexed_dataset(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-    started = time.monotonic()
-    opened = project.open(context)
-    manifest = indexed.index(opened, context.partition_key)
-    seconds = time.monotonic() - started
+def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
+    return {
+        "kinds": {"numpy", "file"},
+        "tags": {"nanoset/stage": "indexed"},
+        "description": "A corpus as one Megatron indexed dataset: the .bin and .idx that preprocess_data.py would have "
+        "written for the same lines, byte for byte. Give trainers the prefix, without the ending.",
+    }
+
+
+@page_of(indexed.DATASET, _details)
+def indexed_dataset(work: Work) -> Mapping[str, Any]:
+    """Merge a corpus's shards, and show its first documents and counts."""
+    manifest = work.make()
     facts = manifest.facts
-    metadata = {
-        "summary": markdown(_summary(manifest), _use(opened, manifest)),
-        "first_documents": first_documents(opened, manifest),
+    return {
+        "summary": markdown(_summary(manifest), _use(work.project, manifest)),
+        "first_documents": first_documents(work.project, manifest),
         "prefix": dg.MetadataValue.path(manifest.url(facts["prefix"])),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
     }
-    return result(manifest, seconds, metadata)
 
 
 def _summary(manifest: Manifest) -> str:

@@ -1,88 +1,57 @@
-"""<nanoset>/index_mappings and <nanoset>/blend: the trainer's own index caches, built before it starts."""
+"""<nanoset>/index_mappings, /blend and /handoff: the trainer's own index caches and files, made before it starts."""
 
-import time
 from collections.abc import Mapping
+from typing import Any
 
-import dagster as dg
-
-from nanoset_assets.partitions import SPLIT_PARTITIONS, member_corpora
-from nanoset_assets.resources import ProjectResource
-from nanoset_assets.ui.metadata import result
+from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
 from nanoset_core.config.nanoset import NanosetSpec
-from nanoset_core.pipeline import handoff as handoffs
-from nanoset_core.pipeline import mapping
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 
 
-def nanoset_assets(name: str, spec: NanosetSpec) -> list[dg.AssetsDefinition]:
-    """The assets of one nanoset; without a blend there is nothing but its index mappings."""
-    assets = [_index_mappings(name, spec)]
-    if spec.is_blended:
-        assets.append(_blend(name, spec))
-    return [*assets, _handoff(name, spec)]
-
-
-def _index_mappings(name: str, spec: NanosetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "index_mappings"],
-        deps=[member_corpora(spec.corpora)],
-        partitions_def=SPLIT_PARTITIONS,
-        group_name=name.replace("-", "_"),
-        kinds={"numpy"},
-        tags=_tags(spec),
-        code_version=str(mapping.VERSION),
-        description=f"Document, sample and shuffle index of {_mixed(spec)} for each split: samples of "
+def _mappings_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    spec = config.nanosets[name]
+    return {
+        "kinds": {"numpy"},
+        "tags": _tags(spec),
+        "description": f"Document, sample and shuffle index of {_mixed(spec)} for each split: samples of "
         f"{spec.sequence_length:,} tokens, seed {spec.seed}, {_cut(spec)}, under the trainer's cache names.",
-    )
-    def index_mappings(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        opened = project.open(context)
-        manifest = mapping.write_mappings(opened, name, context.partition_key)
-        seconds = time.monotonic() - started
-        return result(manifest, seconds, split_metadata(opened, manifest, name, context.partition_key))
-
-    return index_mappings
+    }
 
 
-def _blend(name: str, spec: NanosetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "blend"],
-        deps=[dg.AssetKey([name, "index_mappings"])],
-        partitions_def=SPLIT_PARTITIONS,
-        group_name=name.replace("-", "_"),
-        kinds={"numpy"},
-        tags=_tags(spec),
-        code_version=str(mapping.VERSION),
-        description=f"Which corpus, and which of its samples, is the k-th sample of {name}: "
+def _blend_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    return {
+        "kinds": {"numpy"},
+        "tags": _tags(config.nanosets[name]),
+        "description": f"Which corpus, and which of its samples, is the k-th sample of {name}: "
         "the trainer's blend indices, under its cache names.",
-    )
-    def blend(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        opened = project.open(context)
-        manifest = mapping.write_blended(opened, name, context.partition_key)
-        seconds = time.monotonic() - started
-        return result(manifest, seconds, split_metadata(opened, manifest, name, context.partition_key))
-
-    return blend
+    }
 
 
-def _handoff(name: str, spec: NanosetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "handoff"],
-        deps=[dg.AssetKey([name, "blend" if spec.is_blended else "index_mappings"])],
-        group_name=name.replace("-", "_"),
-        kinds={"file"},
-        tags=_tags(spec),
-        code_version=str(handoffs.VERSION),
-        description=f"The files and arguments with which a trainer (preset {spec.preset}) starts on {name}, "
+def _handoff_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    spec = config.nanosets[name]
+    return {
+        "kinds": {"file"},
+        "tags": _tags(spec),
+        "description": f"The files and arguments with which a trainer (preset {spec.preset}) starts on {name}, "
         "and a check that every index file that it will look for is there.",
-    )
-    def handoff(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        manifest = handoffs.write_handoff(project.open(context), name)
-        return result(manifest, time.monotonic() - started, handoff_metadata(manifest))
+    }
 
-    return handoff
+
+@page_of(INDEX_MAPPINGS, _mappings_details)
+@page_of(BLENDED, _blend_details)
+def split(work: Work) -> Mapping[str, Any]:
+    """Build one split's index mappings, or its blend, and show what it takes of each corpus."""
+    manifest = work.make()
+    return split_metadata(work.project, manifest, work.key.subject, split_of(work.key))
+
+
+@page_of(TRAINER_FILES, _handoff_details)
+def handoff(work: Work) -> Mapping[str, Any]:
+    """Write the trainer's files, and show how it is started."""
+    return handoff_metadata(work.make())
 
 
 def _cut(spec: NanosetSpec) -> str:

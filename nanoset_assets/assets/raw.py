@@ -1,39 +1,41 @@
 """raw_jsonl: the inventory of a corpus's files."""
 
 import json
-import time
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.file_tables import raw_files, what_changed
-from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, markdown, plural, result, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, markdown, plural, table
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import SUFFIXES, Inventory
 
 
-@dg.asset(
-    partitions_def=CORPORA,
-    group_name="corpora",
-    kinds={"json", "file"},
-    tags={"nanoset/stage": "raw"},
-    code_version=str(raw.VERSION),
-    description="Raw text of a corpus as it lies in the raw folder: every file with its size and content digest, in "
-    "document order. Its data version changes when a file is added, removed, renamed or edited.",
-)
-def raw_jsonl(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-    started = time.monotonic()
-    opened = project.open(context)
-    before = _last_inventory(opened, context.partition_key)
-    inventory = raw.survey(opened, context.partition_key)
-    manifest = raw.publish_inventory(opened, inventory)
+def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
+    return {
+        "kinds": {"json", "file"},
+        "tags": {"nanoset/stage": "raw"},
+        "description": "Raw text of a corpus as it lies in the raw folder: every file with its size and content "
+        "digest, in document order. Its data version changes when a file is added, removed, renamed or edited.",
+    }
+
+
+@page_of(raw.INVENTORY, _details)
+def raw_jsonl(work: Work) -> Mapping[str, Any]:
+    """Survey a corpus, and show its files and what changed of them."""
+    corpus = work.key.subject
+    before = _last_inventory(work.project, corpus)
+    inventory = raw.survey(work.project, corpus)
+    manifest = work.made(raw.publish_inventory(work.project, inventory))
     if inventory.ignored:
-        context.log.warning(f"not read, since of another kind: {', '.join(inventory.ignored[:ROWS_SHOWN])}")
-    metadata = {
+        work.context.log.warning(f"not read, since of another kind: {', '.join(inventory.ignored[:ROWS_SHOWN])}")
+    return {
         "summary": markdown(_summary(inventory)),
         "changed_since_the_last": what_changed(before, inventory),
         "listing": raw_files(inventory),
@@ -41,9 +43,8 @@ def raw_jsonl(context: dg.AssetExecutionContext, project: ProjectResource) -> dg
         "files": manifest.facts["files"],
         "stored_bytes": manifest.facts["stored_bytes"],
         "ignored_files": len(inventory.ignored),
-        "folder": dg.MetadataValue.path(str(raw.corpus_folder(opened, context.partition_key))),
+        "folder": dg.MetadataValue.path(str(raw.corpus_folder(work.project, corpus))),
     }
-    return result(manifest, time.monotonic() - started, metadata)
 
 
 def _last_inventory(project: Project, corpus: str) -> Inventory | None:

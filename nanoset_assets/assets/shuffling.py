@@ -1,13 +1,15 @@
 """<webdataset>/shuffle_plan → <webdataset>/tars → <webdataset>/manifest."""
 
-import time
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.partitions import member_corpora, shard_groups
-from nanoset_assets.resources import WORKERS_POOL, ProjectResource
-from nanoset_assets.ui.metadata import Before, result
+from nanoset_assets.resources import WORKERS_POOL
+from nanoset_assets.stage_assets import Work, page_of
+from nanoset_assets.ui.metadata import Before
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import shuffling
@@ -15,31 +17,61 @@ from nanoset_core.pipeline import shuffling
 TAGS = {"nanoset/stage": "shuffling"}
 
 
-def webdataset_assets(name: str, spec: WebdatasetSpec) -> list[dg.AssetsDefinition]:
-    """The three assets of one webdataset."""
-    return [_plan(name, spec), _tars(name, spec), _manifest(name)]
-
-
-def _plan(name: str, spec: WebdatasetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "shuffle_plan"],
-        deps=[member_corpora(spec.names)],
-        group_name=name.replace("-", "_"),
-        kinds={"numpy"},
-        tags=TAGS,
-        code_version=str(shuffling.VERSION),
-        description=f"How {_members(spec)} become shuffled shards: contexts of {spec.sequence_length:,} "
+def _plan_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    spec = config.webdatasets[name]
+    return {
+        "kinds": {"numpy"},
+        "tags": TAGS,
+        "description": f"How {_members(spec)} become shuffled shards: contexts of {spec.sequence_length:,} "
         f"tokens in one global order (seed {spec.seed}), {spec.samples_per_shard:,} in a tar.",
-    )
-    def shuffle_plan(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        opened = project.open(context)
-        manifest = shuffling.make_plan(opened, name)
-        _, plan = shuffling.current_plan(opened, name)
-        metadata = plan_metadata(plan, manifest.facts["quality"])
-        return result(manifest, time.monotonic() - started, metadata)
+    }
 
-    return shuffle_plan
+
+def _tars_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    member = config.webdatasets[name].member
+    return {
+        "kinds": {"numpy", "file"},
+        "tags": TAGS,
+        "pool": WORKERS_POOL,
+        "description": f"Shuffled tar shards with {member} members, an even share of them in each partition.",
+    }
+
+
+def _manifest_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
+    return {
+        "kinds": {"json"},
+        "tags": TAGS,
+        "description": "manifest.jsonl (OpenLM), index.json (wids) and exp_data.json (DCLM) beside the tars; with "
+        "them the webdataset is complete. Give trainers this folder.",
+    }
+
+
+@page_of(shuffling.SHUFFLE_PLAN, _plan_details)
+def shuffle_plan(work: Work) -> Mapping[str, Any]:
+    """Plan a webdataset, and show its order and sources."""
+    manifest = work.make()
+    _, plan = shuffling.current_plan(work.project, work.key.subject)
+    return plan_metadata(plan, manifest.facts["quality"])
+
+
+@page_of(shuffling.SHUFFLED_TARS, _tars_details)
+def tars(work: Work) -> dg.MaterializeResult[Any]:
+    """Write one group of tars, and show which of them were made; its data version is that of the plan."""
+    project, name = work.project, work.key.subject
+    plan, _ = shuffling.current_plan(project, name)
+    before = Before.of(project, project.outputs.place(shuffling.webdataset_recipe(Recipe(**plan.recipe))))
+    shards = shuffling.write_group(project, name, int(work.key.part or 0))
+    work.made(plan)
+    made = [shard for shard in shards if before.is_new(f"{shard.stem}.tar")]
+    return dg.MaterializeResult(
+        metadata=tars_metadata(shards, made, work.seconds), data_version=dg.DataVersion(plan.digest)
+    )
+
+
+@page_of(shuffling.WEBDATASET, _manifest_details)
+def manifest(work: Work) -> Mapping[str, Any]:
+    """Complete a webdataset, and show how it is read."""
+    return webdataset_metadata(work.make())
 
 
 def _members(spec: WebdatasetSpec) -> str:
@@ -47,50 +79,3 @@ def _members(spec: WebdatasetSpec) -> str:
     if numbers is None:
         return ", ".join(spec.names)
     return ", ".join(f"{corpus} ({number:g})" for corpus, number in numbers.items()) + f" by {spec.mix}"
-
-
-def _tars(name: str, spec: WebdatasetSpec) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "tars"],
-        deps=[dg.AssetKey([name, "shuffle_plan"])],
-        partitions_def=shard_groups(spec.groups),
-        pool=WORKERS_POOL,
-        group_name=name.replace("-", "_"),
-        kinds={"numpy", "file"},
-        tags=TAGS,
-        code_version=str(shuffling.VERSION),
-        description=f"Shuffled tar shards with {spec.member} members, an even share of them in each partition.",
-    )
-    def tars(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        opened = project.open(context)
-        manifest, _ = shuffling.current_plan(opened, name)
-        recipe = shuffling.webdataset_recipe(Recipe(**manifest.recipe))
-        before = Before.of(opened, opened.outputs.place(recipe))
-        shards = shuffling.write_group(opened, name, int(context.partition_key))
-        made = [shard for shard in shards if before.is_new(f"{shard.stem}.tar")]
-        return dg.MaterializeResult(
-            metadata=tars_metadata(shards, made, time.monotonic() - started),
-            data_version=dg.DataVersion(manifest.digest),
-        )
-
-    return tars
-
-
-def _manifest(name: str) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=[name, "manifest"],
-        deps=[dg.AssetKey([name, "tars"])],
-        group_name=name.replace("-", "_"),
-        kinds={"json"},
-        tags=TAGS,
-        code_version=str(shuffling.VERSION),
-        description="manifest.jsonl (OpenLM), index.json (wids) and exp_data.json (DCLM) beside the tars; with them "
-        "the webdataset is complete. Give trainers this folder.",
-    )
-    def manifest(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-        started = time.monotonic()
-        done = shuffling.finish(project.open(context), name)
-        return result(done, time.monotonic() - started, webdataset_metadata(done))
-
-    return manifest

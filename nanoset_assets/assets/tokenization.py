@@ -1,25 +1,17 @@
 """tokenized_shards: a corpus's text as token ids, one shard a source range."""
 
-import time
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import WORKERS_POOL, ProjectResource
+from nanoset_assets.resources import WORKERS_POOL
+from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.file_tables import tokenized_files
-from nanoset_assets.ui.metadata import (
-    ROWS_SHOWN,
-    Before,
-    bytes_text,
-    markdown,
-    per_second,
-    plural,
-    result,
-    size_bytes,
-    table,
-)
+from nanoset_assets.ui.metadata import ROWS_SHOWN, Before, bytes_text, markdown, per_second, plural, size_bytes, table
 from nanoset_assets.ui.pictures import length_histogram
 from nanoset_assets.ui.previews import first_rejects
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
@@ -37,24 +29,25 @@ COLUMNS = dg.TableSchema(
 """Of documents.parquet, which lies beside the tokens of every shard."""
 
 
-@dg.asset(
-    partitions_def=CORPORA,
-    deps=["raw_jsonl"],
-    group_name="corpora",
-    kinds={"numpy", "huggingface", "parquet"},
-    tags={"nanoset/stage": "tokenization"},
-    metadata={"dagster/column_schema": COLUMNS},
-    pool=WORKERS_POOL,
-    code_version=str(tokenization.VERSION),
-    description="A corpus tokenized: content-addressed shards, each with its tokens, its table of documents (file, "
-    "line, byte offset, id, tokens) and its rejected lines. Only ranges whose files changed are tokenized again.",
-)
-def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource) -> dg.MaterializeResult:
-    started = time.monotonic()
-    opened = project.open(context)
-    before = Before.versions(opened, tokenization.SHARDS, context.partition_key)
-    manifest = tokenization.tokenize(opened, context.partition_key)
-    seconds = time.monotonic() - started
+def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
+    return {
+        "kinds": {"numpy", "huggingface", "parquet"},
+        "tags": {"nanoset/stage": "tokenization"},
+        "metadata": {"dagster/column_schema": COLUMNS},
+        "pool": WORKERS_POOL,
+        "description": "A corpus tokenized: content-addressed shards, each with its tokens, its table of documents "
+        "(file, line, byte offset, id, tokens) and its rejected lines. Only ranges whose files changed are tokenized "
+        "again.",
+    }
+
+
+@page_of(tokenization.TOKENIZED, _details)
+def tokenized_shards(work: Work) -> Mapping[str, Any]:
+    """Tokenize a corpus, and show its counts, rejects, files and shards."""
+    opened, context = work.project, work.context
+    before = Before.versions(opened, tokenization.SHARDS, work.key.subject)
+    manifest = work.make()
+    seconds = work.seconds
     facts = manifest.facts
     engine = engine_choice(opened.config.tokenizer_file, opened.config.tokenization.engine)
     context.log.info(f"engine {engine}")
@@ -62,7 +55,7 @@ def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource
         context.log.warning(f"rejected {facts['rejected']:,} of {facts['lines']:,} lines: {facts['reasons']}")
     shards = tokenization.current_shards(opened, manifest)
     made = [shard for shard in shards if before.is_new(shard.digest)]
-    metadata = {
+    return {
         "summary": markdown(_summary(manifest), _work(shards, made, seconds)),
         "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
         **_rejects(manifest, shards),
@@ -79,7 +72,6 @@ def tokenized_shards(context: dg.AssetExecutionContext, project: ProjectResource
         "engine": engine,
         "shards": table([_row(shard) for shard in shards[:ROWS_SHOWN]], len(shards)),
     }
-    return result(manifest, seconds, metadata)
 
 
 def _summary(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.cli import tables
 from nanoset_core.serialization.text import format_age, format_bytes
-from nanoset_core.versions.rows import Row
+from nanoset_core.versions.status import Row
 
 if TYPE_CHECKING:
     from rich.table import Table

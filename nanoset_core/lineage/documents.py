@@ -18,11 +18,10 @@ import orjson
 from nanoset_core.errors import MissingError, SampleIndexError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.tokenization import SHARDS, STAGE
+from nanoset_core.pipeline.indexed import shards_of
+from nanoset_core.pipeline.tokenization import SHARDS
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
-
-_DATASET_OPTIONS = ("tokenization", "preset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Lineage:
             MissingError: the shards that it was merged from are gone.
         """
         self.corpus, self.dataset = dataset.name, dataset
-        self.tokenized = _tokenized(outputs, dataset)
+        self.tokenized = shards_of(outputs, dataset)
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
         """digests, in document order"""
         self._folder = outputs.folder / SHARDS / dataset.name
@@ -141,29 +140,3 @@ class Lineage:
                 found=repr(error),
                 remedy="run `nanoset build`: it makes the shard again",
             ) from error
-
-
-def _tokenized(outputs: OutputRoot, dataset: Manifest) -> Manifest:
-    """The set of shards that a dataset was merged from; how they were cut does not matter."""
-    place = outputs.folder / STAGE / dataset.name
-    current = outputs.current(STAGE, dataset.name)
-    if current is not None and _made(current, dataset):
-        return current
-    for found in sorted(outputs.versions(STAGE, dataset.name), key=lambda manifest: manifest.digest):
-        if _made(found, dataset):
-            return found
-    raise MissingError(
-        "the shards that the dataset was merged from are not there any more",
-        where=place,
-        expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
-        remedy="run `nanoset build`: it makes them again",
-    )
-
-
-def _made(tokenized: Manifest, dataset: Manifest) -> bool:
-    options = {key: value for key, value in dataset.recipe["options"].items() if key not in _DATASET_OPTIONS}
-    return (
-        tokenized.recipe["parents"] == dataset.recipe["parents"]
-        and tokenized.recipe["version"] == dataset.recipe["options"]["tokenization"]
-        and {key: tokenized.recipe["options"].get(key) for key in options} == options
-    )

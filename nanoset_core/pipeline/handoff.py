@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.nanoset import NanosetSpec, corpora_of
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.megatron import loads_fast
@@ -18,9 +19,10 @@ from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline.mapping import blend_recipe, check_current, current_recipe
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, blend_recipe, check_current, current_recipe
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
 
 VERSION = 2
 HANDOFF = "handoff"
@@ -149,3 +151,38 @@ def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:
 
 def _transitions(spec: NanosetSpec) -> list[int]:
     return [phase.until for phase in spec.phases[:-1] if phase.until is not None]
+
+
+class HandoffStage(Stage):
+    """The files with which a nanoset's trainer is started."""
+
+    folder, kind, asset = STAGE, "nanoset", HANDOFF
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return map(Key, config.nanosets)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        last = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
+        return {split: Node(last, Key(key.subject, split)) for split in SPLITS}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return handoff_recipe(project, key.subject, parents)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_handoff(project, key.subject)
+
+    def name(self, key: Key) -> str:
+        return f"{key.subject}/{HANDOFF}"
+
+    def key_of(self, name: str) -> Key | None:
+        subject, _, rest = name.partition("/")
+        return Key(subject) if rest == HANDOFF else None
+
+    def row_part(self, key: Key) -> str | None:
+        return HANDOFF
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        return {"bytes": size_bytes(manifest)}
+
+
+TRAINER_FILES = HandoffStage()

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from nanoset_core.errors import StaleError
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
 
 VERSION = 1
 STAGE = "datasets"
+_DATASET_OPTIONS = ("tokenization", "preset")
 
 
 def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
     """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
-    settings = project.config.tokenization
-    options = tokenization.token_options(project) | {"tokenization": tokenization.VERSION, "preset": settings.preset}
+    versions = {"tokenization": tokenization.TOKENIZED.version, "preset": project.config.tokenization.preset}
+    options = tokenization.token_options(project) | versions
     return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
@@ -71,3 +77,65 @@ def current_dataset(project: Project, corpus: str) -> Manifest:
         MissingError: it was not made yet.
     """
     return project.outputs.require(STAGE, corpus, remedy=f"materialise indexed_dataset for the corpus {corpus!r} first")
+
+
+def shards_of(outputs: OutputRoot, dataset: Manifest) -> Manifest:
+    """The set of shards that a dataset was merged from, which says where its documents came from.
+
+    How the shards were cut does not matter: any set of the same files and settings will do.
+
+    Raises:
+        MissingError: there is none any more.
+    """
+    current = outputs.current(tokenization.STAGE, dataset.name)
+    if current is not None and _gave(current, dataset):
+        return current
+    for found in outputs.versions(tokenization.STAGE, dataset.name):
+        if _gave(found, dataset):
+            return found
+    raise MissingError(
+        "the shards that the dataset was merged from are not there any more",
+        where=outputs.folder / tokenization.STAGE / dataset.name,
+        expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
+        remedy="run `nanoset build`: it makes them again",
+    )
+
+
+def _gave(tokenized: Manifest, dataset: Manifest) -> bool:
+    options = {key: value for key, value in dataset.recipe["options"].items() if key not in _DATASET_OPTIONS}
+    return (
+        tokenized.recipe["parents"] == dataset.recipe["parents"]
+        and tokenized.recipe["version"] == dataset.recipe["options"]["tokenization"]
+        and {key: tokenized.recipe["options"].get(key) for key in options} == options
+    )
+
+
+class DatasetStage(CorpusStage):
+    """A corpus as one .bin and .idx."""
+
+    folder, asset = STAGE, "indexed_dataset"
+    changed = tokenization.FILES_CHANGED
+    asked_by: ClassVar[str | None] = "the raw folder"
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"inventory": Node(INVENTORY, key), "tokenized": Node(tokenization.TOKENIZED, key)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return dataset_recipe(project, key.subject, parents["inventory"])
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return index(project, key.subject)
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        facts = manifest.facts
+        counts = {name: int(facts[name]) for name in ("documents", "tokens")}
+        return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        try:
+            return [shards_of(outputs, manifest).digest]
+        except MissingError:
+            return []
+
+
+DATASET = DatasetStage()

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nanoset_core.config.nanoset import is_blended
-from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import ConfigError, FormatError, NanosetError, StaleError, one_line
 from nanoset_core.execution.progress import Progress
+from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
 from nanoset_core.mapping.cache import open_blend, write_blend, write_member
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
-from nanoset_core.mapping.splits import SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.indexed import DATASET, current_dataset
+from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 
 VERSION = 1
 _CHUNK = 1 << 22
@@ -177,18 +182,142 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
     return {"samples": plan.samples, "blended": plan.blend is not None, "members": members}
 
 
-def is_cache_whole(project: Project, recipe: Recipe) -> bool:
-    """Whether every cache file that an output's manifest lists is there, of the size it had."""
-    manifest = project.outputs.find(recipe)
-    if manifest is None:
-        return False
-    cache = cache_folder(project, recipe.name.split("/")[0])
-    wanted = {file: fact["bytes"] for file, fact in manifest.facts["cache_files"].items()}
-    return first_fault(project.outputs.access.sizes(cache, wanted), wanted) is None
-
-
 def current_facts(project: Project, name: str, split: SplitName) -> Mapping[str, Any] | None:
     """Facts of the live version of one split, or None when it is not complete."""
     last = BLEND if is_blended(project.nanoset(name).blend_of(split)) else MAPPINGS
     manifest = project.outputs.current(STAGE, f"{name}/{split}/{last}")
     return None if manifest is None else manifest.facts
+
+
+class _SplitStage(Stage):
+    """What the index mappings and the blend of a split have in common."""
+
+    folder, kind = STAGE, "nanoset"
+    asset: ClassVar[str]
+
+    def name(self, key: Key) -> str:
+        return f"{key.subject}/{key.part}/{self.asset}"
+
+    def key_of(self, name: str) -> Key | None:
+        parts = name.split("/")
+        return Key(parts[0], parts[1]) if len(parts) == 3 and parts[2] == self.asset else None
+
+    def named_in(self, key: Key) -> str:
+        return f"nanosets.{key.subject}.blend"
+
+    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
+        files = manifest.facts.get("cache_files", {})
+        wanted = {name: fact["bytes"] for name, fact in files.items()}
+        fault = first_fault(project.outputs.access.sizes(cache_folder(project, key.subject), wanted), wanted)
+        return None if fault is None else f"an index file is missing or of another size: {fault[0]}"
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        files = manifest.facts.get("cache_files", {}).values()
+        return {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        return planned_datasets(read_plan(manifest.folder)) if (manifest.folder / PLAN_FILE).exists() else ()
+
+    def shared_files(self, manifest: Manifest) -> Collection[str]:
+        return set(manifest.facts.get("cache_files", {}))
+
+
+class MappingsStage(_SplitStage):
+    """The trainer's document, sample and shuffle index of every corpus of a split."""
+
+    asset: ClassVar[str] = MAPPINGS
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, split) for name in config.nanosets for split in SPLITS]
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        corpora = config.nanosets[key.subject].corpora_of(split_of(key))
+        return {corpus: Node(DATASET, Key(corpus)) for corpus in corpora}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return mappings_recipe(project, key.subject, split_of(key), parents)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_mappings(project, key.subject, split_of(key))
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        samples = int(manifest.facts["samples"])
+        tokens = samples * int(manifest.recipe["options"].get("sequence_length", 0))
+        return {"samples": samples, "tokens": tokens, **super().figures(manifest)}
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+        """Why the split cannot be planned, where its datasets are there and their .idx files not too big."""
+        try:
+            current = [current_dataset(project, corpus) for corpus in project.nanoset(key.subject).corpora]
+            if any(wanted.parents.get(one.name, one.digest) != one.digest for one in current):
+                return None
+            size = sum(one.files[idx_path(one.facts["prefix"]).name].size for one in current)
+        except (NanosetError, OSError):
+            return None  # not built: no failure of the nanoset's
+        if size > reading.left:
+            return None
+        reading.left -= size
+        try:
+            plan_nanoset(project, key.subject, split_of(key))
+        except NanosetError as error:
+            return one_line(error)
+        return None
+
+    def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
+        planned = plan_nanoset(project, key.subject, split_of(key)).plan
+        if planned is None:
+            return None
+        parts = (*planned.members, *filter(None, [planned.blend]))
+        files = {file for part in parts for file in part.cache_files}
+        return files, project.outputs.access.names(cache_folder(project, key.subject))
+
+
+class BlendStage(_SplitStage):
+    """Which corpus, and which of its samples, is the k-th sample of a split."""
+
+    asset: ClassVar[str] = BLEND
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, split) for name, spec in config.nanosets.items() if spec.is_blended for split in SPLITS]
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {MAPPINGS: Node(INDEX_MAPPINGS, key)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return Recipe(STAGE, self.name(key), VERSION, {MAPPINGS: parents[MAPPINGS]})
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_blended(project, key.subject, split_of(key))
+
+
+def split_of(key: Key) -> SplitName:
+    """The split that a key is of."""
+    return next(split for split in SPLITS if split == key.part)
+
+
+def read_plan(folder: Path) -> Mapping[str, Any]:
+    """The plan.json of one split's index mappings or blend; FormatError where it cannot be read."""
+    path = folder / PLAN_FILE
+    try:
+        value: dict[str, Any] = json.loads(path.read_bytes())
+        if not isinstance(value["config"], dict):
+            raise TypeError("config is no object")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(
+            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
+        ) from error
+    return value
+
+
+def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
+    members = (plan.get("plan") or {}).get("members", ())
+    prefixes = [*plan["config"].get("trainer_paths", {}), *(member["prefix"] for member in members)]
+    for prefix in dict.fromkeys(prefixes):
+        parts = str(prefix).split("/")
+        if len(parts) == 4 and parts[0] == DATASET.folder:
+            yield parts[2]
+
+
+INDEX_MAPPINGS = MappingsStage()
+BLENDED = BlendStage()

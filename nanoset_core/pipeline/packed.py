@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.packed.layout import token_size_bytes
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
-from nanoset_core.pipeline.indexed import current_dataset
+from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.storage.atomic import sha256_file
 
 VERSION = 1
@@ -49,3 +52,29 @@ def pack(project: Project, corpus: str) -> Manifest:
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
+
+
+class PackedStage(Stage):
+    """A corpus as one .pbin."""
+
+    folder, kind, asset = STAGE, "packed", "packed_dataset"
+    by_corpus = True
+    counts = ("documents", "tokens")
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return map(Key, config.packed)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"dataset": Node(DATASET, key)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return packed_recipe(project, key.subject, parents["dataset"])
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return pack(project, key.subject)
+
+    def named_in(self, key: Key) -> str:
+        return "packed"
+
+
+PACKED = PackedStage()

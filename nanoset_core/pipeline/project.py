@@ -106,7 +106,7 @@ def holding(
     """Make a stage function hold the corpus, nanoset or webdataset of its second argument while it runs."""
 
     @functools.wraps(stage)
-    def held(project: Project, name: str, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with in_use(project.outputs.folder, names_of(project, name)):
             return stage(project, name, *args, **kwargs)
 

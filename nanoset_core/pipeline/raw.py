@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.raw.survey import discover_corpora, take_inventory, text_bytes
 from nanoset_core.storage.locks import in_use
@@ -100,3 +103,25 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
     """
     manifest = project.outputs.require(STAGE, corpus, remedy=f"materialise raw_jsonl for the corpus {corpus!r} first")
     return manifest, manifest.load(FILE, Inventory.from_json)
+
+
+class InventoryStage(CorpusStage):
+    """The files of each corpus, with which everything begins."""
+
+    folder, asset = STAGE, "raw_jsonl"
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """That of the files as they are now, which are surveyed for it."""
+        return inventory_recipe(survey(project, key.subject))
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_inventory(project, key.subject)
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        return {"files": int(manifest.facts["files"])}
+
+
+INVENTORY = InventoryStage()

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
+from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.indexed import current_dataset
+from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
+from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.receipts import clear_receipts, read_receipts, send_tars, write_receipt
+from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts, read_receipts, send_tars, write_receipt
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
-from nanoset_core.shuffling.webdataset import complete_webdataset
+from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, complete_webdataset
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
@@ -36,6 +40,8 @@ VERSION = 2
 PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
+_TAR = re.compile(r"shard-\d{8,}\.tar")
+_LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 
 
 def plan_recipe(project: Project, name: str, datasets: dict[str, str]) -> Recipe:
@@ -308,3 +314,110 @@ def _open_sources(datasets: dict[str, Manifest]) -> list[TokenSource]:
     return [
         TokenSource(corpus, MMapIndexedDataset(prefix).tokens, bin_path(prefix)) for corpus, prefix in prefixes.items()
     ]
+
+
+class PlanStage(Stage):
+    """Which context of which corpus comes where in a webdataset."""
+
+    folder, kind, asset = PLANS, "webdataset", "shuffle_plan"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return map(Key, config.webdatasets)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {corpus: Node(DATASET, Key(corpus)) for corpus in config.webdatasets[key.subject].names}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return plan_recipe(project, key.subject, dict(parents))
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_plan(project, key.subject)
+
+    def named_in(self, key: Key) -> str:
+        return f"webdatasets.{key.subject}.corpora"
+
+    def foretells(self, manifest: Manifest) -> Iterable[str]:
+        return [webdataset_recipe(Recipe(**manifest.recipe)).digest]
+
+
+class TarsStage(Stage):
+    """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
+
+    folder, kind, asset = STAGE, "webdataset", "tars"
+    counted_as = "groups of tars"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, str(group)) for name, spec in config.webdatasets.items() for group in range(spec.groups)]
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"plan": Node(SHUFFLE_PLAN, Key(key.subject))}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return Recipe(STAGE, key.subject, VERSION, {"plan": parents["plan"]})
+
+    def digest(self, recipe: Recipe) -> str:
+        return recipe.parents["plan"]
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        write_group(project, key.subject, int(key.part or 0))
+        return current_plan(project, key.subject)[0]
+
+    def key_of(self, name: str) -> Key | None:
+        return None
+
+    def row_part(self, key: Key) -> str | None:
+        return None
+
+    def current(self, project: Project, key: Key) -> CurrentVersion:
+        return CurrentVersion(None, NOT_BUILT, None)
+
+    def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
+        plan = SHUFFLE_PLAN.current(project, Key(key.subject))
+        if plan.problem is not None or plan.manifest is None or plan.manifest.digest != wanted.parents["plan"]:
+            return [Reason("plan changed", "plan")]
+        try:
+            written = is_group_written(project, key.subject, int(key.part or 0))
+        except NanosetError as error:
+            return [Reason(error.what)]
+        return [] if written else [Reason("its tars are not written")]
+
+
+class WebdatasetStage(Stage):
+    """Shuffled tars with the lists that name them."""
+
+    folder, kind, asset = STAGE, "webdataset", "manifest"
+    counts = ("shards", "sequences", "tokens")
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return map(Key, config.webdatasets)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        groups = range(config.webdatasets[key.subject].groups)
+        tars = {f"tars {group}": Node(SHUFFLED_TARS, Key(key.subject, str(group))) for group in groups}
+        return {"plan": Node(SHUFFLE_PLAN, key)} | tars
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return Recipe(STAGE, key.subject, VERSION, {"plan": parents["plan"]})
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return finish(project, key.subject)
+
+    def unfinished_files(self, folder: Path) -> set[str] | None:
+        """Tars without a manifest: their receipts say which webdataset they were to be."""
+        receipts = sorted((folder / RECEIPTS).glob("*.json"))
+        if not receipts or any(_made_from(receipt) != folder.name for receipt in receipts):
+            return None
+        tars = {path.name for path in folder.iterdir() if _TAR.fullmatch(path.name)}
+        return {*tars, *_LISTS, *(f"{RECEIPTS}/{receipt.name}" for receipt in receipts)}
+
+
+def _made_from(receipt: Path) -> object:
+    try:
+        return json.loads(receipt.read_bytes())["made_from"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+SHUFFLE_PLAN = PlanStage()
+SHUFFLED_TARS = TarsStage()
+WEBDATASET = WebdatasetStage()

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.raw import corpus_folder, current_inventory
-from nanoset_core.raw.pieces import SourceRange, cut_ranges
+from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
+from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
+from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing
 
 STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
+FILES_CHANGED = {"inventory": "files changed since it was built"}
+"""What a changed inventory means to a user."""
 
 
 def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
@@ -104,18 +110,6 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
     return project.outputs.access.each(lambda digest: _require_shard(project, place / digest, tokenized.name), digests)
 
 
-def are_shards_whole(project: Project, recipe: Recipe) -> bool:
-    """Whether every shard of a tokenized corpus is there with all its files, and no more rejects than are allowed."""
-    tokenized = project.outputs.find(recipe)
-    if tokenized is None or not is_allowed(project, tokenized_facts(tokenized)):
-        return False
-    try:
-        current_shards(project, tokenized)
-    except NanosetError:
-        return False
-    return True
-
-
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
     """The counts of a tokenized corpus."""
     return shards.ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
@@ -193,3 +187,90 @@ def reject_policy(project: Project) -> job.RejectPolicy:
         "documents.on_reject: fail",
         "documents.max_rejected_fraction",
     )
+
+
+class ShardStage(CorpusStage):
+    """Shards: one for each range of a corpus's files, named by the set of shards of which they are a part."""
+
+    folder, asset = SHARDS, None
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return ()
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        raise NotImplementedError("a shard has a recipe for each range: see shard_recipe")
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return tokenize(project, key.subject)
+
+
+class TokenizedStage(CorpusStage):
+    """A corpus as token ids: the set of its shards."""
+
+    folder, asset = STAGE, "tokenized_shards"
+    changed = FILES_CHANGED
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"inventory": Node(INVENTORY, key)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        return tokenized_recipe(project, key.subject, parents["inventory"])
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return tokenize(project, key.subject)
+
+    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
+        if not is_allowed(project, tokenized_facts(manifest)):
+            return "more lines were rejected than are allowed now"
+        try:
+            current_shards(project, manifest)
+        except NanosetError:
+            return "a shard is missing or damaged"
+        return None
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+        """Too many rejects, where all shards of the inventory are there to tell."""
+        facts = _counted(project, key.subject, wanted)
+        if facts is None or is_allowed(project, facts):
+            return None
+        rejected = facts.rejected + facts.faults
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in facts.reasons.items())
+        return f"{rejected:,} of {facts.lines:,} lines rejected, which is more than allowed ({reasons})"
+
+    def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
+        if manifest.facts["rejected"] + manifest.facts["faults"]:
+            for digest in manifest.facts["shards"]:
+                try:
+                    shard = project.outputs.manifest_at(project.outputs.folder / SHARDS / manifest.name / digest)
+                except NanosetError:
+                    continue  # the shard is damaged, which is told as such
+                if shard is not None and shard.facts["reasons"]:
+                    yield shard.url(shards.REJECTS)
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        return map(str, manifest.facts["shards"])
+
+
+def _counted(project: Project, corpus: str, wanted: Recipe) -> shards.ShardFacts | None:
+    """What the shards of a set hold together, made or not; None where one of them is not there."""
+    if (tokenized := project.outputs.find(wanted)) is not None:
+        return tokenized_facts(tokenized)
+    place = project.outputs.folder / INVENTORY.folder / corpus / wanted.parents["inventory"]
+    manifest = project.outputs.manifest_at(place)
+    if manifest is None:
+        return None
+    total = shards.ShardFacts()
+    for source in cut_ranges(manifest.load(FILE, Inventory.from_json), wanted.options["range_bytes"]):
+        shard = project.outputs.find(shard_recipe(project, corpus, source))
+        if shard is None:
+            return None
+        total += shards.ShardFacts(**shard.facts)
+    return total
+
+
+TOKENIZED = TokenizedStage()
+ShardStage.named_by = TOKENIZED
+SHARD = ShardStage()

@@ -15,11 +15,12 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import Promise, verify_dataset
-from nanoset_core.verification.files import check_files, live_manifest
+from nanoset_core.verification.files import check_files, check_freshness, live_manifest
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.round_trip import check_round_trip
 
@@ -69,7 +70,7 @@ def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
         report.include(verify_dataset(prefix, promise=_promise(project, dataset), deep=deep, output=report.output))
         _check_drift(report, project.outputs, dataset)
         if report.passed:
-            _check_freshness(report, project, dataset)
+            _check_shards(report, project, dataset)
             lineage = Lineage(project.outputs, dataset)
             _check_merged(report, lineage, MMapIndexedDataset(prefix, validate=False), deep)
             check_round_trip(report, project, lineage, MMapIndexedDataset(prefix, validate=False), deep=deep)
@@ -137,23 +138,8 @@ def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:
 
 def _check_ranges(report: Report, project: Project, tokenized: Manifest) -> None:
     """Whether the shards are those of the inventory's ranges, and the inventory is the current one."""
-    manifest, inventory = raw.current_inventory(project, tokenized.name)
-    if manifest.digest != tokenized.recipe["parents"]["inventory"]:
-        report.warn(
-            "the shards are of an older inventory",
-            where=tokenized.folder,
-            found=tokenized.recipe["parents"]["inventory"],
-            expected=manifest.digest,
-            remedy=_BUILD,
-        )
-        return
-    if tokenization.tokenized_recipe(project, tokenized.name, manifest.digest).digest != tokenized.digest:
-        report.warn(
-            "the shards were made under other settings, or with another tokenizer, than the present ones",
-            where=tokenized.folder,
-            found=tokenized.digest,
-            remedy=_BUILD,
-        )
+    _, inventory = raw.current_inventory(project, tokenized.name)
+    if not check_freshness(report, project, tokenization.TOKENIZED, Key(tokenized.name), tokenized):
         return
     _check_sources(report, project, tokenized, inventory)
 
@@ -224,22 +210,15 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
         )
 
 
-def _check_freshness(report: Report, project: Project, dataset: Manifest) -> None:
+def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     """Whether the dataset is what the present shards and settings give."""
     try:
         tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=_BUILD)
     except NanosetError as error:
         report.warn(error.what, where=error.where, found=error.found, remedy=error.remedy)
         return
-    expected = indexed.dataset_recipe(project, dataset.name, tokenized.recipe["parents"]["inventory"])
-    if expected.digest != dataset.digest:
-        report.warn(
-            "the dataset is not what the present shards and settings give",
-            where=dataset.folder,
-            found=dataset.digest,
-            expected=expected.digest,
-            remedy=_BUILD,
-        )
+    fresh = check_freshness(report, project, indexed.DATASET, Key(dataset.name), dataset)
+    if not fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
         return
     for name in ("documents", "sequences", "tokens"):
         if dataset.facts[name] != tokenized.facts[name]:

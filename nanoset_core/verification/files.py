@@ -5,6 +5,9 @@ from __future__ import annotations
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.graph import stale_reasons
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key, Stage
 from nanoset_core.verification.report import Report
 
 
@@ -20,6 +23,17 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
         where = outputs.folder / stage / name
         raise MissingError(f"the {stage} of {name!r} have not been made", where=where, remedy=remedy)
     return manifest
+
+
+def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
+    """Warn where a version is not the one that its settings and present inputs ask for; → whether it is.
+
+    The words are those of `nanoset status`.
+    """
+    if reasons := stale_reasons(project, stage, key):
+        found = "; ".join(reasons)
+        report.warn("this output is stale", where=manifest.folder, found=found, remedy="run `nanoset build`")
+    return not reasons
 
 
 def check_files(manifest: Manifest, output: str, *, deep: bool, remedy: str) -> Report:

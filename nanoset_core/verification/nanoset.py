@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
@@ -19,12 +18,14 @@ from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import indexed, mapping
+from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.planning import cache_folder
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.verification.dataset import spread_rows
+from nanoset_core.verification.files import check_freshness
 from nanoset_core.verification.index_arrays import check_within, count_misplaced
 from nanoset_core.verification.report import Report
 
@@ -54,7 +55,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
     report = Report(f"{STAGE}/{name}/{split}/{MAPPINGS}")
     with report.catching(_BUILD):
         manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
-        _check_recipe(report, project, name, split, manifest)
+        check_freshness(report, project, mapping.INDEX_MAPPINGS, Key(name, split), manifest)
         plan = _plan(project, manifest)
         report.figures["samples"] = manifest.facts["samples"]
         if plan is None:
@@ -102,25 +103,6 @@ def _current(project: Project, place: str) -> Manifest:
 def _plan(project: Project, manifest: Manifest) -> SplitPlan | None:
     """The plan as it was written, with prefixes that start at the output root."""
     return manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[0]
-
-
-def _check_recipe(report: Report, project: Project, name: str, split: SplitName, manifest: Manifest) -> None:
-    """Whether the mappings are what the present datasets and settings give."""
-    try:
-        digests = {corpus: indexed.current_dataset(project, corpus).digest for corpus in project.nanoset(name).corpora}
-        expected = mapping.mappings_recipe(project, name, split, digests)
-    except NanosetError as error:
-        report.warn(error.what, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy)
-        return
-    if expected.digest != manifest.digest:
-        older = [corpus for corpus, digest in digests.items() if manifest.recipe["parents"].get(corpus) != digest]
-        report.warn(
-            "the index mappings are not what the present datasets and settings give",
-            where=manifest.folder,
-            found=f"made from older versions of {', '.join(older)}" if older else "made under other settings",
-            expected=expected.digest,
-            remedy=_BUILD,
-        )
 
 
 def _check_cache(report: Report, project: Project, name: str, manifest: Manifest, plan: SplitPlan, deep: bool) -> bool:

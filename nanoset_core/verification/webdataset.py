@@ -17,6 +17,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.gather import gather
 from nanoset_core.shuffling.members import decode_member
@@ -25,7 +26,7 @@ from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.verification.dataset import spread_rows
-from nanoset_core.verification.files import check_file, live_manifest
+from nanoset_core.verification.files import check_file, check_freshness, live_manifest
 from nanoset_core.verification.report import Report
 
 _BUILD = "run `nanoset build`"
@@ -43,7 +44,7 @@ def verify_webdataset(project: Project, name: str, deep: bool = False) -> Report
     report = Report(f"{shuffling.STAGE}/{name}")
     with report.catching(_BUILD):
         manifest = live_manifest(project.outputs, shuffling.STAGE, name, _BUILD)
-        _check_recipe(report, project, name, manifest)
+        check_freshness(report, project, shuffling.WEBDATASET, Key(name), manifest)
         _check_shuffle(report, project, manifest)
         facts = manifest.facts
         report.figures.update({key: facts[key] for key in ("shards", "sequences", "tokens", "pad_tokens")})
@@ -56,25 +57,6 @@ def verify_webdataset(project: Project, name: str, deep: bool = False) -> Report
         if all(whole):
             _check_tars(report, project, manifest, deep)
     return report
-
-
-def _check_recipe(report: Report, project: Project, name: str, manifest: Manifest) -> None:
-    """Whether the tars are what the present datasets and settings give."""
-    try:
-        spec = project.webdataset(name)
-        digests = {corpus: indexed.current_dataset(project, corpus).digest for corpus in spec.corpora}
-        expected = shuffling.webdataset_recipe(shuffling.plan_recipe(project, name, digests)).digest
-    except NanosetError as error:
-        report.warn(error.what, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy)
-        return
-    if expected != manifest.digest:
-        report.warn(
-            "the tars are not what the present datasets and settings give",
-            where=manifest.folder,
-            found=manifest.digest,
-            expected=expected,
-            remedy=_BUILD,
-        )
 
 
 def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:

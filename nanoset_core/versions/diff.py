@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Set
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from nanoset_core.outputs.manifest import MANIFEST
+from nanoset_core.errors import FormatError, NanosetError, one_line
+from nanoset_core.outputs.current import made_at_ns, setting_differences
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.pipeline.graph import Graph
+from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
-from nanoset_core.versions.diff_files import FileCounts, FileDiff, compare_files
+from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.tokenization.document_table import FileCounts
+from nanoset_core.versions.diff_files import FileDiff, compare_files
 from nanoset_core.versions.diff_versions import DatasetVersion, find_versions
-from nanoset_core.versions.outputs import made_at_ns
-from nanoset_core.versions.reasons import of_options
-from nanoset_core.versions.survivors import Outcome, outcomes
 
 _COUNTS = ("documents", "sequences", "tokens", "rejected", "faults")
+Effect = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the step from one version to the other means for one output."""
+
+    output: str
+    """Nanoset and split, webdataset, or packed corpus."""
+    fate: Effect
+    """Rebuilt: it is made from the new version already."""
+    why: str
+    """In words."""
+    index_files: int | None = None
+    """Of a split: the trainer's index files that the new version asks for; None where that cannot be told."""
+    kept_files: int | None = None
+    """Those of them that the old version had too (rebuilt), or that are there already (to be rebuilt)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +96,11 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
         MissingError, FormatError: what a version was made from is gone, or cannot be read.
     """
     old, new = find_versions(project, first, second)
-    settings = of_options(
+    settings = setting_differences(
         {**old.tokenized.recipe["options"], **old.dataset.recipe["options"]},
         {**new.tokenized.recipe["options"], **new.dataset.recipe["options"]},
     )
-    return DatasetDiff(old, new, settings, compare_files(old, new), list(outcomes(project, old, new)))
+    return DatasetDiff(old, new, settings, compare_files(old, new), list(_outcomes(project, old, new)))
 
 
 def _version(version: DatasetVersion) -> dict[str, Any]:
@@ -82,3 +108,106 @@ def _version(version: DatasetVersion) -> dict[str, Any]:
     made_at = made_at_ns(version.dataset.folder / MANIFEST) / 1e9
     counts = {name: facts[name] for name in _COUNTS}
     return {"digest": version.digest, "made_at": made_at, **counts, "files": len(version.files)}
+
+
+def _outcomes(project: Project, old: DatasetVersion, new: DatasetVersion) -> Iterator[Outcome]:
+    """An outcome for each row of outputs that read datasets, as `nanoset status` has them."""
+    graph = Graph(project, {}, [])
+    dataset = Node(DATASET, Key(old.corpus))
+    hit = set(graph.impact_of(dataset))
+    rows: dict[tuple[str, str, str | None], list[Node]] = {}
+    for node in graph.nodes():
+        rows.setdefault(node.row, []).append(node)
+    for nodes in rows.values():
+        if any(parent.stage is DATASET for node in nodes for parent in node.inputs(project.config).values()):
+            yield _Row(project, nodes, dataset, old.digest, new.digest).outcome(takes=not hit.isdisjoint(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The outputs that are told of together, such as the index mappings and the blend of one split."""
+
+    project: Project
+    nodes: list[Node]
+    dataset: Node
+    old: str
+    new: str
+
+    def outcome(self, *, takes: bool) -> Outcome:
+        kind, name, part = self.nodes[0].row
+        output, corpus = f"{kind} {name}" + (f" {part}" if part else ""), self.dataset.key.subject
+        if not takes:
+            return Outcome(output, "survives", f"it takes nothing of {corpus}")
+        made = self._made_from()
+        if made is None:
+            return Outcome(output, "not built", "there is no version of it")
+        if self.old == self.new:
+            return Outcome(output, "survives", "both versions are the same")
+        if made == self.new:
+            return self._rebuilt(Outcome(output, "rebuilt", "it is made from the new version"))
+        origin = "the old version" if made == self.old else "another version"
+        return self._waiting(Outcome(output, "to be rebuilt", f"it is made from {origin}"))
+
+    def _made_from(self) -> str | None:
+        """The dataset that the current version goes back to; "" for another origin, None without a version."""
+        last = self.nodes[-1]
+        manifest = last.stage.current(self.project, last.key).manifest
+        return None if manifest is None else self._origin(last, manifest) or ""
+
+    def _origin(self, node: Node, manifest: Manifest) -> str | None:
+        for name, parent in node.inputs(self.project.config).items():
+            digest = manifest.recipe["parents"].get(name)
+            if digest is not None and parent == self.dataset:
+                return str(digest)
+            if digest is not None and parent in self.nodes:
+                version = self._version(parent, str(digest))
+                if version is not None and (origin := self._origin(parent, version)) is not None:
+                    return origin
+        return None
+
+    def _version(self, node: Node, digest: str) -> Manifest | None:
+        with suppress(FormatError):  # of no use here; `nanoset status` and `gc` tell of it
+            place = self.project.outputs.folder / node.stage.folder / node.stage.name(node.key)
+            return self.project.outputs.manifest_at(place / digest)
+        return None
+
+    def _versions(self) -> Iterator[tuple[Node, Manifest]]:
+        """Every version of the row's outputs that can be read, the last made of each first."""
+        for node in self.nodes:
+            for manifest in self.project.outputs.versions(node.stage.folder, node.stage.name(node.key)):
+                if node.stage.key_of(manifest.name) == node.key:
+                    yield node, manifest
+
+    def _rebuilt(self, found: Outcome) -> Outcome:
+        before, after = self._files(self.old), self._files(self.new)
+        return found if before is None or after is None else _with_files(found, after, before)
+
+    def _files(self, dataset: str) -> set[str] | None:
+        """Shared files of the latest version that was made from a dataset; None where there are none."""
+        versions = list(self._versions())
+        latest = next((one.digest for _, one in versions if dataset in one.recipe["parents"].values()), None)
+        shared = [
+            node.stage.shared_files(one)
+            for node, one in versions
+            if latest is not None and latest in (one.digest, *one.recipe["parents"].values())
+        ]
+        files = [found for found in shared if found is not None]
+        return set().union(*files) if files else None
+
+    def _waiting(self, found: Outcome) -> Outcome:
+        """With what the rebuild will need, where the new version is the one that it will read."""
+        current = DATASET.current(self.project, self.dataset.key).manifest
+        if current is None or current.digest != self.new:
+            return found
+        try:
+            planned = [node.stage.planned_files(self.project, node.key) for node in self.nodes]
+        except NanosetError as error:
+            return replace(found, why=f"{found.why}; it cannot be built: {one_line(error)}")
+        for files in planned:
+            if files is not None:
+                found = _with_files(found, *files)
+        return found
+
+
+def _with_files(found: Outcome, files: Set[str], there: Set[str]) -> Outcome:
+    return replace(found, index_files=len(files), kept_files=len(files & there))

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.lineage.documents import Lineage
+from nanoset_core.outputs.current import made_at_ns, read_current
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
-from nanoset_core.versions.outputs import made_at_ns, read_current
-from nanoset_core.versions.stat_survey import read_inventory
+from nanoset_core.versions.file_changes import read_inventory
 
 _PREFIX = re.compile(r"[0-9a-f]{4,20}")
 
@@ -113,7 +112,7 @@ def _read(outputs: OutputRoot, folder: Path) -> Manifest:
 
 def _open(project: Project, dataset: Manifest) -> DatasetVersion:
     folder = project.outputs.folder
-    tokenized = Lineage(project.outputs, dataset).tokenized
+    tokenized = indexed.shards_of(project.outputs, dataset)
     place = folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
     inventory = project.outputs.manifest_at(place)
     if inventory is None:

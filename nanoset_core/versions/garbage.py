@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, read_manifest
-from nanoset_core.pipeline import shuffling
-from nanoset_core.shuffling.receipts import RECEIPTS
-from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
+from nanoset_core.pipeline.stages import stage_of
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.outputs import Version
 from nanoset_core.versions.references import Needed
-
-_TAR = re.compile(r"shard-\d{8,}\.tar")
-_LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ class LeftAlone:
 def judge(version: Version, needed: Needed, planned: set[str]) -> Garbage | LeftAlone | None:
     """Garbage where nothing needs a version and all in it is ours; LeftAlone where that cannot be told; None if needed.
 
-    planned: digests of the webdatasets that plans which stay will make.
+    planned: digests of versions that will be made from what stays.
     """
     if version.digest in needed.digests or version.digest in planned:
         return None
@@ -70,21 +63,12 @@ def judge(version: Version, needed: Needed, planned: set[str]) -> Garbage | Left
 
 
 def _judge_unfinished(version: Version) -> Garbage | LeftAlone:
-    """Tars without a manifest: their notes say which webdataset they were to be."""
-    if version.stage != shuffling.STAGE:
-        return LeftAlone(version.folder, "it has no manifest")
-    notes = sorted((version.folder / RECEIPTS).glob("*.json"))
-    if not notes or any(_made_from(note) != version.digest for note in notes):
-        return LeftAlone(version.folder, "it has no manifest, and no notes of ours on the tars in it")
-    ours = {path.name for path in version.folder.iterdir() if _TAR.fullmatch(path.name)}
-    return _judge_files(version, {*ours, *_LISTS, *(f"{RECEIPTS}/{note.name}" for note in notes)}, "unfinished")
-
-
-def _made_from(note: Path) -> object:
-    try:
-        return json.loads(note.read_bytes())["made_from"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    """A folder without a manifest: its stage knows which files in it are ours."""
+    stage = stage_of(version.stage, version.name)
+    ours = None if stage is None else stage.unfinished_files(version.folder)
+    if ours is None:
+        return LeftAlone(version.folder, "it has no manifest, and no receipts of ours")
+    return _judge_files(version, ours, "unfinished")
 
 
 def _judge_files(version: Version, ours: set[str], kind: Literal["version", "unfinished"]) -> Garbage | LeftAlone:
@@ -108,7 +92,7 @@ def files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEnt
                 yield prefix + entry.name, entry
 
 
-def planned_webdatasets(manifests: list[Manifest]) -> set[str]:
-    """Digests of the webdatasets that shuffle plans will make: their tars may be in the making."""
-    plans = [manifest for manifest in manifests if manifest.stage == shuffling.PLANS]
-    return {shuffling.webdataset_recipe(Recipe(**plan.recipe)).digest for plan in plans}
+def foretold(manifests: list[Manifest]) -> set[str]:
+    """Digests of versions that will be made from others, and may be in the making."""
+    stages = [(stage_of(manifest.stage, manifest.name), manifest) for manifest in manifests]
+    return {digest for stage, manifest in stages if stage is not None for digest in stage.foretells(manifest)}

@@ -11,21 +11,23 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.loading import opening
+from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import indexed, packed, shuffling
+from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stages import stages
 from nanoset_core.storage.locks import busy_names, collecting
 from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below, judge, planned_webdatasets
+from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below, foretold, judge
 from nanoset_core.versions.in_bucket import remove_from_bucket, skeleton_of
 from nanoset_core.versions.index_files import judge_index_files
-from nanoset_core.versions.outputs import Output, find_outputs, read_current
+from nanoset_core.versions.outputs import Output, find_outputs
 from nanoset_core.versions.references import Policy, find_needed
 
 
@@ -148,7 +150,7 @@ def _plan_at(root: Path, project: Project, policy: Policy, busy: frozenset[str])
     """root: the outputs, or a likeness of them."""
     outputs = find_outputs(root)
     needed = find_needed(root, outputs, policy)
-    planned = planned_webdatasets(list(needed.manifests.values()))
+    planned = foretold(list(needed.manifests.values()))
     judged = [judge(version, needed, planned) for output in outputs for version in output.versions]
     found = [item for item in [*judged, *judge_index_files(root, outputs, needed, policy)] if item is not None]
     garbage = [item for item in found if isinstance(item, Garbage)]
@@ -161,22 +163,14 @@ def _plan_at(root: Path, project: Project, policy: Policy, busy: frozenset[str])
 
 
 def _unasked(root: Path, project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
-    """Outputs that nanoset.yaml, or the raw folder, does not ask for any more: nobody said that they can go."""
-    config = project.config
-    asked: dict[str, Container[str]] = {
-        opening.STAGE: config.nanosets,
-        shuffling.PLANS: config.webdatasets,
-        shuffling.STAGE: config.webdatasets,
-        packed.STAGE: config.packed,
-    }
+    """Outputs that nanoset.yaml, or the raw folder, no longer asks for; they may be the only copy of something."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
-    for stage, subject in sorted(places):
-        if stage in asked and subject not in asked[stage]:
-            why = "nanoset.yaml does not ask for it any more, but nobody said that it can go"
-            yield LeftAlone(root / stage / subject, why)
-        elif stage == indexed.STAGE and not (config.raw_folder / subject).is_dir():
-            why = "the raw folder does not hold this corpus any more, but nobody said that its outputs can go"
-            yield LeftAlone(root / stage / subject, why)
+    here = {subject for _, subject in places if (project.config.raw_folder / subject).is_dir()}
+    asked = {(node.stage.folder, node.key.subject) for node in asked_nodes(project.config, here)}
+    asking = {stage.folder: stage.asked_by for stage in stages()}
+    for folder, subject in sorted(places - asked):
+        if (by := asking[folder]) is not None:
+            yield LeftAlone(root / folder / subject, f"{by} no longer asks for it; delete it if you do not need it")
 
 
 def _set_aside(folder: Path) -> Path | None:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Stored, in_parallel
 from nanoset_core.versions.garbage import Garbage
-from nanoset_core.versions.outputs import read_current
 
 _READ = ".json"
 """ending of what tells which outputs need which"""

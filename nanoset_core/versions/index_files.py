@@ -10,12 +10,14 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.loading import opening
+from nanoset_core.outputs.current import made_at_ns
 from nanoset_core.outputs.manifest import Manifest, read_manifest
 from nanoset_core.outputs.root import CURRENT
+from nanoset_core.pipeline.mapping import read_plan
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below
-from nanoset_core.versions.outputs import Output, made_at_ns
-from nanoset_core.versions.references import Needed, Policy, read_plan
+from nanoset_core.versions.outputs import Output
+from nanoset_core.versions.references import Needed, Policy
 
 _SIDECAR_ENDING = "nanoset.json"
 

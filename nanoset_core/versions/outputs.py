@@ -7,16 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoset_core.errors import FormatError, StorageError
+from nanoset_core.errors import StorageError
 from nanoset_core.loading import opening
+from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import is_digest
-from nanoset_core.outputs.root import CURRENT, current_digest
-from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.outputs.root import CURRENT
+from nanoset_core.pipeline.stages import stages
 
-CORPUS_STAGES = (raw.STAGE, tokenization.SHARDS, tokenization.STAGE, indexed.STAGE, packed.STAGE)
-STAGES = (*CORPUS_STAGES, opening.STAGE, shuffling.PLANS, shuffling.STAGE)
 _DEEPEST = 4
+
+
+def stage_folders() -> list[str]:
+    """Folders of all stages below the root: first those of corpora, from which the others are made."""
+    ordered = sorted(stages(), key=lambda stage: not stage.by_corpus)
+    return list(dict.fromkeys(stage.folder for stage in ordered))
+
+
+def corpus_folders() -> set[str]:
+    """Folders of the stages whose subjects are corpora."""
+    return {stage.folder for stage in stages() if stage.by_corpus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,9 @@ class Output:
 
 def find_outputs(root: Path) -> list[Output]:
     """Every output below the root, in the order of the stages. Links are followed: what they lead to is in use too."""
-    return [output for stage in STAGES for output in _outputs(root / stage, stage, "", (root / stage).is_symlink())]
+    return [
+        output for stage in stage_folders() for output in _outputs(root / stage, stage, "", (root / stage).is_symlink())
+    ]
 
 
 def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
@@ -93,24 +104,3 @@ def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Outp
         if entry not in found and not is_cache and name.count("/") < _DEEPEST:
             inner = f"{name}/{entry.name}" if name else entry.name
             yield from _outputs(Path(entry.path), stage, inner, linked or entry.is_symlink())
-
-
-def read_current(folder: Path, access: FileAccess | None = None) -> tuple[str | None, str | None]:
-    """(digest of an output's current version, what is wrong with the file that names it).
-
-    access: how the folder is reached, where it is no local one.
-    """
-    try:
-        return current_digest(access or LocalAccess(folder), folder), None
-    except FormatError as error:
-        return None, f"{CURRENT} cannot be read: {error.found}"
-    except OSError as error:
-        return None, f"{CURRENT} cannot be read: {error!r}"
-
-
-def made_at_ns(path: Path) -> int:
-    """When a file was written, nanoseconds since 1970; 0 where it is gone."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

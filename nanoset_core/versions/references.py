@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from nanoset_core.errors import FormatError, MissingError, NanosetError
-from nanoset_core.lineage.documents import Lineage
-from nanoset_core.loading import opening
+from nanoset_core.errors import MissingError, NanosetError
+from nanoset_core.outputs.current import made_at_ns
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot
-from nanoset_core.pipeline import indexed, tokenization
+from nanoset_core.pipeline.graph import needed_by
+from nanoset_core.pipeline.stage import Stage
+from nanoset_core.pipeline.stages import stages
 from nanoset_core.storage.access import LocalAccess
-from nanoset_core.versions.outputs import CORPUS_STAGES, Output, Version, made_at_ns
+from nanoset_core.versions.outputs import Output, Version, corpus_folders
 
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
@@ -79,8 +78,13 @@ def _roots(output: Output, policy: Policy, current_since_ns: int | None) -> Iter
         is_young = policy.newer_than_ns is not None and made_ns > policy.newer_than_ns
         if is_newer or is_young:
             yield digest
-    if output.stage != tokenization.SHARDS:
+    if _namer(output.stage) is None:
         yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep]
+
+
+def _namer(folder: str) -> Stage | None:
+    """The stage that names the versions of a folder, which have no current one; None for all others."""
+    return next((stage.named_by for stage in stages() if stage.folder == folder), None)
 
 
 class _Search:
@@ -94,16 +98,16 @@ class _Search:
     def current_since(self, output: Output) -> int | None:
         """When the current version of an output became current, nanoseconds since 1970; None where there is none."""
         folder = output.folder
-        if output.stage == tokenization.SHARDS:  # named by the sets of shards
-            folder = self._folders.get((tokenization.STAGE, output.name), folder)
+        if (namer := _namer(output.stage)) is not None:
+            folder = self._folders.get((namer.folder, output.name), folder)
         return made_at_ns(folder / CURRENT) or None
 
     def hold(self, stage: str, name: str, folder: Path, why: str) -> None:
         """Keep all that an output may need, since it cannot be read."""
         self.needed.unreadable[folder] = why
         subjects = {name.partition("/")[0]}
-        if stage not in CORPUS_STAGES:
-            subjects |= {output.subject for output in self._all if output.stage in CORPUS_STAGES}
+        if stage not in corpus_folders():
+            subjects |= {output.subject for output in self._all if output.stage in corpus_folders()}
         for subject in subjects:
             self.needed.held.setdefault(subject, f"{folder}: {why}")
 
@@ -117,35 +121,18 @@ class _Search:
             version = self._places.get(digest)
             if version is None or digest in self.needed.digests:
                 continue
-            if version.stage == tokenization.SHARDS:  # made from source files alone
+            if _namer(version.stage) is not None:  # made from source files alone
                 self.needed.digests.add(digest)
                 continue
             try:
                 manifest = _read(version)
-                waiting += self._needs(manifest)
+                waiting += needed_by(self._outputs, manifest)
                 self.needed.manifests[digest] = manifest
             except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
                 if digest == root and digest != output.current:
                     return  # nothing needs it: it is left alone, since it cannot be read
                 self.hold(version.stage, version.name, version.folder, _what(error))
             self.needed.digests.add(digest)
-
-    def _needs(self, manifest: Manifest) -> list[str]:
-        parents = list(map(str, manifest.recipe["parents"].values()))
-        if manifest.stage == tokenization.STAGE:
-            return parents + list(map(str, manifest.facts["shards"]))
-        if manifest.stage == indexed.STAGE:
-            return parents + self._shards_of(manifest)
-        if manifest.stage == opening.STAGE and (manifest.folder / opening.PLAN_FILE).exists():
-            return parents + list(planned_datasets(read_plan(manifest.folder)))
-        return parents
-
-    def _shards_of(self, dataset: Manifest) -> list[str]:
-        """The set of shards that a dataset was merged from, which says where its documents came from."""
-        try:
-            return [Lineage(self._outputs, dataset).tokenized.digest]
-        except MissingError:
-            return []
 
 
 def _read(version: Version) -> Manifest:
@@ -157,27 +144,3 @@ def _read(version: Version) -> Manifest:
 
 def _what(error: Exception) -> str:
     return error.what if isinstance(error, NanosetError) else repr(error)
-
-
-def read_plan(folder: Path) -> Mapping[str, Any]:
-    """The plan.json of one split's index mappings or blend; FormatError where it cannot be read."""
-    path = folder / opening.PLAN_FILE
-    try:
-        value = json.loads(path.read_bytes())
-        if not isinstance(value["config"], dict):
-            raise TypeError("config is no object")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(
-            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
-        ) from error
-    return value
-
-
-def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
-    members = (plan.get("plan") or {}).get("members", ())
-    prefixes = [*plan["config"].get("trainer_paths", {}), *(member["prefix"] for member in members)]
-    for prefix in dict.fromkeys(prefixes):
-        parts = str(prefix).split("/")
-        if len(parts) == 4 and parts[0] == indexed.STAGE:
-            yield parts[2]

@@ -2,16 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.outputs.current import Reason
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.storage.locks import busy_names
-from nanoset_core.versions.corpus_status import corpus_status
-from nanoset_core.versions.nanoset_status import PLANNED_BYTES, nanoset_rows
-from nanoset_core.versions.rows import Row
-from nanoset_core.versions.stat_survey import Budget
-from nanoset_core.versions.webdataset_status import packed_row, webdataset_row
+from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
+
+State = Literal["up to date", "stale", "missing", "failing"]
+PLANNED_BYTES = 64 << 20
+"""Splits that are not built are planned, to learn whether they can be, until so much of .idx files was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The state of one corpus, split, handoff, webdataset or packed corpus."""
+
+    kind: str
+    """Corpus, nanoset, webdataset or packed."""
+    name: str
+    """Of the corpus, nanoset or webdataset."""
+    part: str | None
+    """Of a nanoset: a split, or handoff."""
+    state: State
+    """What a build would find."""
+    why: tuple[str, ...]
+    """What has to change, or did; empty when up to date."""
+    figures: Mapping[str, int]
+    """Of the current version: files, documents, tokens, rejected, samples, shards, bytes… as far as they apply."""
+    made_at: float | None
+    """When the current version was made, seconds since 1970."""
+    busy: bool = False
+    """Whether a build works on it at this moment."""
+    rejects: tuple[str, ...] = field(default=())
+    """Files that hold rejected lines."""
+
+    @property
+    def label(self) -> str:
+        """Kind and name, as one."""
+        return f"{self.kind} {self.name}" + (f" {self.part}" if self.part else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "part": self.part,
+            "state": self.state,
+            "why": list(self.why),
+            **self.figures,
+            "made_at": self.made_at,
+            "building": self.busy,
+            "rejects": list(self.rejects),
+        }
 
 
 def project_status(project: Project) -> Iterator[Row]:
@@ -25,23 +75,82 @@ def project_status(project: Project) -> Iterator[Row]:
         MissingError, InputError, ConfigError: the raw folder, or nanoset.yaml, is not as it must be.
     """
     busy = busy_names(project.outputs.folder)
-    budget, planning = Budget(), Budget(PLANNED_BYTES)
-    datasets: dict[str, str | None] = {}
-    for corpus in _corpora(project):
-        found = corpus_status(project, corpus, budget, busy=corpus in busy)
-        datasets[corpus] = found.dataset
-        yield found.row
-    for name in project.config.nanosets:
-        yield from nanoset_rows(project, name, datasets, planning, busy=name in busy)
-    for name in project.config.webdatasets:
-        yield webdataset_row(project, name, datasets, busy=name in busy)
-    for corpus in project.config.packed:
-        yield packed_row(project, corpus, datasets[corpus], busy=corpus in busy)
+    known: dict[Node, Recipe] = {}
+    corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})
+    graph = Graph(project, known, corpora)
+    rows: dict[tuple[str, str, str | None], list[Node]] = {}
+    for node in graph.nodes():
+        rows.setdefault(node.row, []).append(node)
+    reading, planning = Budget(READ_BYTES), Budget(PLANNED_BYTES)
+    for nodes in rows.values():
+        roots = [node for node in nodes if node == inventory_node(node.key.subject)]
+        failure = _survey(graph, known, roots[0], reading) if roots else None
+        yield _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
 
 
-def _corpora(project: Project) -> list[str]:
-    """Every corpus that the raw folder holds, and those that are asked for but not there."""
-    config = project.config
-    specs = [*config.nanosets.values(), *config.webdatasets.values()]
-    named = [corpus for spec in specs for corpus in spec.corpora]
-    return sorted({*raw.corpora(project), *named, *config.packed})
+def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> str | None:
+    """Tell the graph what the files of a corpus are now; → why they cannot be read."""
+    current = graph.current(root)
+    whole = current.manifest if current.problem is None else None
+    try:
+        survey = survey_stats(graph.project, root.key.subject, whole, reading)
+    except (NanosetError, OSError) as error:
+        graph.reasons[root] = [Reason(one_line(error))]
+        return one_line(error)
+    if survey.recipe is not None:
+        known[root] = survey.recipe
+    if survey.recipe is None or whole is None or survey.recipe.digest != whole.digest:
+        graph.reasons[root] = [Reason(current.problem or str(survey.changes) or "the inventory's format changed")]
+    return None
+
+
+def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None, *, busy: bool) -> Row:
+    kind, name, part = nodes[0].row
+    last = graph.current(nodes[-1])
+    why = [failure] if failure is not None else _reasons(graph, nodes)
+    state: State = "up to date" if not why else "stale" if last.exists else "missing"
+    if failure is None and why:
+        failure = next(_refusals(graph, nodes, planning), None)
+    if failure is not None:
+        state, why = "failing", [failure]
+    figures: dict[str, int] = {}
+    rejects: list[str] = []
+    size = 0
+    for node in nodes:
+        if (manifest := graph.current(node).manifest) is not None:
+            found = dict(node.stage.figures(manifest))
+            size += found.pop("bytes", 0)
+            figures |= found
+            rejects.extend(node.stage.rejects(graph.project, manifest))
+    if last.manifest is not None:
+        figures["bytes"] = size
+    return Row(kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects))
+
+
+def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator[str]:
+    for node in nodes:
+        wanted = graph.recipe(node)
+        if wanted is not None and (refusal := node.stage.refusal(graph.project, node.key, wanted, planning)):
+            yield refusal
+
+
+def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
+    """Why a row's outputs are not up to date; what only follows from an earlier one of them is left out."""
+    told = {node for node in nodes if graph.stale_reasons(node)}
+    why: list[str] = []
+    for node in nodes:
+        if node.stage.counted_as is not None:
+            continue
+        inputs = node.inputs(graph.project.config)
+        for reason in graph.stale_reasons(node):
+            if reason.input is None or inputs.get(reason.input) not in told:
+                why.append(reason.text)
+    return list(dict.fromkeys([*why, *_counts(graph, nodes, told)]))
+
+
+def _counts(graph: Graph, nodes: list[Node], told: set[Node]) -> Iterator[str]:
+    """How many parts are made, where a row has parts and what they are made from is there."""
+    parts = [node for node in nodes if node.stage.counted_as is not None]
+    inputs = {parent for node in parts for parent in node.inputs(graph.project.config).values()}
+    if parts and told and told.isdisjoint(inputs):
+        yield f"{len(parts) - len(told.intersection(parts)):,} of {len(parts):,} {parts[0].stage.counted_as} written"

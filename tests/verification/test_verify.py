@@ -309,7 +309,8 @@ def test_other_settings_than_the_present_ones_are_a_warning(copy):
     file.write_text(file.read_text().replace("seed: 7", "seed: 8"))
     report = verify_nanoset(Project.open(file), "pretrain", "train")
     assert report.passed
-    assert whats(report, "warning") == ["the index mappings are not what the present datasets and settings give"]
+    assert whats(report, "warning") == ["this output is stale"]
+    assert report.warnings[0].found == "seed: 7 → 8"
 
 
 # webdatasets
@@ -369,7 +370,8 @@ def test_tars_of_an_older_dataset_are_a_warning(copy):
     file.write_text(file.read_text().replace("seed: 5", "seed: 6"))
     report = verify_webdataset(Project.open(file), "shuffled")
     assert report.passed
-    assert whats(report, "warning") == ["the tars are not what the present datasets and settings give"]
+    assert whats(report, "warning") == ["this output is stale"]
+    assert report.warnings[0].found == "seed: 5 → 6"
 
 
 def rebuild(project, corpus):

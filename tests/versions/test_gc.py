@@ -22,7 +22,8 @@ from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.project import Project, names_of
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage import locks as in_use_module
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.locks import busy_names, collecting, in_use
@@ -192,9 +193,9 @@ def test_a_build_that_begins_waits_for_a_collection_to_look(tmp_path):
 
 def test_builds_hold_their_corpora_too_and_each_other_not_up(copy):
     project = Project.open(copy() / "nanoset.yaml")
-    assert in_use_module.names_of(project, "pretrain") == {"pretrain", "web", "code"}
-    assert in_use_module.names_of(project, "shuffled") == {"shuffled", "web", "code", "books"}
-    assert in_use_module.names_of(project, "web") == {"web"}
+    assert names_of(project, "pretrain") == {"pretrain", "web", "code"}
+    assert names_of(project, "shuffled") == {"shuffled", "web", "code", "books"}
+    assert names_of(project, "web") == {"web"}
     root = project.outputs.folder
     with in_use(root, ["web"]), in_use(root, ["web", "code"]):
         assert busy_names(root) == {"web", "code"}
@@ -350,9 +351,7 @@ def test_links_are_read_and_never_followed_to_remove(copy):
     }
     assert why(found, "datasets/web") == ["a symbolic link leads to it"]
     assert old.exists() or old in [item.path for item in found.garbage]
-    assert tokenization.are_shards_whole(
-        project, tokenization.tokenized_recipe(project, "web", project.outputs.current("inventory", "web").digest)
-    )
+    assert tokenization.TOKENIZED.fault(project, Key("web"), project.outputs.current("tokenized", "web")) is None
 
 
 def test_a_linked_live_nanoset_keeps_the_dataset_that_it_needs(copy):
@@ -481,7 +480,7 @@ def test_outputs_of_what_is_not_configured_any_more_stay(copy):
         "datasets/code",
         "nanosets/plain",
     ]
-    assert "does not ask for it any more" in why(found, "nanosets/plain")[0]
+    assert "no longer asks for it" in why(found, "nanosets/plain")[0]
 
 
 def test_what_cannot_be_removed_is_reported(copy, monkeypatch):

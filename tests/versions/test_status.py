@@ -16,13 +16,14 @@ from versions.changing import build, change_web
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
-from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, state, tokenization
+from nanoset_core.outputs.current import current_version, setting_differences
+from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_age, format_bytes
 from nanoset_core.storage.locks import in_use
-from nanoset_core.versions import stat_survey
-from nanoset_core.versions.live import live_version
-from nanoset_core.versions.reasons import of_options
+from nanoset_core.versions import file_changes
+from nanoset_core.versions import status as status_module
 from nanoset_core.versions.status import project_status
 
 
@@ -123,7 +124,7 @@ def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatc
     assert states(folder) == {}
     raw.make_inventory(Project.open(folder / "nanoset.yaml"), "web")
     os.utime(file, (time.time() - 99, time.time() - 99))
-    monkeypatch.setattr(stat_survey.Budget, "__init__", lambda self, left=10: setattr(self, "left", left))
+    monkeypatch.setattr(status_module, "READ_BYTES", 10)
     touched = why(folder, "corpus web")
     assert len(touched) == 1
     assert "written again, perhaps with other content (" in touched[0]
@@ -140,7 +141,7 @@ def test_known_files_are_not_read(copy, monkeypatch):
     def read(*_):
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr(stat_survey, "fingerprint", read)
+    monkeypatch.setattr(file_changes, "fingerprint", read)
     assert states(folder) == {}
 
 
@@ -293,8 +294,9 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
 
 def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
-    inventories = {corpus: raw.survey(project, corpus) for corpus in raw.corpora(project)}
-    undone = {step.label for step in state.steps(project, inventories) if not step.done}
+    surveys = {corpus: raw.inventory_recipe(raw.survey(project, corpus)) for corpus in raw.corpora(project)}
+    steps = graph_over(project, surveys).steps()
+    undone = {step.label for step in steps if not step.done}
     kinds = {
         "raw_jsonl": "corpus",
         "tokenized_shards": "corpus",
@@ -302,7 +304,7 @@ def assert_as_build(folder):
         "packed_dataset": "packed",
     }
     expected = set()
-    for step in state.steps(project, inventories):
+    for step in steps:
         if step.label in undone:
             if step.asset[0] in kinds:
                 expected.add(f"{kinds[step.asset[0]]} {step.partition}")
@@ -331,7 +333,7 @@ def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
 
 
 def test_options_that_differ_are_spelled():
-    assert of_options({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": (1,)}, "e": "x" * 50}) == [
+    assert setting_differences({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": (1,)}, "e": "x" * 50}) == [
         "a.b: 1 → 2",
         f"e: none → {'x' * 39}…",
     ]
@@ -365,7 +367,7 @@ def test_a_live_version_that_is_gone_is_damage(copy):
     folder = copy()
     project = Project.open(folder / "nanoset.yaml")
     shutil.rmtree(project.outputs.current("datasets", "web").folder)
-    found = live_version(project, "datasets", "web")
+    found = current_version(project.outputs, "datasets", "web")
     assert found.manifest is None
     assert found.exists
     assert "manifest.json is missing" in found.problem

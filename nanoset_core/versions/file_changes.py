@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanoset_core.errors import InputError
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Budget
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.listing import FileStat, list_files
 from nanoset_core.raw.pieces import SUFFIXES, Inventory, Piece, is_text
 
 READ_BYTES = 8 << 20
 """Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """Bytes that may still be read."""
-
-    left: int = READ_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +49,10 @@ def _some(paths: tuple[str, ...]) -> str:
 class StatSurvey:
     """A corpus's files as they are now."""
 
-    snapshot: str | None
-    """digest of the inventory that would be taken now; None where it cannot be told without reading files"""
-    inventory: Inventory | None
-    """that inventory, unless it is the live one"""
+    recipe: Recipe | None
+    """Of the inventory that would be taken now; None where it cannot be told without reading files."""
     changes: FileChanges
-    """against the live inventory; without one, all files are added"""
+    """Against the live inventory; without one, all files are added."""
 
 
 def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> StatSurvey:
@@ -86,11 +78,11 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
         found[stat.path] = pieces
     changes = _changes(texts, found, noted)
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:
-        return StatSurvey(live.digest, None, changes)
+        return StatSurvey(Recipe(**live.recipe), changes)
     if any(pieces is None for pieces in found.values()):
-        return StatSurvey(None, None, changes)
+        return StatSurvey(None, changes)
     inventory = Inventory(corpus, tuple(piece for pieces in found.values() for piece in pieces or ()))
-    return StatSurvey(raw.inventory_recipe(inventory).digest, inventory, changes)
+    return StatSurvey(raw.inventory_recipe(inventory), changes)
 
 
 def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
@@ -107,7 +99,8 @@ def _may_be_same(stat: FileStat, noted: dict[str, list[Piece]]) -> bool:
 
 
 def _changes(texts: list[FileStat], found: dict[str, list[Piece] | None], noted: dict[str, list[Piece]]) -> FileChanges:
-    changed, touched = [], []
+    changed: list[str] = []
+    touched: list[str] = []
     for stat in texts:
         if stat.path in noted and found[stat.path] != noted[stat.path]:
             unknown = found[stat.path] is None and _may_be_same(stat, noted)

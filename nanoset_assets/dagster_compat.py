@@ -1,0 +1,61 @@
+"""What this package needs of Dagster that is not public, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._utils.schedules import is_valid_cron_string
+
+__all__ = ["is_valid_cron_string", "latest_data_versions", "latest_planned_run", "unsuccessful_checks"]
+
+DATA_VERSION_TAG = "dagster/data_version"
+
+
+def latest_data_versions(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
+) -> dict[str | None, str]:
+    """Partition → data version of its last materialisation, None standing for an asset without partitions.
+
+    Those that were never materialised are left out.
+    """
+    found: dict[str | None, str] = {}
+    if None in partitions:
+        event = instance.get_latest_materialization_event(asset)
+        made = None if event is None else event.asset_materialization
+        if made is not None:
+            found[None] = (made.tags or {}).get(DATA_VERSION_TAG, "")
+    if any(partition is not None for partition in partitions):
+        tags = instance.event_log_storage.get_latest_tags_by_partition(
+            asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
+        )
+        found |= {partition: version.get(DATA_VERSION_TAG, "") for partition, version in tags.items()}
+    return found
+
+
+def latest_planned_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> str | None:
+    """Id of the last run that was to make an asset, or one partition of it."""
+    planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
+    return None if planned is None else planned.run_id
+
+
+def unsuccessful_checks(
+    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
+) -> list[tuple[dg.AssetCheckKey, str | None, dg.AssetCheckEvaluation | None]]:
+    """(check, partition, what it found) of checks whose last run was no success; None: it never came to its end."""
+    storage = instance.event_log_storage
+    found = []
+    for info in storage.get_asset_check_partition_info(list(checks)):
+        if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED:
+            continue
+        key, partition = info.check_key, info.partition_key
+        latest = storage.get_latest_asset_check_execution_by_key(
+            [key], partition_filter=PartitionKeyFilter(key=partition)
+        )
+        record = latest.get(key)
+        evaluation = None if record is None else record.evaluation
+        known = isinstance(evaluation, dg.AssetCheckEvaluation)
+        found.append((key, partition, evaluation if known else None))
+    return found

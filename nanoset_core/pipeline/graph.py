@@ -1,0 +1,257 @@
+"""What a project should hold, and which of it is there: a walk over the stages.
+
+Whatever asks "is this output the one that its inputs ask for?" asks here, and so gets the same answer in the same
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.current import CurrentVersion, Reason
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.stages import stage_of, stages
+from nanoset_core.raw.pieces import SUFFIXES
+
+StepKey = tuple[tuple[str, ...], str | None]
+"""(asset, partition)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One output, as the project's inputs ask for it now."""
+
+    node: Node
+    digest: str
+    """Of the output that belongs to the inputs as they are."""
+    reasons: tuple[str, ...]
+    """Why that output is not the current one; empty where it is, and whole."""
+    needs: tuple[StepKey, ...]
+    """Steps that come right before it."""
+
+    @property
+    def asset(self) -> tuple[str, ...]:
+        return self.node.asset
+
+    @property
+    def partition(self) -> str | None:
+        return self.node.partition
+
+    @property
+    def key(self) -> StepKey:
+        return self.node.asset, self.node.partition
+
+    @property
+    def label(self) -> str:
+        return self.node.label
+
+    @property
+    def done(self) -> bool:
+        """Whether the output is complete and current."""
+        return not self.reasons
+
+
+class Graph:
+    """Every output of a project, and what it should be made from.
+
+    Args:
+        project: the project.
+        known: recipes that are taken as given, above all of the corpora's inventories. It may be added to: what is
+            made of an inventory that is not known has no recipe.
+        corpora: those of the raw folder; default: of the inventories that are known.
+    """
+
+    def __init__(self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None) -> None:
+        self.project, self.known = project, known
+        names = [node.key.subject for node in known if node.stage is INVENTORY] if corpora is None else corpora
+        self.corpora = tuple(names)
+        self.reasons: dict[Node, Sequence[Reason]] = {}
+        self._recipes: dict[Node, Recipe] = {}
+        self._current: dict[Node, CurrentVersion] = {}
+
+    def nodes(self) -> list[Node]:
+        """Every output in an order in which each comes after what it needs."""
+        return list(_ordered(self.project.config, asked_nodes(self.project.config, self.corpora)))
+
+    def recipe(self, node: Node) -> Recipe | None:
+        """What an output should be made from; None where an inventory that it goes back to is not known."""
+        if node in self.known:
+            return self.known[node]
+        if node not in self._recipes:
+            parents: dict[str, str] = {}
+            for name, parent in node.inputs(self.project.config).items():
+                recipe = self.recipe(parent)
+                if recipe is None:
+                    return None
+                parents[name] = parent.stage.digest(recipe)
+            if not parents:
+                return None
+            self._recipes[node] = node.stage.recipe(self.project, node.key, parents)
+        return self._recipes[node]
+
+    def current(self, node: Node) -> CurrentVersion:
+        """The current version of an output, as it was when this was asked first."""
+        if node not in self._current:
+            self._current[node] = node.stage.current(self.project, node.key)
+        return self._current[node]
+
+    def stale_reasons(self, node: Node) -> Sequence[Reason]:
+        """Why an output is not the one that its inputs ask for; none where it is, and whole."""
+        if node not in self.reasons:
+            wanted = self.recipe(node)
+            if wanted is None:
+                return [
+                    Reason(f"{root.key.subject} is not up to date", name)
+                    for name, parent in node.inputs(self.project.config).items()
+                    for root in self._unknown(parent)
+                ]
+            self.reasons[node] = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
+        return self.reasons[node]
+
+    def _unknown(self, node: Node) -> Iterator[Node]:
+        """The nearest inputs of other rows that nothing is known of, and what nothing is made of."""
+        if self.recipe(node) is None:
+            inputs = node.inputs(self.project.config).values()
+            if not inputs or node.stage.by_corpus:
+                yield node
+            for parent in inputs if not node.stage.by_corpus else ():
+                yield from self._unknown(parent)
+
+    def steps(self) -> list[Step]:
+        """Every output whose recipe is known, as a step to be made; in the order of `nodes`."""
+        found = []
+        for node in self.nodes():
+            if (recipe := self.recipe(node)) is not None:
+                needs = tuple((need.asset, need.partition) for need in node.direct_inputs(self.project.config))
+                reasons = tuple(reason.text for reason in self.stale_reasons(node))
+                found.append(Step(node, node.stage.digest(recipe), reasons, needs))
+        return found
+
+    def blocked(self) -> list[Node]:
+        """Outputs that no step makes, since an inventory that they go back to is not known."""
+        return [node for node in self.nodes() if self.recipe(node) is None]
+
+    def impact_of(self, changed: Node) -> list[Node]:
+        """Every output that is made from another one, at first or second hand."""
+        hit = {changed}
+        for node in self.nodes():
+            if not hit.isdisjoint(node.inputs(self.project.config).values()):
+                hit.add(node)
+        return [node for node in self.nodes() if node in hit and node != changed]
+
+
+def inventory_node(corpus: str) -> Node:
+    """The first output of a corpus."""
+    return Node(INVENTORY, Key(corpus))
+
+
+def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None) -> Graph:
+    """The graph of a project in which corpora have these inventories: corpus → recipe."""
+    known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
+    return Graph(project, known, corpora)
+
+
+def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
+    """Why a current version is not the one that its settings and inputs ask for, these taken as they lie there now.
+
+    Inputs count as they are even where they are stale themselves: each output is told its own reasons.
+    """
+    node = Node(stage, key)
+    known: dict[Node, Recipe] = {}
+    waiting = [node]
+    while waiting:
+        for parent in waiting.pop().inputs(project.config).values():
+            if _belongs(parent, node) and parent.inputs(project.config):
+                waiting.append(parent)
+            elif (manifest := parent.stage.current(project, parent.key).manifest) is not None:
+                known[parent] = Recipe(**manifest.recipe)
+    return list(dict.fromkeys(_from_the_root(Graph(project, known), node)))
+
+
+def _from_the_root(graph: Graph, node: Node) -> Iterator[str]:
+    """Reasons in words; for what follows from an output of the same subject, that one's own reasons."""
+    inputs = node.inputs(graph.project.config)
+    for reason in graph.stale_reasons(node):
+        parent = inputs.get(reason.input or "")
+        earlier = list(_from_the_root(graph, parent)) if parent is not None and _belongs(parent, node) else []
+        yield from earlier or [reason.text]
+
+
+def _belongs(node: Node, other: Node) -> bool:
+    return (node.stage.kind, node.key.subject) == (other.stage.kind, other.key.subject)
+
+
+def asked_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
+    """Every output that a configuration asks for, and those of every corpus of `corpora`."""
+    return [Node(stage, key) for stage in stages() for key in stage.keys(config, corpora)]
+
+
+def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes kind by kind, subject by subject, part by part, each after those of its subject that it needs."""
+    groups: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
+    kinds = dict.fromkeys(stage.kind for stage in stages())
+    for node in nodes:
+        groups.setdefault((node.stage.kind, node.key.subject), {}).setdefault(node.key.part, []).append(node)
+    given: set[Node] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if node not in given:
+            given.add(node)
+            for parent in node.inputs(config).values():
+                if _belongs(parent, node):
+                    yield from visit(parent)
+            yield node
+
+    for kind in kinds:
+        for (other, _), parts in groups.items():
+            if other == kind:
+                for node in (node for part in parts.values() for node in part):
+                    yield from visit(node)
+
+
+def named_corpora(config: ProjectConfig) -> set[str]:
+    """Corpora that something is made of."""
+    return {corpus for _, corpus in _named(config)}
+
+
+def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
+    """Refuse a configuration that names a corpus which is not there.
+
+    Args:
+        config: the configuration.
+        known: corpora of the raw folder.
+
+    Raises:
+        ConfigError: it names another one.
+    """
+    for path, corpus in _named(config):
+        if corpus not in known:
+            empty = (config.raw_folder / corpus).is_dir()
+            raise ConfigError(
+                "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
+                where=f"{config.file}: {path}.{corpus}",
+                found=f"{', '.join(known) or 'no corpora'} in {config.raw_folder}",
+                remedy=f"put its files ({', '.join(SUFFIXES)}) there, or take it out of the list",
+            )
+
+
+def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
+    """(where in nanoset.yaml, corpus named there)"""
+    for node in asked_nodes(config):
+        for parent in node.inputs(config).values():
+            if parent.stage.by_corpus:
+                yield node.stage.named_in(node.key), parent.key.subject
+
+
+def needed_by(outputs: OutputRoot, manifest: Manifest) -> list[str]:
+    """Digests of every version that an output needs, at first hand: its parents, and what it points at."""
+    parents = [str(digest) for digest in manifest.recipe["parents"].values()]
+    stage = stage_of(manifest.stage, manifest.name)
+    return parents if stage is None else [*parents, *stage.references(outputs, manifest)]

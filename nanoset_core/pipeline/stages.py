@@ -1,0 +1,56 @@
+"""Every stage of the pipeline, in its order: the one list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
+from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
+from nanoset_core.pipeline.stage import Stage
+from nanoset_core.pipeline.tokenization import SHARD, TOKENIZED
+
+_OURS: tuple[Stage, ...] = (
+    INVENTORY,
+    SHARD,
+    TOKENIZED,
+    DATASET,
+    INDEX_MAPPINGS,
+    BLENDED,
+    TRAINER_FILES,
+    SHUFFLE_PLAN,
+    SHUFFLED_TARS,
+    WEBDATASET,
+    PACKED,
+)
+_added: list[Stage] = []
+
+
+def stages() -> tuple[Stage, ...]:
+    """All stages, those that were added last."""
+    return (*_OURS, *_added)
+
+
+def add_stage(stage: Stage) -> None:
+    """Add a stage of one's own: everything that reads the graph takes it from there."""
+    if stage not in stages():
+        _added.append(stage)
+
+
+@contextmanager
+def added(stage: Stage) -> Iterator[None]:
+    """Add a stage within this block alone."""
+    add_stage(stage)
+    try:
+        yield
+    finally:
+        _added.remove(stage)
+
+
+def stage_of(folder: str, name: str) -> Stage | None:
+    """The stage whose versions lie at <folder>/<name> below the root; None where no stage knows it."""
+    return next((stage for stage in stages() if stage.folder == folder and stage.key_of(name) is not None), None)

@@ -1,0 +1,194 @@
+"""One object and one page make a stage: everything that asks about outputs takes it from there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import dagster as dg
+import pytest
+from sample_platform import Platform, age
+from sample_project import CONFIG, jsonl, sentences, write_raw
+from versions.changing import change_web
+
+from nanoset_assets import stage_assets
+from nanoset_assets.build import build
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.graph import graph_over, stale_reasons
+from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stages import added
+from nanoset_core.versions.diff import diff_datasets
+from nanoset_core.versions.gc import collect
+from nanoset_core.versions.status import project_status
+
+# What one file in nanoset_core/pipeline holds.
+
+
+class Counts(Stage):
+    """How many documents and tokens a corpus has, as JSON."""
+
+    folder, kind, asset = "counts", "counts", "document_counts"
+    by_corpus = True
+
+    @property
+    def version(self):
+        return 1
+
+    def keys(self, config, corpora):
+        return [Key(corpus) for spec in config.webdatasets.values() for corpus in spec.names]
+
+    def inputs(self, config, key):
+        return {"dataset": Node(DATASET, key)}
+
+    def recipe(self, project, key, parents):
+        return Recipe(self.folder, key.subject, self.version, {"dataset": parents["dataset"]})
+
+    def make(self, project, key):
+        dataset = indexed.current_dataset(project, key.subject)
+
+        def write(folder):
+            counts = {name: dataset.facts[name] for name in ("documents", "tokens")}
+            (folder / "counts.json").write_text(json.dumps(counts))
+            return counts, {}
+
+        manifest = project.outputs.publish(self.recipe(project, key, {"dataset": dataset.digest}), write)
+        project.outputs.make_current(manifest)
+        return manifest
+
+    def figures(self, manifest):
+        return {**manifest.facts, "bytes": size_bytes(manifest)}
+
+
+COUNTS = Counts()
+
+
+# What one file in nanoset_assets/assets holds.
+
+
+def counts_page(work):
+    manifest = work.make()
+    return {"documents": manifest.facts["documents"]}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    monkeypatch.setattr(stage_assets, "_pages", dict(stage_assets._pages))
+    stage_assets.page_of(COUNTS, lambda config, subject: {"description": "Counts of a corpus."})(counts_page)
+    with added(COUNTS):
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer_file):
+    folder = tmp_path / "project"
+    write_raw(folder / "raw")
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "nanoset.yaml").write_text(CONFIG.replace("groups: 3", "groups: 1"))
+    return folder
+
+
+@pytest.fixture
+def made(folder):
+    """The corpora, their counts, and nothing else."""
+    make(folder)
+    return folder
+
+
+def make(folder):
+    project = Project.open(folder / "nanoset.yaml")
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+        COUNTS.make(project, Key(corpus))
+    return project
+
+
+def status(folder):
+    return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
+
+
+def test_status_and_freshness_tell_of_it_in_the_same_words(made):
+    row = status(made)["counts web"]
+    assert (row.state, row.figures["documents"]) == ("up to date", 240)
+    project = Project.open(made / "nanoset.yaml")
+    assert stale_reasons(project, COUNTS, Key("web")) == []
+    change_web(made)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    indexed.index(project, "web")
+    row = status(made)["counts web"]
+    assert (row.state, row.why) == ("stale", ("dataset changed",))
+    assert stale_reasons(project, COUNTS, Key("web")) == ["dataset changed"]
+    next((made / "data/counts/code").glob("*/counts.json")).unlink()
+    assert status(made)["counts code"].why == ("damaged: counts.json is missing",)
+
+
+def test_the_graph_knows_what_a_change_hits(made):
+    project = Project.open(made / "nanoset.yaml")
+    recipes = {corpus: raw.INVENTORY.recipe(project, Key(corpus), {}) for corpus in raw.corpora(project)}
+    graph = graph_over(project, recipes)
+    hit = graph.impact_of(Node(DATASET, Key("books")))
+    assert Node(COUNTS, Key("books")) in hit
+    assert Node(COUNTS, Key("web")) not in hit
+    steps = {step.label: step for step in graph.steps()}
+    assert steps["document_counts [web]"].done
+    assert steps["document_counts [web]"].needs == ((("indexed_dataset",), "web"),)
+
+
+def test_diff_tells_what_becomes_of_it(made):
+    change_web(made)
+    project = Project.open(made / "nanoset.yaml")
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    indexed.index(project, "web")
+    fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
+    assert (fates["counts web"], fates["counts code"]) == ("to be rebuilt", "survives")
+    COUNTS.make(project, Key("web"))
+    fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
+    assert fates["counts web"] == "rebuilt"
+
+
+def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):
+    project = Project.open(made / "nanoset.yaml")
+    old = project.outputs.current("datasets", "web").digest
+    change_web(made)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    indexed.index(project, "web")
+    assert not [item for item in collect(project).garbage if item.path.name == old], "the counts are still of it"
+    make(made)
+    outputs = {item.output for item in collect(project).garbage}
+    assert {"counts/web", "datasets/web"} <= outputs
+    shutil.rmtree(made / "data/counts")
+    config = made / "nanoset.yaml"
+    make(made)
+    config.write_text(config.read_text().replace("corpora: [web, code, books]", "corpora: [web, code]"))
+    left = [item for item in collect(Project.open(config)).left if item.path == made / "data/counts/books"]
+    assert [item.why.partition(";")[0] for item in left] == ["nanoset.yaml no longer asks for it"]
+
+
+def test_build_and_the_sensors_make_it(folder, tmp_path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        age(folder / "raw")
+        report = build(Project.open(folder / "nanoset.yaml"), instance)
+        assert not report.failed
+        assert {"document_counts [books]", "document_counts [web]"} <= report.made.keys()
+        assert build(Project.open(folder / "nanoset.yaml"), instance).made == {}
+        platform = Platform(folder / "nanoset.yaml", instance)
+        graph = platform.definitions.resolve_asset_graph()
+        node = graph.get(dg.AssetKey("document_counts"))
+        assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
+        assert node.description == "Counts of a corpus."
+        assert platform.automation() == {}
+        (folder / "raw/web/new.jsonl").write_bytes(jsonl(sentences("new", 9)))
+        age(folder / "raw/web")
+        platform.look()
+        assert platform.tick() == ["web"]
+        asked = platform.automation()
+        assert asked["document_counts"] == {"web"}
+        platform.carry_out({"document_counts": {"web"}})
+        assert "document_counts" not in platform.automation()
