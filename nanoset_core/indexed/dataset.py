@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from pathlib import Path
-from typing import overload
+from typing import Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,29 +25,50 @@ class MMapIndexedDataset:
     its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
     """
 
-    __slots__ = ("_access", "_file", "_index", "_tokens", "modes", "prefix")
+    __slots__ = ("_file", "_index", "_tokens", "access", "modes", "prefix")
 
-    def __init__(
-        self, prefix: str | os.PathLike[str], *, validate: bool = True, access: FileAccess | None = None
-    ) -> None:
+    access: FileAccess | None
+    """How its files are reached, where it lies below an output root and they do not simply lie there."""
+
+    def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         """Open a dataset.
 
         Args:
             prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the
                 index is fetched, and of the tokens the blocks that are read.
             validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
-            access: how the files are reached, where `prefix` lies below an output root.
 
         Raises:
             MissingError: a file is not there.
             FormatError: a file is damaged; names the byte offset.
             ConfigError, StorageError: this is no place in a bucket, or it cannot be reached.
         """
-        self.prefix = os.fspath(prefix)
-        here, self._access = (self.prefix, access) if access is not None else _locate(self.prefix)
-        self._index = read_idx(self._access.fetch(idx_path(here)), validate=validate)
+        self.prefix, self.access = os.fspath(prefix), None
+        self._open(*_locate(self.prefix), validate=validate)
+
+    @classmethod
+    def below(cls, access: FileAccess | None, prefix: str) -> Self:
+        """A dataset below an output root, of which header, sizes and ends are checked.
+
+        Args:
+            access: how the files of the root are reached; None where they simply lie there.
+            prefix: absolute path without `.bin` and `.idx`.
+
+        Raises:
+            MissingError, FormatError: a file is not there, or damaged.
+            StorageError: the bucket cannot be reached, or refuses.
+        """
+        if access is None:
+            return cls(prefix, validate=False)
+        dataset = cls.__new__(cls)
+        dataset.prefix, dataset.access = prefix, access
+        dataset._open(prefix, access, validate=False)
+        return dataset
+
+    def _open(self, here: str, access: FileAccess, *, validate: bool) -> None:
+        self._index = read_idx(access.fetch(idx_path(here)), validate=validate)
         path = bin_path(here)
-        self._file = _open_tokens(self._access, path)
+        self._file = _open_tokens(access, path)
         buffer = self._file.buffer
         if len(buffer) < self._index.end_bytes:
             raise FormatError(
@@ -157,11 +178,11 @@ class MMapIndexedDataset:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_again, (self.prefix, None if is_remote(self.prefix) else self._access)
+        return _open_again, (self.access, self.prefix)
 
 
-def _open_again(prefix: str, access: FileAccess | None) -> MMapIndexedDataset:
-    return MMapIndexedDataset(prefix, validate=False, access=access)
+def _open_again(access: FileAccess | None, prefix: str) -> MMapIndexedDataset:
+    return MMapIndexedDataset.below(access, prefix)
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:

@@ -30,7 +30,6 @@ class BlendedNanoset:
         config: NanosetConfig,
         indices: BlendIndices,
         cache_dir: str | os.PathLike[str] | None = None,
-        access: FileAccess | None = None,
     ) -> None:
         """Read a blend.
 
@@ -40,26 +39,18 @@ class BlendedNanoset:
             config: that it was planned with.
             indices: arrays that were built as planned.
             cache_dir: the folder that holds them, if any.
-            access: how its files are reached, where they do not simply lie there.
         """
         self.datasets, self.plan, self.config = tuple(datasets), plan, config
         self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
-        self._access = access
         self._names_dataset = config.rules.names_dataset
         self._wraps = config.rules.wraps == "read"
 
     @classmethod
-    def open(
-        cls,
-        plan: SplitPlan,
-        config: NanosetConfig,
-        cache_dir: str | os.PathLike[str],
-        access: FileAccess | None = None,
-    ) -> Self:
-        """A blend on the index files of a cache folder, as they are there; arguments and errors as `open_nanoset`."""
-        datasets = [open_nanoset(member, config, cache_dir, access) for member in plan.members]
-        return cls(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir, access)
+    def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
+        """A blend on the index files of a cache folder, as they are there; errors as of `open_nanoset`."""
+        datasets = [open_nanoset(member, config, cache_dir) for member in plan.members]
+        return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
 
     @property
     def unique_description(self) -> str:
@@ -139,8 +130,17 @@ class BlendedNanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return BlendedNanoset.open, (self.plan, self.config, self.cache_dir, self._access)
+            access = next((one.dataset.access for one in self.datasets), None)
+            return open_blended, (self.plan, self.config, self.cache_dir, access)
         return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
+
+
+def open_blended(
+    plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> BlendedNanoset:
+    """A blend on the index files of a cache folder, as they are there; arguments and errors as of `open_nanoset`."""
+    datasets = [open_nanoset(member, config, cache_dir, access) for member in plan.members]
+    return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)
 
 
 def _rebuild(

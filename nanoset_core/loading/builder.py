@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.blended import BlendedNanoset
+from nanoset_core.loading.blended import BlendedNanoset, open_blended
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.mapping.cache import (
     blend_is_cached,
@@ -141,7 +141,7 @@ def open_split(
     """
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
-    return BlendedNanoset.open(plan, config, cache_dir, access)
+    return open_blended(plan, config, cache_dir, access)
 
 
 def _writable(folder: Path) -> bool:

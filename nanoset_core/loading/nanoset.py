@@ -41,7 +41,6 @@ class Nanoset:
         config: NanosetConfig,
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
-        access: FileAccess | None = None,
     ) -> None:
         """Read a dataset's samples.
 
@@ -51,13 +50,11 @@ class Nanoset:
             config: that it was planned with.
             indices: arrays that were built as planned.
             cache_dir: the folder that holds them, if any.
-            access: how its files are reached, where they do not simply lie there.
         """
         self.dataset, self.member, self.config = dataset, member, config
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
-        self._access = access
         self._form = SampleForm(config, pads=_may_pad(dataset, member, config))
         self._token_count = dataset.token_count
         self._extra, self._width = int(config.add_extra_token), config.sample_tokens
@@ -223,7 +220,7 @@ class Nanoset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
-            return open_nanoset, (self.member, self.config, self.cache_dir, self._access)
+            return open_nanoset, (self.member, self.config, self.cache_dir, self.dataset.access)
         arrays = (self.document_index, self.sample_index, self.shuffle_index)
         return _rebuild, (self.dataset, self.member, self.config, arrays)
 
@@ -244,8 +241,8 @@ def open_nanoset(
         FormatError: the dataset is damaged.
         StaleError: an index file is not as planned.
     """
-    dataset = MMapIndexedDataset(member.prefix, validate=False, access=access)
-    return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir, access)
+    dataset = MMapIndexedDataset.below(access, member.prefix)
+    return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir)
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
