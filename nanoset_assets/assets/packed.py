@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
-
 from nanoset_assets.stage_assets import Work, page_of
-from nanoset_assets.ui.metadata import Before, bytes_text, markdown, per_second, plural, size_bytes
+from nanoset_assets.ui.corpus import packed_metadata
+from nanoset_assets.ui.metadata import per_second, snapshot_before
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import packed
 
 
@@ -26,24 +24,8 @@ def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
 @page_of(packed.PACKED, _details)
 def packed_dataset(work: Work) -> Mapping[str, Any]:
     """Pack a corpus, and show its counts."""
-    before = Before.versions(work.project, packed.STAGE, work.key.subject)
+    project = work.project
+    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / work.key.subject)
     manifest = work.make()
-    facts = manifest.facts
-    metadata = {
-        "summary": markdown(_summary(manifest)),
-        "file": dg.MetadataValue.path(manifest.url(facts["file"])),
-        "dagster/row_count": facts["documents"],
-        **{name: facts[name] for name in ("documents", "tokens", "token_bytes", "left_out")},
-    }
-    if before.is_new(manifest.digest):
-        metadata["tokens_per_second"] = per_second(facts["tokens"], work.seconds)
-    return metadata
-
-
-def _summary(manifest: Manifest) -> str:
-    facts = manifest.facts
-    left_out = f"; {plural(facts['left_out'], 'document')} left out" if facts["left_out"] else ""
-    return (
-        f"**{plural(facts['documents'], 'document')}, {plural(facts['tokens'], 'token')}** of "
-        f"{facts['token_bytes']} bytes each, {bytes_text(size_bytes(manifest))}{left_out}."
-    )
+    speed = {"tokens_per_second": per_second(manifest.facts["tokens"], work.seconds)} if is_new(manifest.digest) else {}
+    return packed_metadata(manifest) | speed

@@ -1,20 +1,17 @@
 """raw_jsonl: the inventory of a corpus's files."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
-
 from nanoset_assets.stage_assets import Work, page_of
-from nanoset_assets.ui.file_tables import raw_files, what_changed
-from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, markdown, plural, table
+from nanoset_assets.ui.corpus import raw_metadata
+from nanoset_assets.ui.metadata import ROWS_SHOWN
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.pieces import SUFFIXES, Inventory
+from nanoset_core.raw.pieces import Inventory
 
 
 def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
@@ -32,19 +29,10 @@ def raw_jsonl(work: Work) -> Mapping[str, Any]:
     corpus = work.key.subject
     before = _last_inventory(work.project, corpus)
     inventory = raw.survey(work.project, corpus)
-    manifest = work.made(raw.publish_inventory(work.project, inventory))
+    work.made(raw.publish_inventory(work.project, inventory))
     if inventory.ignored:
         work.context.log.warning(f"not read, since of another kind: {', '.join(inventory.ignored[:ROWS_SHOWN])}")
-    return {
-        "summary": markdown(_summary(inventory)),
-        "changed_since_the_last": what_changed(before, inventory),
-        "listing": raw_files(inventory),
-        **_ignored(inventory),
-        "files": manifest.facts["files"],
-        "stored_bytes": manifest.facts["stored_bytes"],
-        "ignored_files": len(inventory.ignored),
-        "folder": dg.MetadataValue.path(str(raw.corpus_folder(work.project, corpus))),
-    }
+    return raw_metadata(work.project, before, inventory)
 
 
 def _last_inventory(project: Project, corpus: str) -> Inventory | None:
@@ -53,15 +41,3 @@ def _last_inventory(project: Project, corpus: str) -> Inventory | None:
     except FormatError:
         return None  # damaged; what is made now takes its place
     return None if manifest is None else Inventory.from_json(json.loads(manifest.path(raw.FILE).read_bytes()))
-
-
-def _summary(inventory: Inventory) -> str:
-    kinds = Counter(next(suffix for suffix in SUFFIXES if path.endswith(suffix)) for path in inventory.files)
-    named = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
-    return f"**{plural(len(inventory.files), 'file')}** ({named}), {bytes_text(inventory.size)} as stored."
-
-
-def _ignored(inventory: Inventory) -> dict[str, dg.TableMetadataValue]:
-    if not inventory.ignored:
-        return {}
-    return {"not_read": table([{"file": path} for path in inventory.ignored[:ROWS_SHOWN]], len(inventory.ignored))}

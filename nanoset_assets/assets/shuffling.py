@@ -7,7 +7,7 @@ import dagster as dg
 
 from nanoset_assets.resources import WORKERS_POOL
 from nanoset_assets.stage_assets import Work, page_of
-from nanoset_assets.ui.metadata import Before
+from nanoset_assets.ui.metadata import snapshot_before
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
@@ -59,10 +59,10 @@ def tars(work: Work) -> dg.MaterializeResult[Any]:
     """Write one group of tars, and show which of them were made; its data version is that of the plan."""
     project, name = work.project, work.key.subject
     plan, _ = shuffling.current_plan(project, name)
-    before = Before.of(project, project.outputs.place(shuffling.webdataset_recipe(Recipe(**plan.recipe))))
+    is_new = snapshot_before(project, project.outputs.place(shuffling.webdataset_recipe(Recipe(**plan.recipe))))
     shards = shuffling.write_group(project, name, int(work.key.part or 0))
     work.made(plan)
-    made = [shard for shard in shards if before.is_new(f"{shard.stem}.tar")]
+    made = [shard for shard in shards if is_new(f"{shard.stem}.tar")]
     return dg.MaterializeResult(
         metadata=tars_metadata(shards, made, work.seconds), data_version=dg.DataVersion(plan.digest)
     )

@@ -6,8 +6,7 @@ What a person reads comes first, as text with separators; numbers that Dagster p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ INLINE_CHARACTERS = 1000
 """Dagster shows Markdown of this length, and longer, only when asked to."""
 
 
-def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
+def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> dg.MaterializeResult[Any]:
     """A materialisation whose data version is the output's digest; `metadata` comes first and wins."""
-    common = {
+    common: dict[str, Any] = {
         "size_bytes": size_bytes(manifest),
         "seconds": round(seconds, 3),
         "path": dg.MetadataValue.path(manifest.url()),
@@ -39,10 +38,11 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """A table of plain values; every row has the same keys.
+    """A table of plain values.
 
-    rows: as many as are to be shown. total: how many there are; where it is more, a last row says how many are left
-    out, and all columns are text.
+    Args:
+        rows: as many as are to be shown, all with the same keys.
+        total: how many there are; where it is more, a last row says how many are left out, and all columns are text.
     """
     shown = [dict(row) for row in rows]
     left_out = (total or 0) - len(shown)
@@ -52,12 +52,9 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
         shown.append({first: f"… and {left_out:,} more", **dict.fromkeys(others, "")})
     records = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in shown]
     kinds = {str: "string", int: "int", float: "float", bool: "bool"}
-    columns = [dg.TableColumn(name, kinds.get(type(value), "string")) for name, value in _first(records).items()]
+    first_row = records[0].data if records else {}
+    columns = [dg.TableColumn(name, kinds.get(type(value), "string")) for name, value in first_row.items()]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-
-
-def _first(records: Sequence[dg.TableRecord]) -> Mapping[str, Any]:
-    return records[0].data if records else {}
 
 
 def _cell(value: Any) -> Any:
@@ -86,45 +83,12 @@ def code(text: str) -> str:
     return f"{fence} {line} {fence}" if "`" in (line[0], line[-1]) else f"{fence}{line}{fence}"
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with separators and its noun."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def bytes_text(count: int) -> str:
-    """A size for reading: 12.5 MB."""
-    value, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:,.0f} {unit}" if unit == "bytes" else f"{value:,.1f} {unit}"
-
-
 def per_second(count: int, seconds: float) -> float:
     """A rate, rounded for reading."""
     return round(count / max(seconds, 1e-3), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What a folder held before work began, from which follows what the work made."""
-
-    names: frozenset[str]
-    """of everything in the folder"""
-    rebuild: bool
-    """whether everything is made again"""
-
-    @staticmethod
-    def of(project: Project, folder: Path) -> Before:
-        """Look into a folder, such as one of all versions of an output; it need not be there."""
-        return Before(project.outputs.access.names(folder), project.rebuild)
-
-    @staticmethod
-    def versions(project: Project, stage: str, name: str) -> Before:
-        """The versions that there are of an output."""
-        return Before.of(project, project.outputs.folder / stage / name)
-
-    def is_new(self, name: str) -> bool:
-        """Whether something of that name was made since."""
-        return self.rebuild or name not in self.names
+def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
+    """Look into a folder, which need not be there, before work begins; → whether something of a name was made since."""
+    names = project.outputs.access.names(folder)
+    return lambda name: project.rebuild or name not in names

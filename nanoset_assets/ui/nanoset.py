@@ -7,13 +7,14 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, plural, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, table
 from nanoset_assets.ui.previews import first_samples
 from nanoset_core.handoff.writers import START
+from nanoset_core.loading.opening import BLEND
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.text import format_count
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
@@ -22,12 +23,14 @@ Member = Mapping[str, Any]
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Of one split's index mappings, or of its blend."""
     facts, spec = manifest.facts, project.nanoset(name)
+    files = facts["cache_files"]
     tokens = facts["samples"] * spec.sequence_length
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, facts["samples"], tokens, facts["members"]))}
     if facts["members"]:
         passes = [member["epochs"] for member in facts["members"]]
+        limited = any(member["max_epochs"] is not None for member in facts["members"][:ROWS_SHOWN])
         metadata |= {
-            "plan": table(_rows(facts["members"][:ROWS_SHOWN]), len(facts["members"])),
+            "plan": table([_row(member, limited) for member in facts["members"][:ROWS_SHOWN]], len(facts["members"])),
             **_samples(project, manifest, name, split),
             "epochs_least": round(min(passes), 3),
             "epochs_most": round(max(passes), 3),
@@ -37,12 +40,8 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "tokens": tokens,
         "dagster/row_count": facts["samples"],
         "cache": dg.MetadataValue.path(manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
-        "cache_files": table([{"file": file} for file in list(facts["cache_files"])[:ROWS_SHOWN]], _files(facts)),
+        "cache_files": table([{"file": file} for file in list(files)[:ROWS_SHOWN]], len(files)),
     }
-
-
-def _files(facts: Mapping[str, Any]) -> int:
-    return len(facts["cache_files"])
 
 
 def _summary(split: str, samples: int, tokens: int, members: Sequence[Member]) -> str:
@@ -52,17 +51,12 @@ def _summary(split: str, samples: int, tokens: int, members: Sequence[Member]) -
     least, most = f"{min(passes):.2f}", f"{max(passes):.2f}"
     epochs = f"{most} epochs" if least == most else f"{least} to {most} epochs, by corpus"
     unseen = sum(member["tokens_unseen"] or 0 for member in members)
-    seen = f"; {plural(unseen, 'token')} of the split are never seen" if unseen else ""
-    return f"**{plural(samples, 'sample')}, {plural(tokens, 'token')}**: {epochs}{seen}."
-
-
-def _rows(members: Sequence[Member]) -> list[dict[str, str]]:
-    """A row for each corpus; no limits where none has one."""
-    limited = any(member["max_epochs"] is not None for member in members)
-    return [_row(member, limited) for member in members]
+    seen = f"; {format_count(unseen, 'token')} of the split are never seen" if unseen else ""
+    return f"**{format_count(samples, 'sample')}, {format_count(tokens, 'token')}**: {epochs}{seen}."
 
 
 def _row(member: Member, limited: bool) -> dict[str, str]:
+    """What is read of a corpus; no limit where no corpus has one."""
     limit, unseen = member["max_epochs"], member["tokens_unseen"]
     return {
         "corpus": member["corpus"],
@@ -79,7 +73,7 @@ def _row(member: Member, limited: bool) -> dict[str, str]:
 
 def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """The first samples, once nothing more is to be made of them, and how to ask for others."""
-    is_last = not manifest.facts["blended"] or manifest.name.endswith(f"/{mapping.BLEND}")
+    is_last = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
     if not is_last or not manifest.facts["samples"]:
         return {}
     return {

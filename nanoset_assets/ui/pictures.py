@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_assets.ui.metadata import markdown
 from nanoset_core.shuffling.quality import one_bit_png
@@ -34,7 +35,9 @@ _GLYPHS = {
 def length_histogram(counts: Sequence[int], tokens: int) -> dg.MarkdownMetadataValue:
     """Documents by their length in tokens, as a picture and a sentence.
 
-    counts: entry b is the documents of 2^(b-1) to 2^b - 1 tokens, entry 0 the empty ones. tokens: of all of them.
+    Args:
+        counts: entry b is the documents of 2^(b-1) to 2^b - 1 tokens, entry 0 the empty ones.
+        tokens: of all documents.
     """
     filled = [index for index, count in enumerate(counts) if count]
     if not filled:
@@ -74,7 +77,7 @@ def histogram_png(counts: Sequence[int], labels: Sequence[str]) -> bytes:
     return one_bit_png(ink)
 
 
-def _write(ink: np.ndarray, text: str, left: int) -> None:
+def _write(ink: NDArray[np.bool_], text: str, left: int) -> None:
     top = BARS_HEIGHT + AXIS_HEIGHT - _GLYPH_HEIGHT * _SCALE
     for number, character in enumerate(text):
         glyph = np.kron(_bitmap(character), np.ones((_SCALE, _SCALE), dtype=bool))
@@ -82,8 +85,8 @@ def _write(ink: np.ndarray, text: str, left: int) -> None:
         ink[top : top + glyph.shape[0], begin : begin + glyph.shape[1]] = glyph
 
 
-def _bitmap(character: str) -> np.ndarray:
-    """bool[5, 3]"""
+def _bitmap(character: str) -> NDArray[np.bool_]:
+    """The pixels of a character, shape (5, 3)."""
     rows = np.array([int(digit) for digit in _GLYPHS[character]], dtype=np.uint8)
     return np.unpackbits(rows[:, None], axis=1)[:, -_GLYPH_WIDTH:].astype(bool)
 

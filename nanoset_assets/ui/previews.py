@@ -13,8 +13,9 @@ from typing import Any
 
 import dagster as dg
 import numpy as np
+from numpy.typing import NDArray
 
-from nanoset_assets.ui.metadata import code, markdown, plural
+from nanoset_assets.ui.metadata import code, markdown
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
@@ -26,6 +27,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization.shards import REJECTS
 
 SHOWN = 3
@@ -67,10 +69,10 @@ def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
         tokens = _document(dataset, origin.document)
         identity = f", id {code(origin.id)}" if origin.id is not None else ""
         text = excerpts.decoded(tokens)
-        yield f"**{_spelled(origin)}**{identity}: {plural(origin.tokens, 'token')}\n\n{_text(text, tokens)}"
+        yield f"**{_format_origin(origin)}**{identity}: {format_count(origin.tokens, 'token')}\n\n{_text(text, tokens)}"
 
 
-def _document(dataset: MMapIndexedDataset, document: int) -> np.ndarray:
+def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]:
     """The first tokens of a document; of its first sequence, where it has several."""
     begin, end = dataset.document_indices[document : document + 2].tolist()
     if begin == end:
@@ -78,7 +80,7 @@ def _document(dataset: MMapIndexedDataset, document: int) -> np.ndarray:
     return dataset.get(begin, 0, min(_TOKENS_DECODED + 1, int(dataset.sequence_lengths[begin])))
 
 
-def _text(text: str | None, tokens: np.ndarray) -> str:
+def _text(text: str | None, tokens: NDArray[np.generic]) -> str:
     """The decoded text, or the token ids where the tokenizer that made them is not the one of today."""
     shown = text if text is not None else " ".join(map(str, tokens[:24].tolist()))
     return _quoted(shown if shown.strip() else "(empty)")
@@ -88,7 +90,7 @@ def _quoted(text: str) -> str:
     return f"> {code(text)}"
 
 
-def _spelled(origin: DocumentOrigin) -> str:
+def _format_origin(origin: DocumentOrigin) -> str:
     return code(f"{origin.corpus}/{origin.file}:{origin.line}")
 
 
@@ -117,7 +119,7 @@ def _samples(project: Project, name: str, split: str) -> Iterator[str]:
         yield _sample(sample, place.dataset_at(nanoset.member.prefix).name, origins, len(pieces))
 
 
-def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, np.ndarray]:
+def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, NDArray[np.int64]]:
     if isinstance(loaded, Nanoset):
         return loaded, loaded.sources(sample)
     number, pieces = loaded.sources(sample)
@@ -125,8 +127,8 @@ def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, np
 
 
 def _sample(sample: int, corpus: str, origins: Sequence[PieceOrigin], count: int) -> str:
-    places = ", ".join(f"{_spelled(piece.origin)} tokens {_span(piece)}" for piece in origins)
-    more = f" and {plural(count - len(origins), 'document')} more" if count > len(origins) else ""
+    places = ", ".join(f"{_format_origin(piece.origin)} tokens {_span(piece)}" for piece in origins)
+    more = f" and {format_count(count - len(origins), 'document')} more" if count > len(origins) else ""
     first = origins[0].text if origins else None
     text = "" if first is None else f"\n\n{_quoted(first)}"
     return f"**sample {sample}** of {code(corpus)}: {places}{more}{text}"

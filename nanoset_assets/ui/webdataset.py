@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nanoset_assets.ui.metadata import ROWS_SHOWN, bytes_text, code, markdown, per_second, plural, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, table
 from nanoset_core.cli.shuffle_tables import source_row
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.engines import choose_engine
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
@@ -59,8 +60,9 @@ def _sources(plan: ShufflePlan) -> list[dict[str, object]]:
 def _plan_summary(plan: ShufflePlan, even: bool) -> str:
     mixed = "The order is as even as chance makes it" if even else "**The order is not even**: see `quality`"
     return (
-        f"**{plural(plan.contexts, 'context')} of {plan.sequence_length:,} tokens in {plural(plan.shards, 'tar')}**, "
-        f"{plural(plan.tokens, 'token')} of {plural(len(plan.table.sources), 'source')}; "
+        f"**{format_count(plan.contexts, 'context')} of {plan.sequence_length:,} tokens in "
+        f"{format_count(plan.shards, 'tar')}**, {format_count(plan.tokens, 'token')} of "
+        f"{format_count(len(plan.table.sources), 'source')}; "
         f"{plan.tokens_dropped:,} dropped, {plan.pad_tokens:,} padded. {mixed}."
     )
 
@@ -80,7 +82,7 @@ def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds:
     sequences, size = sum(shard.sequences for shard in shards), sum(shard.size_bytes for shard in shards)
     metadata: dict[str, Any] = {
         "summary": markdown(
-            f"**{plural(len(shards), 'tar')}, {plural(sequences, 'sequence')}**, {bytes_text(size)}; "
+            f"**{format_count(len(shards), 'tar')}, {format_count(sequences, 'sequence')}**, {format_bytes(size)}; "
             f"{len(made):,} written now."
         ),
         "tars": table([_tar(shard) for shard in shards[:ROWS_SHOWN]], len(shards)),
@@ -100,7 +102,7 @@ def _tar(shard: TarFacts) -> dict[str, str]:
     return {
         "tar": f"{shard.stem}.tar",
         "sequences": f"{shard.sequences:,}",
-        "size": bytes_text(shard.size_bytes),
+        "size": format_bytes(shard.size_bytes),
         "sha256": f"{shard.sha256[:16]}…",
     }
 
@@ -112,8 +114,8 @@ def webdataset_metadata(manifest: Manifest) -> dict[str, Any]:
     size = sum(shard["size_bytes"] for shard in facts["shards_written"])
     return {
         "summary": markdown(
-            f"**{plural(facts['sequences'], 'sequence')} of {facts['sequence_length']:,} tokens in "
-            f"{plural(facts['shards'], 'tar')}**, {plural(facts['tokens'], 'token')}, {bytes_text(size)}."
+            f"**{format_count(facts['sequences'], 'sequence')} of {facts['sequence_length']:,} tokens in "
+            f"{format_count(facts['shards'], 'tar')}**, {format_count(facts['tokens'], 'token')}, {format_bytes(size)}."
         ),
         "read_it": markdown(*_readers(manifest)),
         "sources": table([_source(source) for source in facts["sources"][:ROWS_SHOWN]], len(facts["sources"])),

@@ -16,9 +16,9 @@ from sample_project import build_all, jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.ui import file_tables
-from nanoset_assets.ui.file_tables import tokenized_files, what_changed
-from nanoset_assets.ui.metadata import INLINE_CHARACTERS, bytes_text, code, markdown, table
+from nanoset_assets.ui import corpus
+from nanoset_assets.ui.corpus import tokenized_files, what_changed
+from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
 from nanoset_assets.ui.nanoset import split_metadata
 from nanoset_assets.ui.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
@@ -97,12 +97,6 @@ def test_nothing_in_code_is_markup(text):
     assert inner.split() == text.split()
 
 
-def test_sizes_are_written_for_people():
-    assert [bytes_text(size) for size in (0, 999, 1000, 12_345_678, 10**18)] == [
-        "0 bytes", "999 bytes", "1.0 kB", "12.3 MB", "1,000.0 PB",
-    ]  # fmt: skip
-
-
 @pytest.fixture
 def spoilt(make_project):
     """A built project, in which two lines of one file are no documents; all files of a corpus in one range."""
@@ -153,11 +147,11 @@ def test_every_file_has_its_counts(make_project, ranges):
 
 
 def test_files_that_are_too_much_to_read_are_left_out(spoilt, monkeypatch):
-    monkeypatch.setattr(file_tables, "_DOCUMENTS_READ", 100)
+    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 100)
     assert rows_of(tokenized_files(*tokenized(spoilt, "web"))) == []
     assert len(rows_of(tokenized_files(*tokenized(spoilt, "code")))) == 1, "one file: its counts are in the manifest"
-    monkeypatch.setattr(file_tables, "_DOCUMENTS_READ", 1000)
-    monkeypatch.setattr(file_tables, "ROWS_SHOWN", 2)
+    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 1000)
+    monkeypatch.setattr(corpus, "ROWS_SHOWN", 2)
     assert rows_of(tokenized_files(*tokenized(spoilt, "web")))[-1]["file"] == "… and 2 more"
 
 

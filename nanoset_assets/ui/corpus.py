@@ -1,0 +1,234 @@
+"""What the UI shows of a corpus: its files, what became of each, its documents, and who reads them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, size_bytes, table
+from nanoset_assets.ui.pictures import length_histogram
+from nanoset_assets.ui.previews import first_documents, first_rejects
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.pieces import SUFFIXES, Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.rejects import Reject
+from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.tokenization.document_table import counts_by_file
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
+
+_DOCUMENTS_READ = 2_000_000
+"""Documents whose rows are read for the sake of a table, at most: some tenths of a second."""
+
+
+def raw_metadata(project: Project, before: Inventory | None, inventory: Inventory) -> dict[str, Any]:
+    """Of an inventory; `before` is the one that was current until now."""
+    sizes: Counter[str] = Counter()
+    for piece in inventory.pieces:
+        sizes[piece.path] += piece.size
+    kinds = Counter(next(suffix for suffix in SUFFIXES if path.endswith(suffix)) for path in sizes)
+    named = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
+    files = [{"file": path, "stored": format_bytes(size)} for path, size in islice(sizes.items(), ROWS_SHOWN)]
+    ignored = [{"file": path} for path in inventory.ignored[:ROWS_SHOWN]]
+    return {
+        "summary": markdown(
+            f"**{format_count(len(sizes), 'file')}** ({named}), {format_bytes(inventory.size)} as stored."
+        ),
+        "changed_since_the_last": what_changed(before, inventory),
+        "listing": table(files, len(sizes)),
+        **({"not_read": table(ignored, len(inventory.ignored))} if ignored else {}),
+        "files": len(sizes),
+        "stored_bytes": inventory.size,
+        "ignored_files": len(inventory.ignored),
+        "folder": dg.MetadataValue.path(str(raw.corpus_folder(project, inventory.corpus))),
+    }
+
+
+def what_changed(before: Inventory | None, after: Inventory) -> str:
+    """How the files differ from those of an earlier inventory."""
+    if before is None:
+        return "the first inventory"
+    old, new = _digests(before), _digests(after)
+    counts = {
+        "added": len(new.keys() - old.keys()),
+        "removed": len(old.keys() - new.keys()),
+        "changed": sum(old[path] != digests for path, digests in new.items() if path in old),
+    }
+    return ", ".join(f"{format_count(count, 'file')} {what}" for what, count in counts.items() if count) or "nothing"
+
+
+def _digests(inventory: Inventory) -> dict[str, list[str]]:
+    digests: dict[str, list[str]] = {}
+    for piece in inventory.pieces:
+        digests.setdefault(piece.path, []).append(piece.digest)
+    return digests
+
+
+def tokenized_metadata(
+    project: Project,
+    manifest: Manifest,
+    shards: Sequence[Manifest],
+    made: Sequence[Manifest],
+    *,
+    seconds: float,
+    engine: str,
+) -> dict[str, Any]:
+    """Of a corpus's shards, in document order, `made` of which were made in these seconds."""
+    facts = manifest.facts
+    speed = per_second(sum(shard.facts["tokens"] for shard in made), seconds)
+    count = format_count(len(shards), "shard")
+    work = f"{len(made):,} of {count} made in {seconds:,.1f} s, {speed:,.0f} tokens a second."
+    if not made:
+        work = f"Nothing was tokenized: {count} had been made before."
+    reasons = [{"reason": reason, "lines": f"{count:,}"} for reason, count in facts["reasons"].items()]
+    names = ("documents", "tokens", "rejected", "stored_bytes")
+    rows = [
+        {"shard": shard.digest, **{name: f"{shard.facts[name]:,}" for name in names}} for shard in shards[:ROWS_SHOWN]
+    ]
+    return {
+        "summary": markdown(_tokenized(facts), work),
+        "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
+        **({"rejects": table(reasons), "first_rejected": first_rejects(shards)} if reasons else {}),
+        **_files(project, manifest, shards),
+        "dagster/row_count": facts["documents"],
+        **{name: facts[name] for name in ("documents", "tokens", "lines", "skipped", "rejected")},
+        "unreadable_files": facts["faults"],
+        "rejected_fraction": round(facts["rejected"] / max(facts["lines"], 1), 6),
+        "tokens_per_document": round(facts["tokens"] / max(facts["documents"], 1), 1),
+        "read_bytes": facts["read_bytes"],
+        "size_bytes": sum(size_bytes(shard) for shard in shards),
+        "shards_made": len(made),
+        **({"tokens_per_second": speed} if made else {}),  # a plot over time shows the speed of work only
+        "engine": engine,
+        "shards": table(rows, len(shards)),
+    }
+
+
+def _tokenized(facts: Mapping[str, Any]) -> str:
+    parts = [f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"]
+    parts += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
+    parts += [f"{format_count(facts['skipped'], 'document')} without tokens skipped"] if facts["skipped"] else []
+    return f"{_counts(facts)} of {format_bytes(facts['read_bytes'])} of lines; {', '.join(parts)}."
+
+
+def _counts(facts: Mapping[str, Any]) -> str:
+    return f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
+
+
+def _files(project: Project, manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, dg.MetadataValue[Any]]:
+    """What became of each file, unless the raw folder was surveyed anew meanwhile."""
+    inventory_manifest, inventory = raw.current_inventory(project, manifest.name)
+    if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
+        return {}
+    files = tokenized_files(inventory, manifest, shards)
+    return {} if files is None else {"files": files}
+
+
+def tokenized_files(
+    inventory: Inventory, tokenized: Manifest, shards: Sequence[Manifest]
+) -> dg.TableMetadataValue | None:
+    """What became of the first files of a corpus; `shards` are all of them, in document order.
+
+    A shard of one file says it in its manifest; of the others the tables of documents are read, up to a limit.
+    None where the shards are not cut as the inventory's files would be today.
+    """
+    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+    if len(ranges) != len(shards):
+        return None
+    files: dict[str, Counter[str]] = {}
+    for path, found in _found(ranges, shards):
+        if found is None:
+            files.pop(path, None)  # a part of it was not read
+            continue
+        files.setdefault(path, Counter()).update(found)
+        if len(files) > ROWS_SHOWN:
+            break
+    return table([_file(path, found) for path, found in islice(files.items(), ROWS_SHOWN)], len(inventory.files))
+
+
+def _file(path: str, found: Counter[str]) -> dict[str, str]:
+    lines = found["documents"] + found["rejected"] + found["skipped"]
+    return {
+        "file": path,
+        "stored": format_bytes(found["stored_bytes"]),
+        "lines": "?" if found["skipped_somewhere"] else f"{lines:,}",
+        **{name: f"{found[name]:,}" for name in ("documents", "rejected", "tokens")},
+    }
+
+
+def _found(ranges: Sequence[SourceRange], shards: Sequence[Manifest]) -> Iterator[tuple[str, Counter[str] | None]]:
+    """Counts of each file in each shard; None for those of the first shard that is too much to read."""
+    left = _DOCUMENTS_READ
+    for source, shard in zip(ranges, shards, strict=True):
+        facts = shard.facts
+        if len(source.files) == 1:
+            names = ("stored_bytes", "documents", "tokens", "rejected", "skipped")
+            yield source.files[0], Counter({name: facts[name] for name in names})
+            continue
+        left -= facts["documents"] + facts["rejected"]
+        if left < 0:
+            yield from ((path, None) for path in source.files)
+            return
+        yield from _found_in_several(source, shard).items()
+
+
+def _found_in_several(source: SourceRange, shard: Manifest) -> dict[str, Counter[str]]:
+    # The manifest has but the sum of the documents that were skipped, and no table lists them.
+    counts = {path: Counter(skipped_somewhere=shard.facts["skipped"]) for path in source.files}
+    for piece in source.pieces:
+        counts[piece.path]["stored_bytes"] += piece.size
+    for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
+        counts[path].update(documents=found.documents, tokens=found.tokens)
+    if shard.facts["rejected"]:
+        with shard.path(REJECTS).open("rb") as lines:
+            for reject in (Reject(**json.loads(line)) for line in lines):
+                counts[reject.file]["rejected"] += not reject.is_fault
+    return counts
+
+
+def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Of a corpus's merged dataset: its first documents, and what it is read by."""
+    facts = manifest.facts
+    lost = [f"{format_count(facts['rejected'], 'line')} rejected"] if facts["rejected"] else []
+    lost += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
+    summary = (
+        f"{_counts(facts)} of {facts['dtype']}, {format_bytes(size_bytes(manifest))}; "
+        f"{', '.join(lost) or 'every line became a document'}."
+    )
+    return {
+        "summary": markdown(summary, _readers(project, manifest.name)),
+        "first_documents": first_documents(project, manifest),
+        "prefix": dg.MetadataValue.path(manifest.url(facts["prefix"])),
+        "dagster/row_count": facts["documents"],
+        **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
+    }
+
+
+def _readers(project: Project, corpus: str) -> str:
+    config = project.config
+    users = {
+        "nanoset": [name for name, spec in config.nanosets.items() if corpus in spec.corpora],
+        "webdataset": [name for name, spec in config.webdatasets.items() if corpus in spec.names],
+    }
+    named = [f"the {kind} {code(name)}" for kind, names in users.items() for name in names]
+    if corpus in config.packed:
+        named.append("its `.pbin`")
+    return f"Read by {', '.join(named)}." if named else f"Nothing in {code(config.file.name)} reads it yet."
+
+
+def packed_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Of a corpus's `.pbin`."""
+    facts = manifest.facts
+    left_out = f"; {format_count(facts['left_out'], 'document')} left out" if facts["left_out"] else ""
+    size = format_bytes(size_bytes(manifest))
+    return {
+        "summary": markdown(f"{_counts(facts)} of {facts['token_bytes']} bytes each, {size}{left_out}."),
+        "file": dg.MetadataValue.path(manifest.url(facts["file"])),
+        "dagster/row_count": facts["documents"],
+        **{name: facts[name] for name in ("documents", "tokens", "token_bytes", "left_out")},
+    }
