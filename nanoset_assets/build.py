@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -26,15 +26,17 @@ class BuildReport:
     """What a build did."""
 
     steps: list[Step]
-    """every step of the project, selected or not"""
+    """Every step of the project, selected or not."""
+    inventories: Mapping[str, Recipe] = field(default_factory=dict)
+    """Of the corpora that could be read."""
     made: dict[str, float] = field(default_factory=dict)
-    """label of each step that ran → seconds of the run that held it, shared evenly"""
+    """Label of each step that ran → seconds of the run that held it, shared evenly."""
     failed: dict[str, Exception] = field(default_factory=dict)
-    """label of the run's first step → what went wrong"""
+    """Label of the run's first step → what went wrong."""
     skipped: list[str] = field(default_factory=list)
-    """labels of steps that needed one that failed"""
+    """Labels of steps that needed one that failed."""
     seconds: float = 0.0
-    """of the whole build"""
+    """Of the whole build."""
 
 
 def build(
@@ -71,7 +73,7 @@ def build(
     inventories, failed = _survey(project, corpora)
     graph = graph_over(project, inventories, corpora)
     state = load_graph_state(graph, instance, same_versions=True)
-    report = BuildReport(list(state.steps.values()), failed=failed, skipped=_held_up(graph))
+    report = BuildReport(list(state.steps.values()), inventories, failed=failed, skipped=_held_up(graph))
     builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
     selected = builder.select(select)
     chosen = [step for step in report.steps if step.asset in selected and (rebuild or state.needs_run(step.key))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +42,7 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
             verbose=verbose,
             say=say,
         )
-    _show(Project(project_config), report)
+    show_report(Project(project_config), report)
     for label, error in report.failed.items():
         click.secho(f"failed: {label}", fg="red", bold=True, err=True)
         known = isinstance(error, NanosetError)
@@ -51,16 +53,40 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
         sys.exit(1)
 
 
-def _show(project: Project, report: BuildReport) -> None:
-    from nanoset_assets.ui import tables
+def show_report(project: Project, report: BuildReport) -> None:
+    """Print what a project holds after a build, what the build took, and what to do next."""
+    from nanoset_core.cli.status_tables import print_tables
+    from nanoset_core.pipeline.graph import graph_over
+    from nanoset_core.versions.status import graph_status
 
+    spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
+    for step in report.steps:
+        spent[step.node.row] += report.made.get(step.label, 0)
+    print_tables(graph_status(graph_over(project, report.inventories)), spent)
     console = wide_console()
-    for table in tables.summary(project, report):
-        console.print(table)
     if not report.made and not report.failed:
         console.print(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
         console.print(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
-    for line in tables.next_steps(project):
+    for line in _next_steps(project):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _next_steps(project: Project) -> Iterator[str]:
+    """What to do with the result."""
+    config = project.config
+    root = config.root_folder if config.root_place is None else config.root_place.url
+    live = "`current`" if config.root_place is None else "`current.json`"
+    yield f"Outputs are below {root}; {live} in each folder names the live version."
+    for name in config.nanosets:
+        endpoint = config.storage.endpoint_url
+        imports, storage = "load_nanoset", ""
+        if config.root_place is not None and endpoint is not None:
+            imports, storage = "StorageSpec, load_nanoset", f", StorageSpec('{endpoint}')"
+        yield (
+            f'Read samples: python -c "from nanoset_core import {imports}; '
+            f"print(load_nanoset('{root}', '{name}', 'train'{storage})[0])\""
+        )
+        break
+    yield f"Look at it: NANOSET_CONFIG={project.config.file} dagster dev   (`make dev` for the demo)"

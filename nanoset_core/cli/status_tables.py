@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nanoset_core.cli import tables
@@ -30,14 +30,19 @@ def print_json(rows: Iterable[Row]) -> bool:
     return all(row.state == "up to date" for row in found)
 
 
-def print_tables(rows: Iterable[Row]) -> bool:
-    """Print a table for each kind, where rejected lines are, and a count of the states; → whether all is up to date."""
+def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | None], float] | None = None) -> bool:
+    """Print a table for each kind, where rejected lines are, and a count of the states; → whether all is up to date.
+
+    Args:
+        rows: what is told.
+        seconds: how long a build worked on a kind, name and part; shown in place of the age.
+    """
     console = tables.wide_console()
     with console.status("looking"):
         found = list(rows)
     for kind in _COLUMNS:
         if some := [row for row in found if row.kind == kind]:
-            console.print(_table(kind, some))
+            console.print(_table(kind, some, seconds))
     for row in found:
         for reason in row.why:
             tables.print_line(console, f"{row.state}: {row.label}: {reason}")
@@ -49,11 +54,11 @@ def print_tables(rows: Iterable[Row]) -> bool:
     return counts["up to date"] == len(found)
 
 
-def _table(kind: str, rows: list[Row]) -> Table:
+def _table(kind: str, rows: list[Row], seconds: Mapping[tuple[str, str, str | None], float] | None) -> Table:
     from rich.text import Text
 
     columns = _COLUMNS[kind]
-    rest = ("state", *columns, "size", "age")
+    rest = ("state", *columns, "size", "age" if seconds is None else "seconds")
     table = tables.make_table(kind, *rest, left=["state"], whole=rest)
     table.columns[0].min_width = 12
     now = time.time()
@@ -61,8 +66,11 @@ def _table(kind: str, rows: list[Row]) -> Table:
         state = Text(row.state + (", being built" if row.busy else ""), style=_STYLES[row.state])
         counts = [f"{row.figures[name]:,}" if name in row.figures else "-" for name in columns]
         size = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
-        age = "-" if row.made_at is None else format_age(now - row.made_at)
-        table.add_row(row.name + (f" {row.part}" if row.part else ""), state, *counts, size, age)
+        last = "-" if row.made_at is None else format_age(now - row.made_at)
+        if seconds is not None:
+            spent = seconds.get((row.kind, row.name, row.part), 0)
+            last = f"{spent:.1f}" if spent else "-"
+        table.add_row(row.name + (f" {row.part}" if row.part else ""), state, *counts, size, last)
     return table
 
 

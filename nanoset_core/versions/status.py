@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -78,14 +78,25 @@ def project_status(project: Project) -> Iterator[Row]:
     known: dict[Node, Recipe] = {}
     corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})
     graph = Graph(project, known, corpora)
-    rows: dict[tuple[str, str, str | None], list[Node]] = {}
-    for node in graph.nodes():
-        rows.setdefault(node.row, []).append(node)
     reading, planning = Budget(READ_BYTES), Budget(PLANNED_BYTES)
-    for nodes in rows.values():
+    for nodes in _rows(graph):
         roots = [node for node in nodes if node == inventory_node(node.key.subject)]
         failure = _survey(graph, known, roots[0], reading) if roots else None
         yield _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
+
+
+def graph_status(graph: Graph) -> Iterator[Row]:
+    """The same rows where the graph knows the corpora's inventories, as after a build; no files are looked at."""
+    planning = Budget(PLANNED_BYTES)
+    for nodes in _rows(graph):
+        yield _row(graph, nodes, planning, None, busy=False)
+
+
+def _rows(graph: Graph) -> Iterable[list[Node]]:
+    rows: dict[tuple[str, str, str | None], list[Node]] = {}
+    for node in graph.nodes():
+        rows.setdefault(node.row, []).append(node)
+    return rows.values()
 
 
 def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> str | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import dagster as dg
 import pytest
 from sample_project import CONFIG
 
 from nanoset_assets.build import build
+from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
-from nanoset_assets.ui import tables
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
@@ -39,17 +41,12 @@ def materialised(instance):
     return set(instance.get_materialized_partitions(ASSET))
 
 
-def shown(project, report):
-    from rich.console import Console
-
-    console = Console(width=200)
-    with console.capture() as capture:
-        for table in tables.summary(project, report):
-            console.print(table)
-    return capture.get()
+def shown(project, report, capsys):
+    show_report(project, report)
+    return capsys.readouterr().out
 
 
-def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instance):
+def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instance, capsys):
     opened = project()
     report = build(opened, instance)
     assert not report.failed
@@ -76,10 +73,10 @@ def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instanc
     metadata = event.asset_materialization.metadata
     assert (metadata["documents"].value, metadata["dagster/row_count"].value) == (240, 240)
     assert metadata["file"].value.endswith("web.pbin")
-    assert "packed" in shown(opened, report)
+    assert re.search(r"│ web +│ up to date +│ +240 │", shown(opened, report, capsys))
     again = build(opened, instance)
     assert again.made == {}
-    assert "up to date" in shown(opened, again)
+    assert "up to date" in shown(opened, again, capsys)
 
 
 def test_more_text_makes_only_its_own_corpus_again(project, instance):
