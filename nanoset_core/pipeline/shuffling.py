@@ -13,8 +13,6 @@ from typing import Any
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import bin_path
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import tokenization
@@ -310,9 +308,8 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
 
 
 def _open_sources(datasets: dict[str, Manifest]) -> list[TokenSource]:
-    prefixes = {corpus: manifest.path(manifest.facts["prefix"]) for corpus, manifest in datasets.items()}
     return [
-        TokenSource(corpus, MMapIndexedDataset(prefix).tokens, bin_path(prefix)) for corpus, prefix in prefixes.items()
+        TokenSource.of_dataset(corpus, manifest.path(manifest.facts["prefix"])) for corpus, manifest in datasets.items()
     ]
 
 

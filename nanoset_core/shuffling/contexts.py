@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,19 @@ class TokenSource:
                 expected=f"shape (tokens,), dtype one of {', '.join(TOKEN_DTYPES)}",
                 remedy="pass the flat memory map of a .bin",
             )
+
+    @classmethod
+    def of_dataset(cls, name: str, prefix: Path, *, validate: bool = True) -> TokenSource:
+        """All tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`.
+
+        Raises:
+            ConfigError: its tokens are no integers.
+        """
+        from nanoset_core.indexed.dataset import MMapIndexedDataset
+        from nanoset_core.indexed.layout import bin_path
+
+        tokens = MMapIndexedDataset(prefix, validate=validate).tokens
+        return cls(name, cast("NDArray[np.integer[Any]]", tokens), bin_path(prefix))
 
 
 @dataclass(frozen=True, slots=True)

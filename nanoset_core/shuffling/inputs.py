@@ -12,7 +12,6 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import bin_path
 from nanoset_core.raw.listing import list_files, stat_file
 from nanoset_core.raw.pieces import SUFFIXES, is_text
 from nanoset_core.shuffling.contexts import TokenSource
@@ -207,11 +206,7 @@ class Prepared:
 
 def open_pairs(inputs: ShuffleInputs) -> Prepared:
     """The sources of .bin/.idx pairs, mapped."""
-    return Prepared(tuple(_pair(source.name, source.paths[0]) for source in inputs.sources))
-
-
-def _pair(name: str, prefix: Path) -> TokenSource:
-    return TokenSource(name, MMapIndexedDataset(prefix).tokens, bin_path(prefix))
+    return Prepared(tuple(TokenSource.of_dataset(source.name, source.paths[0]) for source in inputs.sources))
 
 
 def tokenize_sources(
@@ -228,7 +223,7 @@ def tokenize_sources(
     documents, rejected, rejects = 0, 0, []
     for source in inputs.sources:
         (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
-        sources.append(_pair(source.name, done.prefix))
+        sources.append(TokenSource.of_dataset(source.name, done.prefix))
         documents += done.facts.documents
         rejected += done.facts.rejected + done.facts.faults
         rejects += [done.rejects] if done.rejects is not None else []

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
@@ -218,4 +217,4 @@ class _Expectation:
 def _source(project: Project, corpus: str) -> TokenSource:
     dataset = indexed.current_dataset(project, corpus)
     prefix = dataset.path(dataset.facts["prefix"])
-    return TokenSource(corpus, MMapIndexedDataset(prefix, validate=False).tokens)
+    return TokenSource.of_dataset(corpus, prefix, validate=False)
