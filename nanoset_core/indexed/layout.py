@@ -50,8 +50,8 @@ DTYPE_CODES: dict[int, np.dtype] = {
 }
 HEADER = struct.Struct("<9sQBQQ")
 CHUNK_SEQUENCES = 1 << 18
-Tokens = NDArray[np.number]
-"""Tokens in a type of DTYPE_CODES."""
+Tokens = NDArray[np.integer]
+"""Tokens in a type of DTYPE_CODES; floats, which no tokenizer gives but the format knows, are read all the same."""
 
 
 @dataclass(frozen=True, slots=True)
