@@ -20,7 +20,6 @@ from nanoset_core.outputs.current import current_version, setting_differences
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.text import format_age, format_bytes
 from nanoset_core.storage.locks import in_use
 from nanoset_core.versions import file_changes
 from nanoset_core.versions import status as status_module
@@ -336,30 +335,6 @@ def test_options_that_differ_are_spelled():
     assert setting_differences({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": (1,)}, "e": "x" * 50}) == [
         "a.b: 1 → 2",
         f"e: none → {'x' * 39}…",
-    ]
-
-
-def test_sizes_and_ages_are_spelled():
-    assert [format_bytes(size) for size in (0, 999, 1000, 9994, 9995, 99949, 999_499, 999_500, 1.5e12, 2e18)] == [
-        "0 B",
-        "999 B",
-        "1.00 kB",
-        "9.99 kB",
-        "10.0 kB",
-        "99.9 kB",
-        "999 kB",
-        "1.00 MB",
-        "1.50 TB",
-        "2,000 PB",
-    ]
-    assert [format_age(seconds) for seconds in (-1, 59, 60, 3599, 3600, 90_000, 31 * 86400)] == [
-        "0 s",
-        "59 s",
-        "1 min",
-        "59 min",
-        "1 h 0 min",
-        "1 d 1 h",
-        "31 d",
     ]
 
 
