@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from sample_project import jsonl, sentences, tree
 
 from nanoset_assets.build import build
+from nanoset_assets.commands import show_report
 from nanoset_assets.partitions import CORPORA
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.pipeline.project import Project
@@ -274,7 +276,7 @@ def test_an_empty_corpus_and_an_unknown_one(make_project, instance):
         build(Project.open(config), instance)
 
 
-def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(make_project, instance):
+def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(make_project, instance, capsys):
     config = make_project()
     (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
     report = build(Project.open(config), instance)
@@ -282,6 +284,10 @@ def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(make_proje
     assert "nowhere.jsonl" in str(report.failed["raw_jsonl [code]"])
     assert report.skipped == ["pretrain", "shuffled"]
     assert "plain/index_mappings [train]" in report.made
+    show_report(Project.open(config), report)
+    shown = capsys.readouterr().out
+    assert re.search(r"│ plain train +│ up to date │", shown)
+    assert re.search(r"│ pretrain train +│ missing +│", shown)
 
 
 def test_another_range_size_cuts_other_shards_of_the_same_dataset(make_project, instance):
