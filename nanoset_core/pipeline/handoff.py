@@ -19,10 +19,10 @@ from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, blend_recipe, check_current, current_recipe
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, blend_recipe, current_recipe
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import Key, Node, Stage, check_current, size_bytes
 
 VERSION = 2
 HANDOFF = "handoff"

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.errors import MissingError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
+from nanoset_core.pipeline.stage import CorpusStage, Key, Node, check_current, size_bytes
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
@@ -39,14 +39,7 @@ def index(project: Project, corpus: str) -> Manifest:
     )
     inventory_digest = tokenized.recipe["parents"]["inventory"]
     expected = tokenization.tokenized_recipe(project, corpus, inventory_digest)
-    if tokenized.digest != expected.digest:
-        raise StaleError(
-            "the shards were made under other settings than the present ones",
-            where=tokenized.folder,
-            found=tokenized.digest,
-            expected=expected.digest,
-            remedy=f"materialise tokenized_shards for the corpus {corpus!r} first",
-        )
+    check_current(tokenized, expected, f"tokenized_shards for the corpus {corpus!r}")
     recipe = dataset_recipe(project, corpus, inventory_digest)
     shards = tokenization.current_shards(project, tokenized)
     config = project.config

@@ -11,7 +11,7 @@ import numpy as np
 
 from nanoset_core.config.nanoset import is_blended
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, FormatError, NanosetError, StaleError, one_line
+from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
@@ -24,7 +24,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, check_current, size_bytes
 
 VERSION = 1
 _CHUNK = 1 << 22
@@ -102,27 +102,6 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         _send(project, cache, files, [planned.plan.blend.sidecar])
         given = _given(planned.plan, cache)
     return _publish(nanoset, blend_recipe(Recipe(**mappings.recipe)), planned, files, given)
-
-
-def check_current(made: Manifest, expected: Recipe, what: str) -> None:
-    """Refuse an output that is not what the present datasets and settings give.
-
-    Args:
-        made: the output.
-        expected: what it would be made from now.
-        what: is to be materialised where it differs.
-
-    Raises:
-        StaleError: it was made from something else.
-    """
-    if made.digest != expected.digest:
-        raise StaleError(
-            "this was made from other datasets, or under other settings, than the present ones",
-            where=made.folder,
-            found=made.digest,
-            expected=expected.digest,
-            remedy=f"materialise {what} first",
-        )
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.outputs.current import CurrentVersion, Reason, current_version
+from nanoset_core.errors import StaleError
+from nanoset_core.outputs.current import CurrentVersion, Reason, current_version, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
@@ -217,3 +218,23 @@ class Node:
 def size_bytes(manifest: Manifest) -> int:
     """Bytes of an output's own files."""
     return sum(fact.size for fact in manifest.files.values())
+
+
+def check_current(made: Manifest, expected: Recipe, what: str) -> None:
+    """Refuse an output that is not what the present datasets and settings give.
+
+    Args:
+        made: the output.
+        expected: what it would be made from now.
+        what: is to be materialised where it differs.
+
+    Raises:
+        StaleError: it was made from something else.
+    """
+    if made.digest != expected.digest:
+        raise StaleError(
+            "this was made from other datasets, or under other settings, than the present ones",
+            where=made.folder,
+            found="; ".join(reason.text for reason in differences(made.recipe, expected)),
+            remedy=f"materialise {what} first",
+        )
