@@ -78,13 +78,13 @@ def _roots(output: Output, policy: Policy, current_since_ns: int | None) -> Iter
         is_young = policy.newer_than_ns is not None and made_ns > policy.newer_than_ns
         if is_newer or is_young:
             yield digest
-    if _namer(output.stage) is None:
+    if output.stage not in _namers():
         yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep]
 
 
-def _namer(folder: str) -> Stage | None:
-    """The stage that names the versions of a folder, which have no current one; None for all others."""
-    return next((stage.named_by for stage in stages() if stage.folder == folder), None)
+def _namers() -> dict[str, Stage]:
+    """Folder of versions that have no current one → the stage that names them."""
+    return {stage.folder: stage.named_by for stage in stages() if stage.named_by is not None}
 
 
 class _Search:
@@ -93,12 +93,13 @@ class _Search:
         self._all = outputs
         self._places = {version.digest: version for output in outputs for version in output.versions}
         self._folders = {(output.stage, output.name): output.folder for output in outputs}
+        self._namers = _namers()
         self.needed = Needed()
 
     def current_since(self, output: Output) -> int | None:
         """When the current version of an output became current, nanoseconds since 1970; None where there is none."""
         folder = output.folder
-        if (namer := _namer(output.stage)) is not None:
+        if (namer := self._namers.get(output.stage)) is not None:
             folder = self._folders.get((namer.folder, output.name), folder)
         return made_at_ns(folder / CURRENT) or None
 
@@ -121,7 +122,7 @@ class _Search:
             version = self._places.get(digest)
             if version is None or digest in self.needed.digests:
                 continue
-            if _namer(version.stage) is not None:  # made from source files alone
+            if version.stage in self._namers:  # made from source files alone
                 self.needed.digests.add(digest)
                 continue
             try:
