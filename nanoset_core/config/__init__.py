@@ -1,1 +1,19 @@
 """nanoset.yaml: its keys, their defaults and ranges, and the checks of what needs each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nanoset_core.config.project import ProjectConfig, load_config
+
+__all__ = ["ProjectConfig", "load_config"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: readers of webdatasets take their defaults from here, and no more."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from nanoset_core.config import project
+
+    return getattr(project, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class TokenSource:
         from nanoset_core.indexed.layout import bin_path
 
         tokens = MMapIndexedDataset(prefix, validate=validate).tokens
-        return cls(name, cast("NDArray[np.integer[Any]]", tokens), bin_path(prefix))
+        return cls(name, tokens, bin_path(prefix))
 
 
 @dataclass(frozen=True, slots=True)
