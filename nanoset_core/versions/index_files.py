@@ -60,7 +60,9 @@ def _judge(cache: _Cache, needed: Needed, policy: Policy) -> Iterator[Garbage | 
     if foreign:
         yield LeftAlone(cache.folder, f"{_counted(foreign)} that no note of ours lists, such as {min(foreign)}")
     # The notes last: a collection that is cut short finds the rest by them.
-    for name in sorted(others.keys() - foreign.keys(), key=lambda name: (_is_sidecar(name), "description" not in name)):
+    for name in sorted(
+        others.keys() - foreign.keys(), key=lambda name: (_is_sidecar(name), "description" not in name, name)
+    ):
         size = others[name].stat(follow_symlinks=False).st_size
         place = f"{opening.STAGE}/{cache.nanoset}/{opening.CACHE}"
         yield Garbage(cache.folder / name, place, cache.nanoset, "cache file", size)
