@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _STYLES = {"up to date": "green", "stale": "yellow", "missing": "yellow", "failing": "bold red"}
-_COLUMNS = {
+_COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
     "nanoset": ("samples", "tokens"),
     "webdataset": ("shards", "sequences", "tokens"),
@@ -40,7 +40,7 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
     console = tables.wide_console()
     with console.status("looking"):
         found = list(rows)
-    for kind in _COLUMNS:
+    for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
         if some := [row for row in found if row.kind == kind]:
             console.print(_table(kind, some, seconds))
     for row in found:
@@ -57,14 +57,16 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
 def _table(kind: str, rows: list[Row], seconds: Mapping[tuple[str, str, str | None], float] | None) -> Table:
     from rich.text import Text
 
-    columns = _COLUMNS[kind]
-    rest = ("state", *columns, "size", "age" if seconds is None else "seconds")
+    columns = _COLUMNS.get(kind) or _figures(rows)
+    details = tuple(dict.fromkeys(name for row in rows for name in row.details))
+    rest = ("state", *columns, *details, "size", "age" if seconds is None else "seconds")
     table = tables.make_table(kind, *rest, left=["state"], whole=rest)
     table.columns[0].min_width = 12
     now = time.time()
     for row in rows:
         state = Text(row.state + (", being built" if row.busy else ""), style=_STYLES[row.state])
         counts = [f"{row.figures[name]:,}" if name in row.figures else "-" for name in columns]
+        counts += [row.details.get(name, "-") for name in details]
         size = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
         last = "-" if row.made_at is None else format_age(now - row.made_at)
         if seconds is not None:
@@ -72,6 +74,11 @@ def _table(kind: str, rows: list[Row], seconds: Mapping[tuple[str, str, str | No
             last = f"{spent:.1f}" if spent else "-"
         table.add_row(row.name + (f" {row.part}" if row.part else ""), state, *counts, size, last)
     return table
+
+
+def _figures(rows: list[Row]) -> tuple[str, ...]:
+    """Names of the counts of a kind that is not ours."""
+    return tuple(dict.fromkeys(name for row in rows for name in row.figures if name != "bytes"))
 
 
 def _rejects(row: Row) -> str:

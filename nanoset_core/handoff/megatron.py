@@ -44,7 +44,7 @@ def loads_fast(handoff: Handoff) -> bool:
 
     Megatron-LM refuses it with a blend that splits share, and fails where it does not find an index.
     """
-    return handoff.is_per_split and handoff.config.preset == "megatron" and not handoff.unlike
+    return handoff.is_per_split and handoff.config.rules.starts_without_scanning and not handoff.unlike
 
 
 def _words(handoff: Handoff, split: SplitName) -> list[str]:
@@ -70,7 +70,7 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
     yield f"--seq-length {config.sequence_length}"
     yield f"--seed {config.random_seed}"
     yield f"--data-cache-path {handoff.cache}"
-    if SEQUENCES in files and config.preset == "megatron":
+    if SEQUENCES in files and config.rules.starts_without_scanning:
         yield f"--per-dataset-sequences-path {handoff.folder}/{SEQUENCES}"
     if loads_fast(handoff):
         yield "--dataloader-fast-cache-load"
@@ -131,7 +131,7 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
 def _speed_notes(handoff: Handoff) -> Iterator[str]:
     if handoff.is_per_split and handoff.unlike:
         yield "--dataloader-fast-cache-load is not given, since an index would be missing."
-    if not handoff.is_per_split and handoff.config.preset == "megatron":
+    if not handoff.is_per_split and handoff.config.rules.starts_without_scanning:
         yield (
             "--dataloader-fast-cache-load is not given: Megatron-LM refuses it where splits share a blend. "
             "With `blend_per_split` instead of `blend` and `split` it is."

@@ -1,4 +1,4 @@
-"""What differs between the trainers, in one table; nothing else knows a trainer's name.
+"""What differs between the trainers, in one table; what writes their arguments is chosen in `handoff.writers`.
 
 Sources: `megatron` Megatron-LM core 0.11 and newer (read at 0.16.1); `megatron-0.10` core 0.9 and 0.10; `nemo` NeMo's
 Megatron collection (`nlp/data/language_modeling/megatron`, 8cfedd72); `nanotron` 896473d; `nanotron-000` 31ff34c for a
@@ -91,6 +91,8 @@ class Preset:
     """Whether samples always have the extra token."""
     shuffles_optionally: bool = False
     """Whether shuffling documents can be switched off."""
+    starts_without_scanning: bool = False
+    """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
     def check_options(self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float) -> None:
         """Refuse an option that this trainer does not have.
@@ -182,6 +184,7 @@ _MEGATRON = Preset(
     pads="unless eod",
     lone_weight_is_plain=True,
     names_dataset=True,
+    starts_without_scanning=True,
 )
 
 _MEGATRON_010 = replace(
@@ -191,6 +194,7 @@ _MEGATRON_010 = replace(
     pads="always",
     blend_margin="ceil",
     blend_size="buffers",
+    starts_without_scanning=False,
 )
 
 _NEMO = Preset(

@@ -197,6 +197,13 @@ class _SplitStage(Stage):
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return planned_datasets(read_plan(manifest.folder)) if (manifest.folder / PLAN_FILE).exists() else ()
 
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        if "members" not in manifest.facts:
+            return {}
+        epochs = [member["epochs"] for member in manifest.facts["members"]]
+        least, most = f"{min(epochs, default=0):.2f}", f"{max(epochs, default=0):.2f}"
+        return {"epochs": least if least == most else f"{least} to {most}"}
+
     def shared_files(self, manifest: Manifest) -> Collection[str]:
         return set(manifest.facts.get("cache_files", {}))
 

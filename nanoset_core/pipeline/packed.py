@@ -60,6 +60,7 @@ class PackedStage(Stage):
     folder, kind, asset = STAGE, "packed", "packed_dataset"
     by_corpus = True
     counts = ("documents", "tokens")
+    detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, config.packed)

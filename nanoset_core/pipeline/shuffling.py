@@ -384,6 +384,7 @@ class WebdatasetStage(Stage):
 
     folder, kind, asset = STAGE, "webdataset", "manifest"
     counts = ("shards", "sequences", "tokens")
+    detailed = (("tokens dropped", "tokens_dropped"),)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, config.webdatasets)

@@ -55,6 +55,8 @@ class Stage(ABC):
     """What its parts are called where a row counts them, such as `groups of tars`."""
     counts: ClassVar[tuple[str, ...]] = ()
     """Facts that `nanoset status` shows, beside the bytes; empty: it shows nothing of this stage."""
+    detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """(column, name of a fact) of the counts that only the tables of `nanoset status` show."""
     changed: ClassVar[Mapping[str, str]] = {}
     """Name of an input → what is told where it is another one now, in place of `<name> changed`."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
@@ -139,6 +141,10 @@ class Stage(ABC):
         """Counts of a version that `nanoset status` shows; `bytes` are added to those of other outputs of the row."""
         counts = {name: int(manifest.facts[name]) for name in self.counts}
         return counts | {"bytes": size_bytes(manifest)} if counts else {}
+
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        """What else a table of `nanoset status` shows of a version: name of the column → what stands there."""
+        return {column: f"{manifest.facts[name]:,}" for column, name in self.detailed}
 
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
         """Files that hold rejected lines."""

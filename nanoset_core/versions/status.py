@@ -43,6 +43,8 @@ class Row:
     """Whether a build works on it at this moment."""
     rejects: tuple[str, ...] = field(default=())
     """Files that hold rejected lines."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What only tables show: name of a column → what stands there, such as epochs and tokens dropped."""
 
     @property
     def label(self) -> str:
@@ -126,16 +128,18 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
         state, why = "failing", [failure]
     figures: dict[str, int] = {}
     rejects: list[str] = []
+    details: dict[str, str] = {}
     size = 0
     for node in nodes:
         if (manifest := graph.current(node).manifest) is not None:
             found = dict(node.stage.figures(manifest))
             size += found.pop("bytes", 0)
             figures |= found
+            details |= node.stage.details(manifest)
             rejects.extend(node.stage.rejects(graph.project, manifest))
     if last.manifest is not None:
         figures["bytes"] = size
-    return Row(kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects))
+    return Row(kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), details)
 
 
 def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator[str]:

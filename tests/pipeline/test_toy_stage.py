@@ -13,6 +13,7 @@ from versions.changing import change_web
 
 from nanoset_assets import stage_assets
 from nanoset_assets.build import build
+from nanoset_core.cli.status_tables import print_tables
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import graph_over, stale_reasons
@@ -111,9 +112,12 @@ def status(folder):
     return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
 
 
-def test_status_and_freshness_tell_of_it_in_the_same_words(made):
+def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
     row = status(made)["counts web"]
     assert (row.state, row.figures["documents"]) == ("up to date", 240)
+    print_tables([row])
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("counts", "web", "documents", "240", "up to date"))
     project = Project.open(made / "nanoset.yaml")
     assert stale_reasons(project, COUNTS, Key("web")) == []
     change_web(made)
