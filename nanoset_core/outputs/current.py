@@ -9,6 +9,7 @@ from typing import Any
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
+from nanoset_core.outputs.manifest import made_at_ns as made_at_ns
 from nanoset_core.outputs.root import CURRENT, OutputRoot, current_digest
 from nanoset_core.storage.access import FileAccess, LocalAccess
 
@@ -83,14 +84,6 @@ def read_current(folder: Path, access: FileAccess | None = None) -> tuple[str | 
         return None, f"{CURRENT} cannot be read: {error.found}"
     except OSError as error:
         return None, f"{CURRENT} cannot be read: {error!r}"
-
-
-def made_at_ns(path: Path) -> int:
-    """When a file was written, nanoseconds since 1970; 0 where it is gone."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def differences(found: Mapping[str, Any], wanted: Recipe) -> list[Reason]:

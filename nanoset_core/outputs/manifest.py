@@ -106,19 +106,17 @@ class Manifest:
     @property
     def written_ns(self) -> int:
         """When its manifest was written, nanoseconds since 1970; 0 where it is gone from this machine."""
-        try:
-            return (self.folder / MANIFEST).stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
+        return made_at_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
-        """The absolute path of one of its files, or of several by what their names begin with, before a dot.
+        """The absolute path of one of its files, or else of those whose names begin with `name` and a dot.
 
         They can be read there: those that live elsewhere are fetched.
         """
-        for file, fact in self.files.items():
-            if file == name or file.startswith(f"{name}."):
-                self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256)
+        named = [name] if name in self.files else [file for file in self.files if file.startswith(f"{name}.")]
+        for file in named:
+            fact = self.files[file]
+            self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256)
         return self.folder / name
 
     def url(self, name: str = "") -> str:
@@ -168,6 +166,14 @@ class Manifest:
     def sizes(self) -> Mapping[str, int]:
         """Relative name → bytes of those of its files that are there."""
         return self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
+
+
+def made_at_ns(path: Path) -> int:
+    """When a file was written, nanoseconds since 1970; 0 where it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:

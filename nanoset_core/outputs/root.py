@@ -19,6 +19,7 @@ from nanoset_core.outputs.manifest import (
     Recipe,
     canonical_json,
     is_digest,
+    made_at_ns,
     manifest_bytes,
     no_manifest,
     read_manifest,
@@ -120,6 +121,9 @@ class OutputRoot:
 
         All are there when the block ends well.
         """
+        if not self.access.has_copies:
+            yield lambda manifest: None  # they are made where they live
+            return
         with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
             under_way: list[Future[Manifest]] = []
 
@@ -167,18 +171,29 @@ class OutputRoot:
             raise no_manifest(manifest.folder / MANIFEST, found)
         return manifest
 
-    def versions(self, stage: str, name: str) -> list[Manifest]:
-        """Every version of an output whose manifest can be read, the one made last first; damaged ones too."""
+    def versions(self, stage: str, name: str, *, strict: bool = False) -> Iterator[Manifest]:
+        """Every version of an output, the one made last first, read one by one as they are asked for; damaged ones too.
+
+        Args:
+            stage: of the output.
+            name: of the output.
+            strict: raise where a manifest cannot be read; otherwise that version is passed over.
+
+        Raises:
+            FormatError: a manifest cannot be read, and `strict` is set.
+        """
         folder = self.folder / stage / name
         self.access.fetch_all(folder, MANIFEST)
         there = [path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
-        found = [manifest for manifest in self.access.each(self._readable, there) if manifest is not None]
-        return sorted(found, key=lambda manifest: (manifest.written_ns, manifest.digest), reverse=True)
-
-    def _readable(self, path: Path) -> Manifest | None:
-        with contextlib.suppress(FormatError):
-            return self.manifest_at(path.parent)
-        return None
+        for path in sorted(there, key=lambda path: (made_at_ns(path), path.parent.name), reverse=True):
+            try:
+                manifest = self.manifest_at(path.parent)
+            except FormatError:
+                if strict:
+                    raise
+                continue
+            if manifest is not None:
+                yield manifest
 
     def previous(self, manifest: Manifest) -> Manifest | None:
         """The version of an output that was made last before another, as far as it is still there and can be read."""
@@ -220,7 +235,7 @@ class OutputRoot:
         path = parent / CURRENT
         if not path.exists() or path.read_bytes() != wanted:
             write_atomic(path, wanted)
-        self.access.send([path])
+        self.access.send_small(path, wanted)
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)

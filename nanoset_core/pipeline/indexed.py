@@ -72,18 +72,24 @@ def current_dataset(project: Project, corpus: str) -> Manifest:
     return project.outputs.require(STAGE, corpus, remedy=f"materialise indexed_dataset for the corpus {corpus!r} first")
 
 
-def shards_of(outputs: OutputRoot, dataset: Manifest) -> Manifest:
+def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
     """The set of shards that a dataset was merged from, which says where its documents came from.
 
     How the shards were cut does not matter: any set of the same files and settings will do.
 
+    Args:
+        outputs: where both are.
+        dataset: the dataset's manifest.
+        strict: raise where a manifest that may be that of the set cannot be read; otherwise it is passed over.
+
     Raises:
         MissingError: there is none any more.
+        FormatError: the current set cannot be read, or, with `strict`, one that was looked at.
     """
     current = outputs.current(tokenization.STAGE, dataset.name)
     if current is not None and _gave(current, dataset):
         return current
-    for found in outputs.versions(tokenization.STAGE, dataset.name):
+    for found in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
         if _gave(found, dataset):
             return found
     raise MissingError(
@@ -126,7 +132,8 @@ class DatasetStage(CorpusStage):
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         try:
-            return [shards_of(outputs, manifest).digest]
+            # Strictly: shards of a set that cannot be read must not pass for shards that nothing needs.
+            return [shards_of(outputs, manifest, strict=True).digest]
         except MissingError:
             return []
 

@@ -121,6 +121,10 @@ class FileAccess(ABC):
         """
 
     @abstractmethod
+    def send_small(self, path: Path, data: bytes) -> None:
+        """As `send`, of a small file that was written here with these bytes and is replaced now and then."""
+
+    @abstractmethod
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
         """As `send`, of an output: every file, and then the manifest that completes it.
 
@@ -188,6 +192,9 @@ class LocalAccess(FileAccess):
         return [work(item) for item in items]
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
+        pass
+
+    def send_small(self, path: Path, data: bytes) -> None:
         pass
 
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
@@ -316,6 +323,11 @@ class CopyAccess(FileAccess):
             self.origin.put_file(name, path, sha256=known.get(path), is_new=name not in there)
 
         in_parallel(send, listed)
+
+    def send_small(self, path: Path, data: bytes) -> None:
+        # Of the bytes, not of the file: another build may replace it meanwhile.
+        if self.origin.read(self.name(path)) != data:
+            self.origin.put(self.name(path), data)
 
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
         place = self.name(folder)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import FormatError, NanosetError, one_line
-from nanoset_core.outputs.current import made_at_ns, setting_differences
-from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, made_at_ns
 from nanoset_core.pipeline.graph import Graph
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project

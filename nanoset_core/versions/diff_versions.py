@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.current import made_at_ns, read_current
-from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.current import read_current
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, made_at_ns
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization

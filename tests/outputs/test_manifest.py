@@ -1,5 +1,7 @@
+import dataclasses
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
@@ -8,6 +10,7 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
+    Manifest,
     Recipe,
     canonical_json,
     digest_of,
@@ -224,6 +227,31 @@ def test_foreign_pointer_is_refused(root, text):
         root.current("shards", "web")
     assert caught.value.where == str(pointer)
     assert "delete" in caught.value.remedy
+
+
+def test_versions_are_read_as_they_are_asked_for(root):
+    made = [root.publish(dataclasses.replace(RECIPE, version=version), write) for version in range(4)]
+    for number, manifest in enumerate(made):
+        os.utime(manifest.folder / MANIFEST, (number, number))
+    (made[1].folder / MANIFEST).write_text("{")
+    os.utime(made[1].folder / MANIFEST, (1, 1))
+    assert list(root.versions("shards", "web")) == [made[3], made[2], made[0]]
+    assert root.previous(made[2]) == made[0]
+    strictly = root.versions("shards", "web", strict=True)
+    assert [next(strictly), next(strictly)] == [made[3], made[2]]
+    with pytest.raises(FormatError, match="not a manifest"):
+        next(strictly)
+
+
+def test_the_path_of_a_file_fetches_that_file_alone(root, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(LocalAccess, "fetch", lambda access, path, **facts: fetched.append(path.name))
+    facts = {name: FileFact(0) for name in ("a", "a.bin", "b.bin", "b.idx", "bc")}
+    manifest = Manifest(root.folder, {}, "", {}, facts, root.access)
+    for name, wanted in (("a", ["a"]), ("b", ["b.bin", "b.idx"]), ("c", [])):
+        assert manifest.path(name) == root.folder / name
+        assert fetched == wanted
+        fetched.clear()
 
 
 def test_require_tells_missing_from_damaged(root):

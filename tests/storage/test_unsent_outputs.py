@@ -17,6 +17,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.receipts import read_receipts, send_tars, write_receipt
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.access import CopyAccess, copies_of
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.versions.diff_versions import find_versions
 
 
@@ -37,6 +38,19 @@ def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeyp
     made = outputs.publish(Recipe("datasets", "web", 1), write)
     assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
     assert (made.folder / MANIFEST).is_file()
+
+
+def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(place, tmp_path, monkeypatch):
+    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
+    made = outputs.publish(Recipe("datasets", "web", 1), write)
+    asked = []
+    monkeypatch.setattr(S3Store, "list", lambda store, folder="": asked.append(folder))
+    monkeypatch.setattr(S3Store, "put_file", lambda store, name, *how, **more: asked.append(name))
+    outputs.make_current(made)
+    monkeypatch.setattr(S3Store, "put", lambda store, name, *how, **more: asked.append(name))
+    outputs.make_current(made)
+    assert not asked
+    assert made.digest in (outputs.access.store.read("datasets/web/current.json") or b"").decode()
 
 
 def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, tmp_path, monkeypatch):

@@ -295,6 +295,21 @@ def test_unreadable_old_versions_are_left_alone_and_named(copy):
     assert "shards/web" in {item.output for item in found.garbage}
 
 
+def test_shards_of_a_live_dataset_stay_while_their_set_cannot_be_read(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    old = project.outputs.current("tokenized", "web").folder
+    change_web(folder)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    assert not plan_gc(project).garbage
+    (old / "manifest.json").write_text('{"trunc')
+    os.utime(old / "manifest.json", (1, 1))
+    found = collect(project)
+    assert not [item for item in found.garbage if item.subject == "web"]
+    assert any("not a manifest" in item.why for item in found.left)
+
+
 @pytest.mark.parametrize("damage", ["no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}'])
 def test_all_of_a_corpus_stays_while_its_current_version_is_unknown(copy, damage):
     folder = copy()
