@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.indexed.copying import append_file
 from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx_to
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
+from nanoset_core.storage.copying import append_file
 from nanoset_core.storage.scratch import open_unfinished
 
 _MAX_LENGTH = 2**31 - 1

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.execution.progress import Meter
-from nanoset_core.indexed.copying import append_file
 from nanoset_core.packed.layout import TOKEN_BYTES, encode_header
 from nanoset_core.packed.pickle_codec import encode_index
 from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.copying import append_file
 
 CHUNK_TOKENS = 1 << 21
 _CHUNK_DOCUMENTS = 1 << 16

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +11,10 @@ from typing import BinaryIO
 
 from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place, sha256_file
+from nanoset_core.storage.copying import append_opened
 from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
 from nanoset_core.storage.store import Store, Stored, changed, checked_name
 
-_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
-"""What systems answer that cannot copy ranges from file to file by themselves."""
-_COPY_BYTES = 1 << 30
 _READ_BYTES = 4 << 20
 
 
@@ -118,7 +114,7 @@ class LocalStore(Store):
         try:
             for source in sources:
                 with self._opened(source.name, source.mark) as part:
-                    _copy(part, file, source.size)
+                    append_opened(part, file, source.size)
             self._publish(file, target, once=once)
         except BaseException:
             discard(file)
@@ -177,19 +173,3 @@ def _put_once(file: BinaryIO, target: Path) -> None:
     except FileExistsError as error:
         raise ObjectExistsError("there is such an object already", where=target) from error
     discard(file)
-
-
-def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    """Append `size` bytes, within the file system where it can."""
-    target.flush()
-    left = size
-    try:
-        while left and (copied := os.copy_file_range(source.fileno(), target.fileno(), min(left, _COPY_BYTES))):
-            left -= copied
-    except OSError as error:
-        if error.errno not in _NO_COPY:
-            raise
-    target.seek(0, os.SEEK_END)
-    if left:
-        source.seek(size - left)
-        shutil.copyfileobj(source, target, _READ_BYTES)

@@ -60,7 +60,7 @@ class S3Store(Store):
         return S3Store(self.place.below(checked_name(folder)), self.part_bytes)
 
     def now(self) -> int:
-        answer = self._page("", {"MaxKeys": 1})
+        answer = self._page(self._prefix(""), {"MaxKeys": 1})
         date = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return int(date.timestamp()) * 10**9
 
@@ -215,44 +215,57 @@ class S3Store(Store):
             raise self._exists(name)
         digests = StreamDigests(self.part_bytes)
         with Upload(self.place, checked_name(name), {}) as upload:
-            send_stream(upload, chain((first, second), parts), digests)
+            try:
+                send_stream(upload, chain((first, second), parts), digests)
+            except DamagedTransferError as error:
+                raise self._unsent(name, digests) from error
             answer = self._persist(lambda: upload.complete(**_condition(once)), name)
         if not self._holds(answer, digests.result(), digests.etag, name):
-            self.delete(name)
-            raise StorageError(
-                "the bucket holds other bytes than were sent",
-                where=self.url(name),
-                expected=f"sha256 {digests.result().sha256}",
-                remedy="run again: it is made anew",
-            )
+            raise self._unsent(name, digests)  # what stands there may be somebody else's: it is left
+
+    def _unsent(self, name: str, digests: StreamDigests) -> StorageError:
+        return StorageError(
+            "the bucket does not hold what was sent",
+            where=self.url(name),
+            expected=f"sha256 {digests.result().sha256}",
+            remedy="run again: it is made anew",
+        )
 
     def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
-        if once and self.stat(name) is not None:
+        before = self.stat(name)
+        if once and before is not None:
             raise self._exists(name)
         in_parallel(self._check_mark, sources)  # some stores copy whatever is there, and past its end too
         plan = plan_parts([source.size for source in sources])
         if not plan or (len(plan) == 1 and _is_sent(plan[0])):
             self.put(name, b"".join(self._join(sources, part) for part in plan), once=once)
             return
-        with Upload(self.place, checked_name(name), {}) as upload:
 
-            def make(number: int) -> None:
-                part = plan[number]
-                if _is_sent(part):
-                    data = self._join(sources, part)
-                    upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
-                else:
-                    source = sources[part[0].source]
-                    self._reading(
-                        lambda: upload.copy(number, source.name, source.mark, part[0].begin, part[0].end), source
-                    )
+        def attempt() -> None:
+            with Upload(self.place, checked_name(name), {}) as upload:
+                in_parallel(lambda number: self._make_part(upload, number, sources, plan[number]), range(len(plan)))
+                answer = upload.complete(**_condition(once))
+            found, size = self.stat(name), sum(source.size for source in sources)
+            if not answer and found == before:
+                raise DamagedTransferError("the upload was aborted by somebody else")
+            if found is None or found.size != size:  # what stands there may be somebody else's: it is left
+                raise changed(self.url(name), f"{found and found.size} bytes", f"{size:,}, those of its sources")
 
-            in_parallel(make, range(len(plan)))
-            self._persist(lambda: upload.complete(**_condition(once)), name)
-        found, size = self.stat(name), sum(source.size for source in sources)
-        if found is None or found.size != size:
-            self.delete(name)
-            raise changed(self.url(name), f"{found and found.size} bytes", f"{size:,}, those of its sources")
+        self._persist(attempt, name)
+
+    def _make_part(self, upload: Upload, number: int, sources: Sequence[Stored], part: Sequence[Piece]) -> None:
+        if _is_sent(part):
+            data = self._join(sources, part)
+            upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
+            return
+        source = sources[part[0].source]
+        try:
+            upload.copy(number, source.name, source.mark, part[0].begin, part[0].end)
+        except Exception as error:
+            known = self._known(error, source.name, source.mark)
+            if known is error:
+                raise
+            raise known from error
 
     def _check_mark(self, source: Stored) -> None:
         found = self.stat(source.name)
@@ -265,12 +278,6 @@ class S3Store(Store):
         """Bytes of a part that is too small to be copied."""
         found = [(sources[piece.source], piece) for piece in part]
         return b"".join(self.read_range(one.name, piece.begin, piece.end, one.mark) for one, piece in found)
-
-    def _reading(self, call: Callable[[], None], source: Stored) -> None:
-        try:
-            call()
-        except Exception as error:
-            raise self._known(error, source.name, source.mark) from error
 
     def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests, *, once: bool = False) -> Any:
         """One attempt; body: opens what is sent."""

@@ -22,6 +22,7 @@ _PASSING = frozenset(
     {
         "BadDigest",
         "BandwidthLimitExceeded",
+        "ConditionalRequestConflict",
         "IncompleteBody",
         "InternalError",
         "OperationAborted",
@@ -187,7 +188,7 @@ def send(
         with body() as opened:
             return whole(call(Bucket=place.bucket, Key=key, Body=opened, **arguments), *needed)
 
-    return persist(request, f"{SCHEME}{place.bucket}/{key}", reads=operation == "head_object")
+    return persist(request, f"{SCHEME}{place.bucket}/{key}", reads=operation in ("head_object", "upload_part_copy"))
 
 
 def whole(answer: Any, *needed: str) -> Any:

@@ -40,35 +40,36 @@ class Upload:
     def send(self, number: int, body: Callable[[], Any], sha256: bytes) -> None:
         """Send part `number`, from 0; body: opens its bytes, anew for each attempt; sha256: of them."""
         checksum = encoded(sha256)
-        self._part(number, "upload_part", body, checksum, ChecksumSHA256=checksum)
+        answer = self._ask("upload_part", "ETag", body=body, PartNumber=number + 1, ChecksumSHA256=checksum)
+        self._sent[number] = {"PartNumber": number + 1, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
     def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> None:
         """Let the bucket take part `number` from bytes [begin, end) of an object that has this mark."""
         source = {"Bucket": self._place.bucket, "Key": self._place.key(name)}
         span = f"bytes={begin}-{end - 1}"
-        answer = send(
-            self._place, "upload_part_copy", self._name, "CopyPartResult", PartNumber=number + 1,
-            CopySource=source, CopySourceIfMatch=mark, CopySourceRange=span, **self._upload,
-        )  # fmt: skip
-        found = answer["CopyPartResult"]
+        found = self._ask(
+            "upload_part_copy", "CopyPartResult", PartNumber=number + 1,
+            CopySource=source, CopySourceIfMatch=mark, CopySourceRange=span,
+        )["CopyPartResult"]  # fmt: skip
         part = {"PartNumber": number + 1, "ETag": found["ETag"]}
         if "ChecksumSHA256" in found:
             part["ChecksumSHA256"] = found["ChecksumSHA256"]
         self._sent[number] = part
 
-    def _part(self, number: int, operation: str, body: Callable[[], Any], checksum: str, **about: Any) -> None:
+    def _ask(self, operation: str, needed: str, **about: Any) -> Any:
         try:
-            answer = send(
-                self._place, operation, self._name, "ETag", body=body, PartNumber=number + 1, **about, **self._upload
-            )
+            return send(self._place, operation, self._name, needed, **about, **self._upload)
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
             raise DamagedTransferError("the upload was aborted by somebody else") from error
-        self._sent[number] = {"PartNumber": number + 1, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
     def complete(self, **conditions: Any) -> Any:
-        """Make the object of the parts; → the bucket's answer, {} where it was lost on its way."""
+        """Make the object of the parts; → the bucket's answer.
+
+        {} where there is no such upload any more: the answer was lost on its way, or somebody aborted the upload. The
+        caller has to look whether the object is the new one.
+        """
         parts = {"Parts": [self._sent[number] for number in sorted(self._sent)]}
         try:
             return send(
@@ -82,7 +83,7 @@ class Upload:
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            return {}  # whether the object is whole is for the caller's check to say
+            return {}
 
     def _abandon(self) -> None:
         """Let go of the parts that were sent; what fails here is left to the bucket's lifecycle rule."""

@@ -109,7 +109,8 @@ class Store(ABC):
                 but work that is saved.
 
         Raises:
-            ObjectExistsError: there is one, and `once` is set.
+            ObjectExistsError: there is one, and `once` is set. Of objects in parts, files and joined objects it may be
+                the caller's own, where the store's answer was lost on its way.
             StorageError: it could not be written.
         """
 

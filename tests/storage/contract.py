@@ -295,6 +295,15 @@ class StoreContract:
         assert [found.name for found in store.list()] == ["a", "b"]
         self.nothing_unfinished(store)
 
+    def test_sources_that_end_early_are_refused(self, store):
+        store.put("a", b"a" * 1000)
+        found = store.stat("a")
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", [dataclasses.replace(found, size=found.size + 1)])
+        store.compose("less", [dataclasses.replace(found, size=found.size - 1)])
+        assert store.stat("less").size == found.size - 1
+        assert store.stat("whole") is None
+
     def test_pickled(self, store):
         store.put("a", b"x")
         again = pickle.loads(pickle.dumps(store))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
-from nanoset_core.errors import ConfigError, StorageError
+from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage import s3_uploads
 from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
@@ -31,6 +31,7 @@ PASSING = [
     answered(429, "TooManyRequests"),
     answered(400, "RequestTimeout"),
     answered(400, "BadDigest"),
+    answered(409, "ConditionalRequestConflict"),
     EndpointConnectionError(endpoint_url="http://here"),
     ReadTimeoutError(endpoint_url="http://here"),
     ConnectionResetError("reset"),
@@ -143,6 +144,46 @@ def test_an_upload_that_somebody_aborted_begins_anew(place, tmp_path, monkeypatc
     monkeypatch.setattr(s3_uploads, "send", aborted)
     S3Store(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")
     assert S3Store(place).sha256("k") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("same_size", [True, False])
+def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeypatch, same_size):
+    store = S3Store(place, part_bytes=5 << 20)
+    for name in ("a", "b"):
+        store.put(name, name.encode() * (6 << 20))
+    older = b"o" * (12 << 20 if same_size else 77)
+    store.put("k", older)
+    lost = Failing(answered(404, "NoSuchUpload"), 99)
+    send = s3_uploads.send
+
+    def sending(place: S3Place, operation: str, *arguments: object, **more: object) -> object:
+        if operation == "complete_multipart_upload":
+            lost()
+        return send(place, operation, *arguments, **more)
+
+    monkeypatch.setattr(s3_uploads, "send", sending)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    with pytest.raises(StorageError):
+        store.compose("k", [store.stat("a"), store.stat("b")])
+    assert store.read("k") == older
+    with pytest.raises(StorageError, match="does not hold what was sent"):
+        store.put_parts("k", [b"x" * (12 << 20)])
+    assert store.read("k") == older
+    lost.times = lost.sent + 1
+    store.compose("k", [store.stat("a"), store.stat("b")])
+    assert store.stat("k").size == 12 << 20
+    assert store.read_range("k", 0, 1) == b"a"
+
+
+def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch):
+    store = S3Store(place)
+    for name in ("a", "b"):
+        store.put(name, name.encode() * (6 << 20))
+    sources = list(store.list())
+    store.delete("b")
+    monkeypatch.setattr(S3Store, "_check_mark", lambda store, source: None)
+    with pytest.raises(MissingError, match="gone"):
+        store.compose("k", sources)
 
 
 def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):

@@ -39,22 +39,28 @@ def append_file(source: Path, target: IO[bytes], size_bytes: int, *, begin_bytes
     Raises:
         SourceChangedError: the source ends early.
     """
-    target.flush()
     with open(source, "rb") as file:
-        done, end = begin_bytes, begin_bytes + size_bytes
-        for copy in (_copy_file_range, _sendfile):
-            done = _run(copy, file.fileno(), target.fileno(), done, end)
-            if done == end:
-                break
-        else:
-            file.seek(done)
-            while done < end and (piece := file.read(min(_LOOP_BYTES, end - done))):
-                target.write(piece)
-                done += len(piece)
+        append_opened(file, target, size_bytes, begin_bytes=begin_bytes)
+
+
+def append_opened(file: IO[bytes], target: IO[bytes], size_bytes: int, *, begin_bytes: int = 0) -> None:
+    """As `append_file`, from a file that is open."""
+    target.flush()
+    done, end = begin_bytes, begin_bytes + size_bytes
+    for copy in (_copy_file_range, _sendfile):
+        done = _run(copy, file.fileno(), target.fileno(), done, end)
+        if done == end:
+            break
+    else:
+        target.seek(0, os.SEEK_END)
+        file.seek(done)
+        while done < end and (piece := file.read(min(_LOOP_BYTES, end - done))):
+            target.write(piece)
+            done += len(piece)
     if done != end:
         raise SourceChangedError(
             "the file ended early while it was copied",
-            where=f"{source}, byte {done}",
+            where=f"{file.name}, byte {done}",
             found=f"{done} bytes",
             expected=f"{end} bytes",
             remedy="run again once nothing writes to it any more",
