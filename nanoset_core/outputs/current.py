@@ -9,7 +9,6 @@ from typing import Any
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
-from nanoset_core.outputs.manifest import made_at_ns as made_at_ns
 from nanoset_core.outputs.root import CURRENT, OutputRoot, current_digest
 from nanoset_core.storage.access import FileAccess, LocalAccess
 

@@ -106,7 +106,7 @@ class Manifest:
     @property
     def written_ns(self) -> int:
         """When its manifest was written, nanoseconds since 1970; 0 where it is gone from this machine."""
-        return made_at_ns(self.folder / MANIFEST)
+        return self.access.written_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
         """The absolute path of one of its files, or else of those whose names begin with `name` and a dot.
@@ -166,14 +166,6 @@ class Manifest:
     def sizes(self) -> Mapping[str, int]:
         """Relative name → bytes of those of its files that are there."""
         return self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
-
-
-def made_at_ns(path: Path) -> int:
-    """When a file was written, nanoseconds since 1970; 0 where it is gone."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:

@@ -19,7 +19,6 @@ from nanoset_core.outputs.manifest import (
     Recipe,
     canonical_json,
     is_digest,
-    made_at_ns,
     manifest_bytes,
     no_manifest,
     read_manifest,
@@ -184,10 +183,11 @@ class OutputRoot:
         """
         folder = self.folder / stage / name
         self.access.fetch_all(folder, MANIFEST)
-        there = [path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
-        for path in sorted(there, key=lambda path: (made_at_ns(path), path.parent.name), reverse=True):
+        found = [folder / name for name in filter(is_digest, self.access.names(folder))]
+        there = [(self.access.written_ns(path / MANIFEST), path) for path in found if not path.is_symlink()]
+        for _, path in sorted(there, reverse=True):
             try:
-                manifest = self.manifest_at(path.parent)
+                manifest = self.manifest_at(path)
             except FormatError:
                 if strict:
                     raise

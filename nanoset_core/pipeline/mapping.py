@@ -195,7 +195,8 @@ class _SplitStage(Stage):
         return {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        return planned_datasets(read_plan(manifest.folder)) if (manifest.folder / PLAN_FILE).exists() else ()
+        plan = read_plan(manifest)
+        return () if plan is None else planned_datasets(plan)
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         if "members" not in manifest.facts:
@@ -281,13 +282,19 @@ def split_of(key: Key) -> SplitName:
     return next(split for split in SPLITS if split == key.part)
 
 
-def read_plan(folder: Path) -> Mapping[str, Any]:
-    """The plan.json of one split's index mappings or blend; FormatError where it cannot be read."""
-    path = folder / PLAN_FILE
+def read_plan(manifest: Manifest) -> Mapping[str, Any] | None:
+    """The plan.json of one split's index mappings or blend; None where there is none.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    path = manifest.folder / PLAN_FILE
     try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
+        value: dict[str, Any] = json.loads(manifest.access.read_current(path))
         if not isinstance(value["config"], dict):
             raise TypeError("config is no object")
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"

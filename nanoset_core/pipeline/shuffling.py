@@ -30,6 +30,7 @@ from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts, read_recei
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, complete_webdataset
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
@@ -400,18 +401,17 @@ class WebdatasetStage(Stage):
     def make(self, project: Project, key: Key) -> Manifest:
         return finish(project, key.subject)
 
-    def unfinished_files(self, folder: Path) -> set[str] | None:
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Tars without a manifest: their receipts say which webdataset they were to be."""
-        receipts = sorted((folder / RECEIPTS).glob("*.json"))
-        if not receipts or any(_made_from(receipt) != folder.name for receipt in receipts):
+        receipts = {f"{RECEIPTS}/{name}" for name in access.names(folder / RECEIPTS) if name.endswith(".json")}
+        if not receipts or any(_made_from(access, folder / receipt) != folder.name for receipt in receipts):
             return None
-        tars = {path.name for path in folder.iterdir() if _TAR.fullmatch(path.name)}
-        return {*tars, *_LISTS, *(f"{RECEIPTS}/{receipt.name}" for receipt in receipts)}
+        return {*filter(_TAR.fullmatch, access.names(folder)), *_LISTS, *receipts}
 
 
-def _made_from(receipt: Path) -> object:
+def _made_from(access: FileAccess, receipt: Path) -> object:
     try:
-        return json.loads(receipt.read_bytes())["made_from"]
+        return json.loads(access.read_current(receipt))["made_from"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

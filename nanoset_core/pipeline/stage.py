@@ -19,6 +19,7 @@ from nanoset_core.outputs.current import CurrentVersion, Reason, current_version
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import FileAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Stage(ABC):
         """Digests of versions that will be made from an output, and may be in the making."""
         return ()
 
-    def unfinished_files(self, folder: Path) -> set[str] | None:
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Names of files of ours in a version's folder that has no manifest yet; None where that cannot be told."""
         return None
 

@@ -6,12 +6,15 @@ so that other processes reach them alike.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nanoset_core.errors import MissingError
 from nanoset_core.storage.atomic import sha256_file, write_atomic
@@ -22,7 +25,11 @@ from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import map_regular
 from nanoset_core.storage.s3_digests import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import Store, Stored, in_parallel
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.listing import Listing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,6 +99,13 @@ class FileAccess(ABC):
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
         """Bytes of those files of a folder that are there, of these relative names."""
 
+    def written_ns(self, path: Path) -> int:
+        """When a file was written, nanoseconds since 1970; 0 where it is gone from this machine."""
+        try:
+            return path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     @abstractmethod
     def sha256(self, path: Path) -> str:
         """Hex sha256 of a file as it is stored; FileNotFoundError where it is not there."""
@@ -99,6 +113,10 @@ class FileAccess(ABC):
     @abstractmethod
     def names(self, folder: Path) -> frozenset[str]:
         """Names of what lies right in a folder."""
+
+    @abstractmethod
+    def listing(self) -> Listing:
+        """All that is stored now, to be walked through."""
 
     @abstractmethod
     def open_bytes(self, path: Path) -> MappedFile:
@@ -142,6 +160,23 @@ class FileAccess(ABC):
     @abstractmethod
     def remove_all(self, folder: Path) -> None:
         """Remove all files below a folder from where they live."""
+
+    @abstractmethod
+    def remove(self, path: Path) -> None:
+        """Remove a file from where it lives, and its copy."""
+
+    @abstractmethod
+    def withdraw(self, folder: Path, manifest: str, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
+        """Let an output be gone for every reader, whenever this is cut short, unless it is wanted by now.
+
+        Args:
+            folder: of the output.
+            manifest: name of the file that completes it.
+            is_wanted: asks anew whether the output has to stay.
+
+        Returns:
+            Folders that hold what is left of it, to be removed at any time; None where it stays.
+        """
 
 
 class LocalAccess(FileAccess):
@@ -200,8 +235,28 @@ class LocalAccess(FileAccess):
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
         pass
 
+    def listing(self) -> Listing:
+        from nanoset_core.storage.listing import FolderListing
+
+        return FolderListing(self.folder)
+
     def remove_all(self, folder: Path) -> None:
         pass
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def withdraw(self, folder: Path, manifest: str, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
+        """As told above: every reader takes an unfinished name for gone, and every sweep for litter."""
+        aside = folder.with_name(f"{UNFINISHED}{folder.name}-{secrets.token_hex(4)}")
+        folder.rename(aside)
+        if not is_wanted():
+            return (aside,)
+        with contextlib.suppress(OSError):  # it was made again: then that one stays
+            aside.rename(folder)
+            return None
+        shutil.rmtree(aside, ignore_errors=True)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +410,24 @@ class CopyAccess(FileAccess):
 
     def remove_all(self, folder: Path) -> None:
         in_parallel(self.origin.delete, [found.name for found in self.origin.list(self.name(folder))])
+
+    def listing(self) -> Listing:
+        from nanoset_core.storage.listing import StoreListing
+
+        return StoreListing.of(self)
+
+    def remove(self, path: Path) -> None:
+        self.origin.delete(self.name(path))
+        path.unlink(missing_ok=True)
+
+    def withdraw(self, folder: Path, manifest: str, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
+        """As told above: the manifest goes first, without which nobody takes the rest for an output."""
+        if is_wanted():
+            return None
+        self.origin.delete(f"{self.name(folder)}/{manifest}")
+        self.remove_all(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return ()
 
 
 def _date(path: Path, stored: Stored) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from nanoset_core.errors import FormatError, NanosetError, one_line
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, made_at_ns
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.graph import Graph
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
@@ -105,7 +105,7 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 
 def _version(version: DatasetVersion) -> dict[str, Any]:
     facts = version.dataset.facts
-    made_at = made_at_ns(version.dataset.folder / MANIFEST) / 1e9
+    made_at = version.dataset.written_ns / 1e9
     counts = {name: facts[name] for name in _COUNTS}
     return {"digest": version.digest, "made_at": made_at, **counts, "files": len(version.files)}
 

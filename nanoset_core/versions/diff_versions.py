@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.current import read_current
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, made_at_ns
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -85,7 +85,7 @@ def _previous_and_current(outputs: OutputRoot, folder: Path, corpus: str) -> tup
             found=f"the current one alone, {digest}",
             remedy="name two digests, or build again once its text or settings changed",
         )
-    latest = max(others, key=lambda version: (made_at_ns(version / MANIFEST), version.name))
+    latest = max(others, key=lambda version: (outputs.access.written_ns(version / MANIFEST), version.name))
     return _read(outputs, latest), _read(outputs, folder / digest)
 
 

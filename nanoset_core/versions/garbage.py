@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.pipeline.stages import stage_of
+from nanoset_core.storage.listing import Entry, Listing
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.outputs import Version
 from nanoset_core.versions.references import Needed
@@ -39,7 +39,7 @@ class LeftAlone:
     why: str
 
 
-def judge(version: Version, needed: Needed, planned: set[str]) -> Garbage | LeftAlone | None:
+def judge(listing: Listing, version: Version, needed: Needed, planned: set[str]) -> Garbage | LeftAlone | None:
     """Garbage where nothing needs a version and all in it is ours; LeftAlone where that cannot be told; None if needed.
 
     planned: digests of versions that will be made from what stays.
@@ -51,45 +51,46 @@ def judge(version: Version, needed: Needed, planned: set[str]) -> Garbage | Left
     if version.linked:
         return LeftAlone(version.folder, "a symbolic link leads to it")
     try:
-        manifest = read_manifest(version.folder)
+        manifest = read_manifest(version.folder, listing)
     except (FormatError, OSError) as error:
         what = error.what if isinstance(error, FormatError) else str(error)
         return LeftAlone(version.folder, f"its manifest cannot be read: {what}")
     if manifest is None:
-        return _judge_unfinished(version)
+        return _judge_unfinished(listing, version)
     if (manifest.stage, manifest.name, manifest.digest) != (version.stage, version.name, version.digest):
         return LeftAlone(version.folder, f"its manifest is that of {manifest.stage}/{manifest.name}/{manifest.digest}")
-    return _judge_files(version, {*manifest.files, MANIFEST}, "version")
+    return _judge_files(listing, version, {*manifest.files, MANIFEST}, "version")
 
 
-def _judge_unfinished(version: Version) -> Garbage | LeftAlone:
+def _judge_unfinished(listing: Listing, version: Version) -> Garbage | LeftAlone:
     """A folder without a manifest: its stage knows which files in it are ours."""
     stage = stage_of(version.stage, version.name)
-    ours = None if stage is None else stage.unfinished_files(version.folder)
+    ours = None if stage is None else stage.unfinished_files(listing, version.folder)
     if ours is None:
         return LeftAlone(version.folder, "it has no manifest, and no receipts of ours")
-    return _judge_files(version, ours, "unfinished")
+    return _judge_files(listing, version, ours, "unfinished")
 
 
-def _judge_files(version: Version, ours: set[str], kind: Literal["version", "unfinished"]) -> Garbage | LeftAlone:
+def _judge_files(
+    listing: Listing, version: Version, ours: set[str], kind: Literal["version", "unfinished"]
+) -> Garbage | LeftAlone:
     size = 0
-    for name, entry in files_below(version.folder):
-        if entry.is_symlink():
+    for name, entry in files_below(listing, version.folder):
+        if entry.is_link:
             return LeftAlone(version.folder, f"it holds a symbolic link: {name}")
         if name not in ours and not name.rpartition("/")[2].startswith(UNFINISHED):
             return LeftAlone(version.folder, f"it holds a file that is not ours: {name}")
-        size += entry.stat(follow_symlinks=False).st_size
+        size += entry.size
     return Garbage(version.folder, version.label, version.subject, kind, size)
 
 
-def files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+def files_below(listing: Listing, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
     """(relative name, entry) of all that is no folder; no link is followed."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from files_below(Path(entry.path), f"{prefix}{entry.name}/")
-            else:
-                yield prefix + entry.name, entry
+    for entry in listing.entries(folder):
+        if not entry.is_link and entry.is_folder:
+            yield from files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name, entry
 
 
 def foretold(manifests: list[Manifest]) -> set[str]:

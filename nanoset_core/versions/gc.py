@@ -1,18 +1,18 @@
 """`nanoset gc`: old versions of outputs, and index files, that nothing needs any more.
 
-A version goes in two steps: while no build can begin it is renamed to an unfinished name, which every reader takes for
-gone and every sweep for litter; then its files are removed. So a collection that is killed leaves nothing half there.
+A version is withdrawn while no build can begin: on a disk by a new name, which every reader takes for gone and every
+sweep for litter, so that its files can be removed later; in a bucket by the removal of its manifest first. So a
+collection that is killed leaves nothing half there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.loading import opening
@@ -22,10 +22,10 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages
+from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.locks import busy_names, collecting
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below, foretold, judge
-from nanoset_core.versions.in_bucket import remove_from_bucket, skeleton_of
 from nanoset_core.versions.index_files import judge_index_files
 from nanoset_core.versions.outputs import Output, find_outputs
 from nanoset_core.versions.references import Policy, find_needed
@@ -96,73 +96,62 @@ def collect(
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
     outputs = project.outputs
-    if not outputs.access.has_copies and not outputs.folder.is_dir():
+    if not outputs.folder.is_dir() and next(outputs.access.store.list(), None) is None:
         return Collection((), (), ())
-    aside: list[tuple[Garbage, Path]] = []
-    removed: set[Path] = set()
+    withdrawn: list[tuple[Garbage, tuple[Path, ...]]] = []
     with collecting(outputs.folder, locks=locks) as busy:
         planned = _plan(project, policy, busy)
         left = list(planned.left)
-        if outputs.access.has_copies:
-            removed = remove_from_bucket(outputs.access, planned.garbage)
-            gone = tuple(item for item in planned.garbage if item.path in removed)
-            return Collection(gone, planned.left, _sweep(outputs, planned.unfinished))
         for item in planned.garbage:
             try:
-                if item.kind == "cache file":
-                    item.path.unlink()
-                    removed.add(item.path)
-                    with contextlib.suppress(OSError):  # others are still in it, or other folders
-                        if item.path.parent.name != opening.CACHE:
-                            item.path.parent.rmdir()
-                elif (moved := _set_aside(item.path)) is not None:
-                    aside.append((item, moved))
+                rest = _withdraw(outputs.access, item)
             except OSError as error:
                 left.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}"))
-    for item, moved in aside:
-        shutil.rmtree(moved, ignore_errors=True)
-        if moved.exists():
-            left.append(LeftAlone(moved, "it could not be removed"))
-        else:
-            removed.add(item.path)
-    gone = tuple(item for item in planned.garbage if item.path in removed)
-    return Collection(gone, tuple(left), _sweep(outputs, planned.unfinished))
+                continue
+            if rest is not None:
+                withdrawn.append((item, rest))
+    gone: list[Garbage] = []
+    for item, rest in withdrawn:
+        for folder in rest:
+            shutil.rmtree(folder, ignore_errors=True)
+        stuck = [folder for folder in rest if folder.exists()]
+        left += [LeftAlone(folder, "it could not be removed") for folder in stuck]
+        if not stuck:
+            gone.append(item)
+    return Collection(tuple(gone), tuple(left), _sweep(outputs, planned.unfinished))
+
+
+def _withdraw(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
+    """Let garbage be gone; → folders that hold what is left of it, or None where it was made current meanwhile.
+
+    Builds that hold what they work on cannot do that. It is looked for because of whoever writes here without.
+    """
+    if item.kind != "cache file":
+        return access.withdraw(item.path, MANIFEST, lambda: read_current(item.path.parent, access)[0] == item.path.name)
+    access.remove(item.path)
+    with contextlib.suppress(OSError):  # others are still in it, or other folders
+        if item.path.parent.name != opening.CACHE:
+            item.path.parent.rmdir()
+    return ()
 
 
 def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
-    access = project.outputs.access
-    if not access.has_copies:
-        return _plan_at(project.outputs.folder, project, policy, busy)
-    with skeleton_of(access) as root:
-        found = _plan_at(root, project, policy, busy)
-
-    def here(path: Path) -> Path:
-        return access.folder / path.relative_to(root)
-
-    return Collection(
-        tuple(replace(item, path=here(item.path)) for item in found.garbage),
-        tuple(replace(item, path=here(item.path)) for item in found.left),
-        tuple(_unfinished(access.folder)),
-    )
-
-
-def _plan_at(root: Path, project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
-    """root: the outputs, or a likeness of them."""
-    outputs = find_outputs(root)
-    needed = find_needed(root, outputs, policy)
+    listing = project.outputs.access.listing()
+    outputs = find_outputs(listing)
+    needed = find_needed(listing, outputs, policy)
     planned = foretold(list(needed.manifests.values()))
-    judged = [judge(version, needed, planned) for output in outputs for version in output.versions]
-    found = [item for item in [*judged, *judge_index_files(root, outputs, needed, policy)] if item is not None]
+    judged = [judge(listing, version, needed, planned) for output in outputs for version in output.versions]
+    found = [item for item in [*judged, *judge_index_files(listing, outputs, needed, policy)] if item is not None]
     garbage = [item for item in found if isinstance(item, Garbage)]
     left = [LeftAlone(path, f"it is needed, but {why}") for path, why in needed.unreadable.items()]
     left += [item for item in found if isinstance(item, LeftAlone)]
     left += [LeftAlone(item.path, "a running build works on it") for item in garbage if item.subject in busy]
-    left += _unasked(root, project, outputs)
+    left += _unasked(project, outputs)
     idle = tuple(item for item in garbage if item.subject not in busy)
-    return Collection(idle, tuple(left), tuple(_unfinished(root)))
+    return Collection(idle, tuple(left), tuple(_unfinished(listing.folder)))
 
 
-def _unasked(root: Path, project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
+def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
     """Outputs that nanoset.yaml, or the raw folder, no longer asks for; they may be the only copy of something."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if (project.config.raw_folder / subject).is_dir()}
@@ -170,23 +159,8 @@ def _unasked(root: Path, project: Project, outputs: list[Output]) -> Iterator[Le
     asking = {stage.folder: stage.asked_by for stage in stages()}
     for folder, subject in sorted(places - asked):
         if (by := asking[folder]) is not None:
-            yield LeftAlone(root / folder / subject, f"{by} no longer asks for it; delete it if you do not need it")
-
-
-def _set_aside(folder: Path) -> Path | None:
-    """Rename a version to an unfinished name; None where it was made current meanwhile, and so put back.
-
-    Builds that hold what they work on cannot do that. This is for whoever writes here without.
-    """
-    aside = folder.with_name(f"{UNFINISHED}{folder.name}-{secrets.token_hex(4)}")
-    folder.rename(aside)
-    if read_current(folder.parent)[0] != folder.name:
-        return aside
-    with contextlib.suppress(OSError):  # it was made again: then that one stays
-        aside.rename(folder)
-        return None
-    shutil.rmtree(aside, ignore_errors=True)
-    return None
+            place = project.outputs.folder / folder / subject
+            yield LeftAlone(place, f"{by} no longer asks for it; delete it if you do not need it")
 
 
 def _unfinished(root: Path) -> Iterator[Path]:
@@ -208,4 +182,4 @@ def folder_size(folder: Path) -> int:
     """Bytes of a file, or of all files in a folder; links are not followed."""
     if not folder.is_dir() or folder.is_symlink():
         return folder.lstat().st_size
-    return sum(entry.stat(follow_symlinks=False).st_size for _, entry in files_below(folder))
+    return sum(entry.size for _, entry in files_below(LocalAccess(folder).listing(), folder))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoset_core.errors import StorageError
 from nanoset_core.loading import opening
 from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import is_digest
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.pipeline.stages import stages
+from nanoset_core.storage.listing import Listing
 
 _DEEPEST = 4
 
@@ -70,37 +69,26 @@ class Output:
         return self.name.partition("/")[0]
 
 
-def find_outputs(root: Path) -> list[Output]:
-    """Every output below the root, in the order of the stages. Links are followed: what they lead to is in use too."""
-    return [
-        output for stage in stage_folders() for output in _outputs(root / stage, stage, "", (root / stage).is_symlink())
-    ]
+def find_outputs(listing: Listing) -> list[Output]:
+    """Every output of a root, in the order of the stages. Links are followed: what they lead to is in use too."""
+    places = [(stage, listing.folder / stage) for stage in stage_folders()]
+    return [output for stage, place in places for output in _outputs(listing, place, stage, "", listing.is_link(place))]
 
 
-def _outputs(folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
-    try:
-        entries = sorted((entry for entry in os.scandir(folder) if entry.name[0] != "."), key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise StorageError(
-            "a folder of outputs cannot be read",
-            where=folder,
-            found=error.strerror,
-            remedy="give this user the right to read it: what it holds may need what lies elsewhere",
-        ) from error
-    folders = [entry for entry in entries if entry.name != "current" and entry.is_dir()]
+def _outputs(listing: Listing, folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
+    entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
+    folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
     # A corpus may have a name that looks like a digest, but stands where no version can.
     found = [entry for entry in folders if name and is_digest(entry.name)]
     pointed = any(entry.name == CURRENT for entry in entries)
     if found or pointed:
         versions = tuple(
-            Version(stage, name, entry.name, Path(entry.path), linked or entry.is_symlink()) for entry in found
+            Version(stage, name, entry.name, folder / entry.name, linked or entry.is_link) for entry in found
         )
-        current, problem = read_current(folder) if pointed else (None, None)
+        current, problem = read_current(folder, listing) if pointed else (None, None)
         yield Output(stage, name, folder, versions, current, problem)
     for entry in folders:
         is_cache = stage == opening.STAGE and entry.name == opening.CACHE and "/" not in name and name != ""
         if entry not in found and not is_cache and name.count("/") < _DEEPEST:
             inner = f"{name}/{entry.name}" if name else entry.name
-            yield from _outputs(Path(entry.path), stage, inner, linked or entry.is_symlink())
+            yield from _outputs(listing, folder / entry.name, stage, inner, linked or entry.is_link)

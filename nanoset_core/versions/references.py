@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError
-from nanoset_core.outputs.current import made_at_ns
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.pipeline.graph import needed_by
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stages
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.listing import Listing
 from nanoset_core.versions.outputs import Output, Version, corpus_folders
 
 _DAY_NS = 24 * 3600 * 1_000_000_000
@@ -55,23 +54,23 @@ class Needed:
         return version.digest in self.digests or version.subject in self.held
 
 
-def find_needed(root: Path, outputs: Iterable[Output], policy: Policy) -> Needed:
+def find_needed(listing: Listing, outputs: Iterable[Output], policy: Policy) -> Needed:
     """Follow every current version, and every other that the policy keeps, to all that it needs."""
     outputs = list(outputs)
-    search = _Search(root, outputs)
+    search = _Search(listing, outputs)
     for output in outputs:
         if output.problem is not None:
             search.hold(output.stage, output.name, output.folder, output.problem)
-        for digest in _roots(output, policy, search.current_since(output)):
+        for digest in _roots(listing, output, policy, search.current_since(output)):
             search.follow(digest, output)
     return search.needed
 
 
-def _roots(output: Output, policy: Policy, current_since_ns: int | None) -> Iterator[str]:
+def _roots(listing: Listing, output: Output, policy: Policy, current_since_ns: int | None) -> Iterator[str]:
     if output.current is not None:
         yield output.current
     others = [version for version in output.versions if version.digest != output.current]
-    dated = {version.digest: made_at_ns(version.folder / MANIFEST) for version in others}
+    dated = {version.digest: listing.written_ns(version.folder / MANIFEST) for version in others}
     made = {digest: made_ns for digest, made_ns in dated.items() if made_ns}  # the others are not complete
     for digest, made_ns in made.items():
         is_newer = not policy.unfinished and (current_since_ns is None or made_ns > current_since_ns)
@@ -88,8 +87,8 @@ def _namers() -> dict[str, Stage]:
 
 
 class _Search:
-    def __init__(self, root: Path, outputs: list[Output]) -> None:
-        self._outputs = OutputRoot(LocalAccess(root))
+    def __init__(self, listing: Listing, outputs: list[Output]) -> None:
+        self._outputs = OutputRoot(listing)
         self._all = outputs
         self._places = {version.digest: version for output in outputs for version in output.versions}
         self._folders = {(output.stage, output.name): output.folder for output in outputs}
@@ -101,7 +100,7 @@ class _Search:
         folder = output.folder
         if (namer := self._namers.get(output.stage)) is not None:
             folder = self._folders.get((namer.folder, output.name), folder)
-        return made_at_ns(folder / CURRENT) or None
+        return self._outputs.access.written_ns(folder / CURRENT) or None
 
     def hold(self, stage: str, name: str, folder: Path, why: str) -> None:
         """Keep all that an output may need, since it cannot be read."""
@@ -126,7 +125,7 @@ class _Search:
                 self.needed.digests.add(digest)
                 continue
             try:
-                manifest = _read(version)
+                manifest = self._read(version)
                 waiting += needed_by(self._outputs, manifest)
                 self.needed.manifests[digest] = manifest
             except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
@@ -135,12 +134,11 @@ class _Search:
                 self.hold(version.stage, version.name, version.folder, _what(error))
             self.needed.digests.add(digest)
 
-
-def _read(version: Version) -> Manifest:
-    manifest = read_manifest(version.folder)
-    if manifest is None:
-        raise MissingError("it has no manifest")
-    return manifest
+    def _read(self, version: Version) -> Manifest:
+        manifest = self._outputs.manifest_at(version.folder)
+        if manifest is None:
+            raise MissingError("it has no manifest")
+        return manifest
 
 
 def _what(error: Exception) -> str:

@@ -12,7 +12,6 @@ from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
 from nanoset_core.versions.copies import remove_copies
-from nanoset_core.versions.in_bucket import skeleton_of
 
 KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
 
@@ -42,8 +41,9 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
     victim.parent.mkdir()
     victim.write_bytes(b"precious")
     _add(monkeypatch, f"{'../' * 40}{victim.relative_to('/')}", size=8)
-    with skeleton_of(copies_of(tmp_path / "mirror", place)) as root:
-        assert not list(root.iterdir())
+    listing = copies_of(tmp_path / "mirror", place).listing()
+    assert not listing.entries(listing.folder)
+    assert not listing.contents
     project = Project.open(remote_project())
     project.outputs.folder.mkdir(parents=True)
     assert not remove_copies(project)
@@ -53,8 +53,11 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
 def test_a_key_that_is_also_a_folder_hides_nothing_from_a_collection(place, tmp_path):
     for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
         S3Store(place).put(key, b"{}")
-    with skeleton_of(copies_of(tmp_path / "mirror", place)) as root:
-        assert (root / "datasets/web/current.json").read_bytes() == b"{}"
+    listing = copies_of(tmp_path / "mirror", place).listing()
+    assert [entry.name for entry in listing.entries(listing.folder) if entry.is_folder] == ["datasets"]
+    assert listing.names(listing.folder / "datasets") == {"web"}
+    assert listing.size(listing.folder / "datasets/web") is None
+    assert listing.read_current(listing.folder / "datasets/web/current.json") == b"{}"
 
 
 def _add(monkeypatch: pytest.MonkeyPatch, key: str, size: int | None = None) -> None:

@@ -28,6 +28,7 @@ from nanoset_core.storage import locks as in_use_module
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.locks import busy_names, collecting, in_use
 from nanoset_core.versions import gc as gc_module
+from nanoset_core.versions.garbage import Garbage
 from nanoset_core.versions.gc import collect, plan_gc
 
 
@@ -271,10 +272,14 @@ def test_a_version_that_became_current_meanwhile_is_put_back(copy):
     place = folder / "data/datasets/web"
     before = tree(place)
     current = project.outputs.current("datasets", "web").folder
-    assert gc_module._set_aside(current) is None
+    access = project.outputs.access
+    assert access.withdraw(current, "manifest.json", lambda: True) is None
+    version = Garbage(current, "datasets/web", "web", "version", 0)
+    assert gc_module._withdraw(access, version) is None
     assert tree(place) == before
-    old = next(item.path for item in plan_gc(project).garbage if item.output == "datasets/web")
-    aside = gc_module._set_aside(old)
+    old = next(item for item in plan_gc(project).garbage if item.output == "datasets/web")
+    (aside,) = gc_module._withdraw(access, old)
+    assert not old.path.exists()
     assert aside.name.startswith(".tmp-")
     project.outputs.sweep()
     assert not aside.exists(), "a collection that is killed now leaves litter, which the next sweep takes"

@@ -1,0 +1,104 @@
+"""A folder and a bucket that hold the same are walked through alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage import listing as listing_module
+from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
+from nanoset_core.storage.listing import Listing
+from nanoset_core.storage.s3 import S3Store
+
+FILES = {
+    "datasets/web/current.json": b'{"digest": "0"}',
+    "datasets/web/0/manifest.json": b"{}",
+    "datasets/web/0/web.bin": b"tokens",
+    "datasets/web-2/0/web.bin": b"",
+    "plan.json": b"[]",
+}
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def access(request, tmp_path) -> FileAccess:
+    if request.param == "bucket":
+        place = request.getfixturevalue("place")
+        for name, data in FILES.items():
+            S3Store(place).put(name, data)
+        return copies_of(tmp_path / "copies", place)
+    for name, data in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return LocalAccess(tmp_path)
+
+
+def walked(listing: Listing, folder: Path) -> list[tuple[str, int]]:
+    found = []
+    for entry in listing.entries(folder):
+        path = folder / entry.name
+        if entry.is_folder:
+            found += walked(listing, path)
+        else:
+            assert entry.written_ns == listing.written_ns(path) > 0
+            found.append((listing.name(path), entry.size))
+    return found
+
+
+def test_every_file_is_met_once_with_its_size_and_time(access):
+    listing = access.listing()
+    root = listing.folder
+    assert sorted(walked(listing, root)) == sorted((name, len(data)) for name, data in FILES.items())
+    assert [entry.name for entry in listing.entries(root / "datasets")] == ["web", "web-2"]
+    assert listing.names(root / "datasets/web") == {"current.json", "0"}
+    assert listing.entries(root / "nothing") == listing.entries(root / "plan.json") == []
+    sizes = listing.sizes(root / "datasets/web", ["0/web.bin", "0", "gone"])
+    assert sizes == {"0/web.bin": 6}
+    assert listing.written_ns(root / "gone") == 0
+    assert not listing.is_link(root / "datasets")
+
+
+def test_json_is_read_and_asked_for_no_more(access):
+    listing = access.listing()
+    for name in (name for name in FILES if name.endswith(".json")):
+        assert listing.read_current(listing.folder / name) == FILES[name]
+        assert listing.read_beside(listing.folder / name)[0] == FILES[name]
+    with pytest.raises(FileNotFoundError):
+        listing.read_current(listing.folder / "gone.json")
+
+
+def test_links_are_told_from_what_they_lead_to(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nothing")
+    found = LocalAccess(tmp_path).listing().entries(tmp_path)
+    assert [(entry.name, entry.is_folder, entry.is_link) for entry in found] == [
+        ("dangling", False, True),
+        ("link", True, True),
+        ("real", True, False),
+    ]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def forbidden(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(listing_module.os, "scandir", forbidden)
+    with pytest.raises(StorageError, match="cannot be read") as caught:
+        LocalAccess(tmp_path).listing().entries(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_what_is_wanted_by_now_is_not_withdrawn(access):
+    folder = access.folder / "datasets/web/0"
+    assert access.withdraw(folder, "manifest.json", lambda: True) is None
+    assert access.listing().names(folder) == {"manifest.json", "web.bin"}
+    rest = access.withdraw(folder, "manifest.json", lambda: False)
+    assert rest is not None
+    assert all(path.name.startswith(".tmp-") for path in rest)
+    assert not access.listing().entries(folder)
+    assert access.listing().names(folder.parent) - {path.name for path in rest} == {"current.json"}
+    access.remove(access.folder / "plan.json")
+    assert access.size(access.folder / "plan.json") is None
