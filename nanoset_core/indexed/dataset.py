@@ -178,10 +178,11 @@ class MMapIndexedDataset:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_again, (self.access, self.prefix)
+        return _open_again, (self.prefix, self.access)
 
 
-def _open_again(access: FileAccess | None, prefix: str) -> MMapIndexedDataset:
+def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDataset:
+    # Version 0.1.0 pickled the prefix alone.
     return MMapIndexedDataset.below(access, prefix)
 
 

@@ -183,6 +183,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     done = project.outputs.find(recipe)
     if done is not None and not project.rebuild:
         return [fact for fact in _facts(done) if fact.shard in shards]
+    datasets = _planned_datasets(project, manifest, spec.names)
     folder = project.outputs.place(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
@@ -196,7 +197,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if len(sent) == len(shards)
         else write_shards(
             plan,
-            _open_sources(_planned_datasets(project, manifest, spec.names)),
+            _open_sources(datasets),
             [shard for shard in shards if shard not in sent],
             folder,
             WriteOptions(

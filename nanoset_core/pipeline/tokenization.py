@@ -105,9 +105,9 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
     Raises:
         MissingError: a shard is gone or damaged.
     """
-    place = project.outputs.folder / SHARDS / tokenized.name
-    digests = tokenized.facts["shards"]
-    return project.outputs.access.each(lambda digest: _require_shard(project, place / digest, tokenized.name), digests)
+    outputs, digests = project.outputs, tokenized.facts["shards"]
+    place = outputs.folder / SHARDS / tokenized.name
+    return outputs.access.each(lambda digest: _require_shard(outputs, place / digest, tokenized.name), digests)
 
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
@@ -120,8 +120,8 @@ def is_allowed(project: Project, facts: shards.ShardFacts) -> bool:
     return reject_policy(project).allows(facts.rejects, facts.lines)
 
 
-def _require_shard(project: Project, folder: Path, corpus: str) -> Manifest:
-    manifest = project.outputs.manifest_at(folder)
+def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
+    manifest = outputs.manifest_at(folder)
     damage = "its manifest is missing" if manifest is None else manifest.damage()
     if manifest is None or damage:
         raise MissingError(
@@ -151,7 +151,8 @@ def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manif
     """Shards that are there already, by the number of their range; none where all are made again."""
     if project.rebuild:
         return {}
-    found = project.outputs.access.each(lambda task: project.outputs.find(task.recipe), work.tasks)
+    outputs = project.outputs
+    found = outputs.access.each(lambda task: outputs.find(task.recipe), work.tasks)
     return {number: shard for number, shard in enumerate(found) if shard is not None}
 
 
@@ -256,15 +257,16 @@ class TokenizedStage(CorpusStage):
 
 def _counted(project: Project, corpus: str, wanted: Recipe) -> shards.ShardFacts | None:
     """What the shards of a set hold together, made or not; None where one of them is not there."""
-    if (tokenized := project.outputs.find(wanted)) is not None:
+    outputs = project.outputs
+    if (tokenized := outputs.find(wanted)) is not None:
         return tokenized_facts(tokenized)
-    place = project.outputs.folder / INVENTORY.folder / corpus / wanted.parents["inventory"]
-    manifest = project.outputs.manifest_at(place)
+    place = outputs.folder / INVENTORY.folder / corpus / wanted.parents["inventory"]
+    manifest = outputs.manifest_at(place)
     if manifest is None:
         return None
     total = shards.ShardFacts()
     for source in cut_ranges(manifest.load(FILE, Inventory.from_json), wanted.options["range_bytes"]):
-        shard = project.outputs.find(shard_recipe(project, corpus, source))
+        shard = outputs.find(shard_recipe(project, corpus, source))
         if shard is None:
             return None
         total += shards.ShardFacts(**shard.facts)

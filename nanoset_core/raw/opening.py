@@ -19,8 +19,12 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 
 @contextmanager
-def open_raw(path: RawFolder) -> Iterator[BinaryIO]:
+def open_raw(path: RawFolder, *, end: int | None = None) -> Iterator[BinaryIO]:
     """Open a file of an inventory for reading.
+
+    Args:
+        path: of the file.
+        end: of what will be read, so that no more of an object is brought ahead; absent = the file's end.
 
     Raises:
         MissingError: it is gone.
@@ -28,7 +32,7 @@ def open_raw(path: RawFolder) -> Iterator[BinaryIO]:
         FormatError: it is a pipe or a device.
     """
     try:
-        with open_regular(path) if isinstance(path, Path) else path.open("rb") as file:
+        with open_regular(path) if isinstance(path, Path) else path.open("rb", end=end) as file:
             yield file
     except NanosetError:
         raise

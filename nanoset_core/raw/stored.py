@@ -28,7 +28,7 @@ class StoredPiece:
             MissingError, InputError: see open_raw.
             SourceChangedError: the file ends before the piece does.
         """
-        with open_raw(self.path) as file:
+        with open_raw(self.path, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
                 raise self._changed(f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
@@ -44,7 +44,7 @@ class StoredPiece:
 
     def reread(self, begin: int, end: int) -> Iterator[bytes]:
         """Bytes [begin, end) once more, not hashed, up to 1 MiB at a time."""
-        with open_raw(self.path) as file:
+        with open_raw(self.path, end=end) as file:
             file.seek(begin)
             while begin < end and (block := file.read(min(READ_BYTES, end - begin))):
                 begin += len(block)

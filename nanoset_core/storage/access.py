@@ -37,7 +37,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class FileAccess(ABC):
-    """The files below a folder, by their absolute paths; paths outside of it are refused with ValueError."""
+    """The files below a folder, by their absolute paths.
+
+    `fetch` and `open_bytes` take paths outside of it for files of this machine, which is where index files of a dataset
+    in a bucket may be cached; to ask a store for one raises ValueError.
+    """
 
     folder: Path
     """Absolute: where the files are, or their copies."""
@@ -159,7 +163,7 @@ class FileAccess(ABC):
 
     @abstractmethod
     def remove_all(self, folder: Path) -> None:
-        """Remove all files below a folder from where they live."""
+        """Remove all files below a folder from the store of which copies are here; the files here are the caller's."""
 
     @abstractmethod
     def remove(self, path: Path) -> None:
@@ -283,7 +287,7 @@ class CopyAccess(FileAccess):
         return self.origin.url(self.name(path))
 
     def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
-        if not path.is_file() or size not in (None, path.stat().st_size):
+        if path.is_relative_to(self.folder) and (not path.is_file() or size not in (None, path.stat().st_size)):
             self.origin.fetch(self.name(path), path, sha256=sha256)
         return path
 
@@ -334,7 +338,7 @@ class CopyAccess(FileAccess):
         return data, {name[len(place) + 1 :]: found.size for name, found in listed.items()}
 
     def _copy_of(self, path: Path, stored: Stored) -> bytes | None:
-        """The bytes of a copy that is the object by its mark; None where it is not."""
+        """The bytes of a copy that is the object by its mark; None where it is not, or marks are no digests."""
         data = path.read_bytes() if path.is_file() else b""
         if etag_of_bytes(data) != stored.mark:
             return None
@@ -360,7 +364,7 @@ class CopyAccess(FileAccess):
         return frozenset(name for names in self.origin.level(self.name(folder)) for name in names)
 
     def open_bytes(self, path: Path) -> MappedFile:
-        if path.is_file():
+        if path.is_file() or not path.is_relative_to(self.folder):
             return MappedFile(map_regular(path))
         return BlockFile(self.origin, self.name(path), path.parent)
 

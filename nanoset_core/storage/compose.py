@@ -12,6 +12,8 @@ LEAST_BYTES = 5 << 20
 MOST_BYTES = 5 << 30
 """Of any part."""
 MOST_PARTS = 10_000
+_MOST_JOINED_BYTES = 640 << 20
+"""Of a part that is held in memory."""
 
 
 class Piece(NamedTuple):
@@ -37,16 +39,21 @@ def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MO
         least: bytes of every part but the last.
         most: bytes of a part.
 
+    Where these would be more parts than an object may have, more objects pass through the client in larger parts.
+
     Raises:
-        StorageError: these are more parts than an object may have.
+        StorageError: the object would be larger than so many parts can be.
     """
     parts = list(_parts(sizes, least, most))
+    while len(parts) > MOST_PARTS and 2 * least <= min(most, _MOST_JOINED_BYTES):
+        least *= 2
+        parts = list(_parts(sizes, least, most))
     if len(parts) > MOST_PARTS:
         raise StorageError(
             "too many parts for one object",
             found=f"{len(parts):,}",
             expected=f"at most {MOST_PARTS:,}",
-            remedy="cut the source into larger ranges: raise tokenization.range_mib",
+            remedy="join fewer objects, or larger ones",
         )
     return parts
 

@@ -20,12 +20,14 @@ BUFFER_BYTES = 256 << 10
 class ObjectFile(io.RawIOBase):
     """The bytes of an object as it was when it was opened; SourceChangedError once it is replaced."""
 
-    def __init__(self, store: Store, facts: Stored) -> None:
+    def __init__(self, store: Store, facts: Stored, end: int | None = None) -> None:
         """Args:
         store: holds the object.
         facts: what it says of the object.
+        end: nothing from this byte on is brought before it is asked for; absent = the object's end.
         """
         self.facts, self._store = facts, store
+        self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, 0, b""
         self._length = FIRST_BYTES
         self._ahead: deque[tuple[int, Future[bytes]]] = deque()
@@ -72,7 +74,11 @@ class ObjectFile(io.RawIOBase):
             self._ahead.clear()
         found = self._ahead.popleft()[1] if self._ahead else None
         try:
-            data = self._fetch(self._position, self._length) if found is None else found.result()
+            if found is None:
+                bound = self._end if self._position < self._end else self.facts.size
+                data = self._fetch(self._position, min(self._length, bound - self._position))
+            else:
+                data = found.result()
         except BaseException:
             self._ahead.clear()  # a later try asks for the same bytes again
             raise
@@ -86,8 +92,9 @@ class ObjectFile(io.RawIOBase):
         begin = self._begin + len(self._data)
         if self._ahead:
             begin = self._ahead[-1][0] + MOST_BYTES
-        while len(self._ahead) < AHEAD and begin < self.facts.size:
-            self._ahead.append((begin, self._threads.submit(self._fetch, begin, MOST_BYTES)))
+        while len(self._ahead) < AHEAD and begin < self._end:
+            length = min(MOST_BYTES, self._end - begin)
+            self._ahead.append((begin, self._threads.submit(self._fetch, begin, length)))
             begin += MOST_BYTES
 
     def _fetch(self, begin: int, length: int) -> bytes:
@@ -106,8 +113,13 @@ class BufferedObject(io.BufferedReader):
         return self.raw.facts
 
 
-def open_object(store: Store, name: str) -> BinaryIO:
+def open_object(store: Store, name: str, *, end: int | None = None) -> BinaryIO:
     """Open an object for reading.
+
+    Args:
+        store: holds it.
+        name: of the object.
+        end: of what will be read, so that no more is brought ahead; absent = the object's end.
 
     Raises:
         FileNotFoundError: there is none.
@@ -116,4 +128,4 @@ def open_object(store: Store, name: str) -> BinaryIO:
     facts = store.stat(name)
     if facts is None:
         raise FileNotFoundError(store.url(name))
-    return BufferedObject(ObjectFile(store, facts), BUFFER_BYTES)
+    return BufferedObject(ObjectFile(store, facts, end), BUFFER_BYTES)

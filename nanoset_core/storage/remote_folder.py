@@ -81,16 +81,20 @@ class RemoteFolder:
         for kind, names in (("folder", folders), ("file", files)):
             yield from (replace(self / name, kind=kind) for name in names if name)
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self, mode: str = "rb", *, end: int | None = None) -> BinaryIO:
         """Open it for reading, as it is now: once it is replaced, reading it fails.
 
         FileNotFoundError where there is no such object.
+
+        Args:
+            mode: "rb".
+            end: of what will be read, so that no more is brought ahead; absent = the object's end.
         """
         from nanoset_core.storage.raw_objects import open_object
 
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
-        return open_object(self._store(), self.path)
+        return open_object(self._store(), self.path, end=end)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.

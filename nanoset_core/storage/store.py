@@ -116,7 +116,9 @@ class Store(ABC):
 
     @abstractmethod
     def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
-        """Write an object of any size from blocks, in bounded memory; arguments and errors as for `put`.
+        """Write an object from blocks, in bounded memory; arguments and errors as for `put`.
+
+        In a bucket it has up to 10,000 parts of the store's size, 64 MiB unless told: 625 GiB.
 
         It appears when the last block is there; where the blocks end with an exception there is no object.
         """

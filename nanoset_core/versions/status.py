@@ -151,7 +151,9 @@ def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator
 
 def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
     """Why a row's outputs are not up to date; what only follows from an earlier one of them is left out."""
-    told = {node for node in nodes if graph.stale_reasons(node)}
+    complete = not graph.stale_reasons(nodes[-1])  # so are its parts then: nobody need look at each of them
+    asked = [node for node in nodes if node.stage.counted_as is None or not complete]
+    told = {node for node in asked if graph.stale_reasons(node)}
     why: list[str] = []
     for node in nodes:
         if node.stage.counted_as is not None:

@@ -106,6 +106,11 @@ def test_empty_dataset(tmp_path):
         dataset[0]
 
 
+def test_pickles_of_version_0_1_0_open(small):
+    data = b"cnanoset_core.indexed.dataset\n_open_again\n(V" + str(small).encode() + b"\ntR."
+    assert pickle.loads(data)[0].tolist() == [1, 2, 3]
+
+
 def test_pickles_as_its_path(small):
     data = pickle.dumps(MMapIndexedDataset(small))
     assert len(data) < 500

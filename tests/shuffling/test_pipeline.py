@@ -192,6 +192,17 @@ def test_tars_that_are_missing(project):
         shuffling.finish(opened, "a")
 
 
+def test_a_group_that_is_written_is_refused_as_well_once_its_plan_is_stale(project, tmp_path):
+    opened = project(a={"corpora": ["web"]})
+    shuffling.make_plan(opened, "a")
+    shuffling.write_group(opened, "a", 0)
+    (tmp_path / "project/raw/web/zz.jsonl").write_text('{"text": "one more"}\n')
+    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
+        stage(opened, "web")
+    with pytest.raises(StaleError, match="other datasets than the present ones"):
+        shuffling.write_group(opened, "a", 0)
+
+
 def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     opened = project(a={"corpora": ["web"]})
     shuffling.make_plan(opened, "a")

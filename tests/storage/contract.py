@@ -157,6 +157,21 @@ class StoreContract:
         with pytest.raises(FileNotFoundError):
             raw_objects.open_object(store, "nothing")
 
+    def test_no_more_of_a_file_is_brought_than_is_to_be_read(self, store, monkeypatch):
+        monkeypatch.setattr(raw_objects, "FIRST_BYTES", 16 << 10)
+        monkeypatch.setattr(raw_objects, "MOST_BYTES", 64 << 10)
+        data, asked = os.urandom(MIB), []
+        store.put("data", data)
+        read_range = type(store).read_range
+        monkeypatch.setattr(type(store), "read_range", lambda *about: asked.append(about[2:4]) or read_range(*about))
+        begin, end = 100_000, 500_001
+        with raw_objects.open_object(store, "data", end=end) as file:
+            file.seek(begin)
+            assert file.read(end - begin) == data[begin:end]
+            assert max(last for _, last in asked) == end
+            assert file.read(1000) == data[end : end + 1000]
+            assert file.read() == data[end + 1000 :]
+
     def test_a_file_that_is_replaced_while_it_is_read_is_refused(self, store):
         store.put("data", bytes(5 * MIB))
         with raw_objects.open_object(store, "data") as file:

@@ -79,5 +79,9 @@ def test_parts_of_any_sizes():
 def test_more_parts_than_an_object_may_have():
     assert len(plan_parts([LEAST_BYTES] * MOST_PARTS)) == MOST_PARTS
     assert len(plan_parts([MOST_BYTES + 1])) == 2
+    sizes = [LEAST_BYTES + at % 3 for at in range(2 * MOST_PARTS)]
+    joined = plan_parts(sizes)
+    assert len(joined) <= MOST_PARTS
+    assert sum(piece.size for part in joined for piece in part) == sum(sizes)
     with pytest.raises(StorageError, match="too many parts"):
-        plan_parts([LEAST_BYTES] * (MOST_PARTS + 1))
+        plan_parts([MOST_BYTES] * (MOST_PARTS + 1))

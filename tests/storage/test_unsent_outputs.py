@@ -40,6 +40,18 @@ def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeyp
     assert (made.folder / MANIFEST).is_file()
 
 
+def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
+    access, file = copies_of(tmp_path / "mirror", place), tmp_path / "cache" / "file"
+    assert access.fetch(file) == file
+    with pytest.raises(FileNotFoundError):
+        access.open_bytes(file)
+    file.parent.mkdir()
+    file.write_bytes(b"here")
+    assert bytes(access.open_bytes(file).buffer) == b"here"
+    with pytest.raises(ValueError, match="subpath"):
+        access.size(file)
+
+
 def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(place, tmp_path, monkeypatch):
     outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
     made = outputs.publish(Recipe("datasets", "web", 1), write)

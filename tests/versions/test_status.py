@@ -258,6 +258,13 @@ def test_tars_are_counted_while_they_are_made(copy):
     assert why(folder, "webdataset shuffled") == ["plan changed", "1 of 3 groups of tars written"]
 
 
+def test_groups_of_tars_are_not_looked_at_where_the_webdataset_is_up_to_date(copy, monkeypatch):
+    folder, asked = copy(), []
+    monkeypatch.setattr(shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True)
+    assert not why(folder, "webdataset shuffled")
+    assert not asked
+
+
 def test_what_is_being_built_is_marked(copy):
     folder = copy()
     with in_use(folder / "data", ["web"]):
