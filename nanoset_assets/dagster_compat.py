@@ -31,6 +31,8 @@ def latest_data_versions(
         tags = instance.event_log_storage.get_latest_tags_by_partition(
             asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
         )
+        # What was reported by hand may have no data version, and so no tag.
+        found |= dict.fromkeys(instance.get_materialized_partitions(asset), "")
         found |= {partition: version.get(DATA_VERSION_TAG, "") for partition, version in tags.items()}
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.partitions import dependencies_of, keys_of, partitions_of
+from nanoset_assets.partitions import dependencies_of, partitions_of
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.ui.metadata import result
 from nanoset_core.config.project import ProjectConfig
@@ -83,6 +83,7 @@ def subjects_of(stage: Stage, config: ProjectConfig) -> list[str]:
 def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsDefinition:
     """The asset of a stage: of one nanoset or webdataset, or of all corpora."""
     page, details = _pages.get(stage, (_plain, _no_details))
+    given = details(config, subject)
 
     decorate = dg.asset(
         key=list(Node(stage, Key(subject)).asset),
@@ -90,14 +91,15 @@ def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsD
         partitions_def=partitions_of(stage, config, subject),
         group_name=GROUP if stage.by_corpus else subject.replace("-", "_"),
         code_version=str(stage.version),
-        **details(config, subject),
+        **given,
     )
 
     def asset(context: dg.AssetExecutionContext, project: ProjectResource) -> Iterator[dg.MaterializeResult[Any]]:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
         opened = project.open(context)
-        if key not in keys_of(stage, opened.config, key.subject):
+        # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
+        if not given.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
             return
         work = Work(context, opened, stage, key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.current import CurrentVersion, Reason
+from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
@@ -115,6 +115,13 @@ class Graph:
             self.reasons[node] = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
         return self.reasons[node]
 
+    def changes(self, node: Node) -> Sequence[Reason]:
+        """Why an output is not made from what its inputs ask for; whether it is whole is not looked at."""
+        wanted, manifest = self.recipe(node), self.current(node).manifest
+        if wanted is None or manifest is None:
+            return self.stale_reasons(node)
+        return [] if manifest.digest == wanted.digest else node.stage.told(differences(manifest.recipe, wanted))
+
     def _unknown(self, node: Node) -> Iterator[Node]:
         """The nearest inputs of other rows that nothing is known of, and what nothing is made of."""
         if self.recipe(node) is None:
@@ -161,7 +168,8 @@ def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Ite
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """Why a current version is not the one that its settings and inputs ask for, these taken as they lie there now.
 
-    Inputs count as they are even where they are stale themselves: each output is told its own reasons.
+    Inputs count as they are even where they are stale themselves: each output is told its own reasons. Whether its
+    files are whole is not looked at.
     """
     node = Node(stage, key)
     known: dict[Node, Recipe] = {}
@@ -178,7 +186,7 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 def _from_the_root(graph: Graph, node: Node) -> Iterator[str]:
     """Reasons in words; for what follows from an output of the same subject, that one's own reasons."""
     inputs = node.inputs(graph.project.config)
-    for reason in graph.stale_reasons(node):
+    for reason in graph.changes(node):
         parent = inputs.get(reason.input or "")
         earlier = list(_from_the_root(graph, parent)) if parent is not None and _belongs(parent, node) else []
         yield from earlier or [reason.text]

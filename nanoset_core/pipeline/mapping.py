@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nanoset_core.config.nanoset import is_blended
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
@@ -159,13 +158,6 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
         for corpus, row, member in zip(planned.corpora, rows, plan.members, strict=True)
     ]
     return {"samples": plan.samples, "blended": plan.blend is not None, "members": members}
-
-
-def current_facts(project: Project, name: str, split: SplitName) -> Mapping[str, Any] | None:
-    """Facts of the live version of one split, or None when it is not complete."""
-    last = BLEND if is_blended(project.nanoset(name).blend_of(split)) else MAPPINGS
-    manifest = project.outputs.current(STAGE, f"{name}/{split}/{last}")
-    return None if manifest is None else manifest.facts
 
 
 class _SplitStage(Stage):

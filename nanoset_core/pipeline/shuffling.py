@@ -343,7 +343,7 @@ class TarsStage(Stage):
     """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
 
     folder, kind, asset = STAGE, "webdataset", "tars"
-    counted_as = "groups of tars"
+    counted_as, to_be_made = "groups of tars", "its tars are not written"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name, str(group)) for name, spec in config.webdatasets.items() for group in range(spec.groups)]
@@ -378,7 +378,7 @@ class TarsStage(Stage):
             written = is_group_written(project, key.subject, int(key.part or 0))
         except NanosetError as error:
             return [Reason(error.what)]
-        return [] if written else [Reason("its tars are not written")]
+        return [] if written else [Reason(self.to_be_made)]
 
 
 class WebdatasetStage(Stage):

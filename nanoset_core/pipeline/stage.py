@@ -54,6 +54,8 @@ class Stage(ABC):
     """The stage whose outputs name versions of this one, which has no current version; it is made from files alone."""
     counted_as: ClassVar[str | None] = None
     """What its parts are called where a row counts them, such as `groups of tars`."""
+    to_be_made: ClassVar[str] = ""
+    """The reason of a part that is just not made yet: the count tells it."""
     counts: ClassVar[tuple[str, ...]] = ()
     """Facts that `nanoset status` shows, beside the bytes; empty: it shows nothing of this stage."""
     detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -121,14 +123,15 @@ class Stage(ABC):
 
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
         """Why the current version is not the wanted one; none where it is, and whole."""
-        reasons = [
-            Reason(self.changed.get(reason.input or "", reason.text), reason.input)
-            for reason in current.stale_reasons(wanted)
-        ]
+        reasons = self.told(current.stale_reasons(wanted))
         if not reasons and current.manifest is not None:
             fault = self.fault(project, key, current.manifest)
             return [] if fault is None else [Reason(fault)]
         return reasons
+
+    def told(self, reasons: Iterable[Reason]) -> list[Reason]:
+        """Reasons in the words that the stage has for them."""
+        return [Reason(self.changed.get(reason.input or "", reason.text), reason.input) for reason in reasons]
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """What is wrong with what belongs to an output and lies elsewhere; its own files are whole."""

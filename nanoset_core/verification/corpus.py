@@ -60,8 +60,8 @@ def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
 
 def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
     """Check the current merged dataset of a corpus: its counts, .idx and tokens (see `verify_dataset`), whether it is
-    the one that the present shards give, and whether sampled documents give the same tokens when their source lines are
-    tokenized again."""
+    the one that the current inventory and settings give, and whether sampled documents give the same tokens when their
+    source lines are tokenized again."""
     report = Report(f"{indexed.STAGE}/{corpus}")
     with report.catching(_BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)

@@ -28,7 +28,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
 def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
     """Warn where a version is not the one that its settings and present inputs ask for; → whether it is.
 
-    The words are those of `nanoset status`.
+    The words are those of `nanoset status`; files are left to `check_files`.
     """
     if reasons := stale_reasons(project, stage, key):
         found = "; ".join(reasons)

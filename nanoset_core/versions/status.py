@@ -129,16 +129,16 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
     figures: dict[str, int] = {}
     rejects: list[str] = []
     details: dict[str, str] = {}
-    size = 0
+    sizes: list[int] = []
     for node in nodes:
         if (manifest := graph.current(node).manifest) is not None:
             found = dict(node.stage.figures(manifest))
-            size += found.pop("bytes", 0)
+            sizes += [found.pop("bytes")] if "bytes" in found else []
             figures |= found
             details |= node.stage.details(manifest)
             rejects.extend(node.stage.rejects(graph.project, manifest))
-    if last.manifest is not None:
-        figures["bytes"] = size
+    if sizes:
+        figures["bytes"] = sum(sizes)
     return Row(kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), details)
 
 
@@ -166,8 +166,10 @@ def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
 
 
 def _counts(graph: Graph, nodes: list[Node], told: set[Node]) -> Iterator[str]:
-    """How many parts are made, where a row has parts and what they are made from is there."""
+    """How many parts are made, where a row has parts and what they are made from is there; or why nobody can tell."""
     parts = [node for node in nodes if node.stage.counted_as is not None]
     inputs = {parent for node in parts for parent in node.inputs(graph.project.config).values()}
     if parts and told and told.isdisjoint(inputs):
+        texts = (reason.text for node in parts for reason in graph.stale_reasons(node))
+        yield from (text for text in texts if text != parts[0].stage.to_be_made)
         yield f"{len(parts) - len(told.intersection(parts)):,} of {len(parts):,} {parts[0].stage.counted_as} written"

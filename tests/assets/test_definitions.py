@@ -5,11 +5,13 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance import dagster_home
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import describe
 from nanoset_core.config.project import load_config
+from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Progress
 
 
@@ -87,6 +89,31 @@ def test_an_asset_without_its_input_says_which_to_materialise_first(config, inst
         job.execute_in_process(
             instance=instance, partition_key="web", asset_selection=[dg.AssetKey("tokenized_shards")]
         )
+
+
+@pytest.mark.parametrize(
+    ("job", "old", "new", "asset"),
+    [
+        ("plain", "  plain:", "  other:", "index_mappings"),
+        ("shuffled", "  shuffled:", "  other:", "shuffle_plan"),
+    ],
+)
+def test_what_the_configuration_no_longer_names_is_refused(config, instance, job, old, new, asset):
+    jobs = build_definitions(config)
+    text = config.file.read_text()
+    assert old in text
+    config.file.write_text(text.replace(old, new))
+    parts = {"partition_key": "train"} if job == "plain" else {}
+    with pytest.raises(ConfigError, match="other"):
+        jobs.resolve_job_def(job).execute_in_process(
+            instance=instance, asset_selection=[dg.AssetKey([job, asset])], **parts
+        )
+
+
+def test_a_materialisation_without_a_data_version_is_one(instance):
+    for path, partition in ((["whole"], None), (["cut"], "web")):
+        instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(path), partition=partition))
+        assert latest_data_versions(instance, dg.AssetKey(path), {partition, "none"}) == {partition: ""}
 
 
 def test_the_home_is_made_beside_the_configuration_with_our_settings(config, monkeypatch):

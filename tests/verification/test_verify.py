@@ -90,7 +90,9 @@ def test_too_many_rejects_for_the_present_policy(copy):
     project = copy()
     file = project.config.file
     file.write_text(file.read_text().replace("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"))
-    assert whats(verify_shards(Project.open(file), "web")) == ["too many lines were rejected"]
+    report = verify_shards(Project.open(file), "web")
+    assert whats(report) == ["too many lines were rejected"]
+    assert whats(report, "warning") == [], "told once"
 
 
 def change_facts(path, **changes):
@@ -217,7 +219,7 @@ def test_a_missing_index_file(copy):
         path = path if part == "description.txt" else path.with_name(path.name.replace("description.txt", part))
         path.rename(path.with_name("away"))
         (report,) = [verify_nanoset(project, "pretrain", "train")]
-        assert [finding.where for finding in report.errors] == [str(path)]
+        assert [finding.where for finding in report.findings] == [str(path)]
         path.with_name("away").rename(path)
     assert verify_nanoset(project, "pretrain", "train").passed
 

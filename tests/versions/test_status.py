@@ -265,6 +265,22 @@ def test_groups_of_tars_are_not_looked_at_where_the_webdataset_is_up_to_date(cop
     assert not asked
 
 
+def test_why_tars_cannot_be_counted_is_told(copy):
+    folder = copy()
+    plan = Project.open(folder / "nanoset.yaml").outputs.current("shuffle_plans", "shuffled")
+    shutil.rmtree(folder / "data/webdatasets/shuffled")
+    (plan.folder / "plan.json").write_bytes(b"x" * plan.files["plan.json"].size)
+    assert "this file is not as it was written" in why(folder, "webdataset shuffled")
+
+
+def test_bytes_are_told_as_soon_as_there_are_some(copy):
+    folder = copy()
+    shutil.rmtree(folder / "data/nanosets/pretrain/train/blend")
+    row = status(folder)["nanoset pretrain train"]
+    assert row.state == "missing"
+    assert row.to_json()["bytes"] > 0
+
+
 def test_what_is_being_built_is_marked(copy):
     folder = copy()
     with in_use(folder / "data", ["web"]):
