@@ -27,6 +27,8 @@ class BuildReport:
 
     steps: list[Step]
     """Every step of the project, selected or not."""
+    graph: Graph
+    """As the project was before anything was made."""
     inventories: Mapping[str, Recipe] = field(default_factory=dict)
     """Of the corpora that could be read."""
     made: dict[str, float] = field(default_factory=dict)
@@ -73,7 +75,7 @@ def build(
     inventories, failed = _survey(project, corpora)
     graph = graph_over(project, inventories, corpora)
     state = load_graph_state(graph, instance, same_versions=True)
-    report = BuildReport(list(state.steps.values()), inventories, failed=failed, skipped=_held_up(graph))
+    report = BuildReport(list(state.steps.values()), graph, inventories, failed=failed, skipped=_held_up(graph))
     builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
     selected = builder.select(select)
     chosen = [step for step in report.steps if step.asset in selected and (rebuild or state.needs_run(step.key))]

@@ -62,9 +62,10 @@ def show_report(project: Project, report: BuildReport) -> None:
     spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
     for step in report.steps:
         spent[step.node.row] += report.made.get(step.label, 0)
-    print_tables(graph_status(graph_over(project, report.inventories)), spent)
+    is_as_before = not report.made and not report.failed
+    print_tables(graph_status(report.graph if is_as_before else graph_over(project, report.inventories)), spent)
     console = wide_console()
-    if not report.made and not report.failed:
+    if is_as_before:
         console.print(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
