@@ -23,7 +23,7 @@ from nanoset_core.storage.scratch import (
 OWNER = """
 import sys
 from pathlib import Path
-from nanoset_core.storage import published_folder
+from nanoset_core.storage.atomic import published_folder
 with published_folder(Path(sys.argv[1])) as scratch:
     (scratch / "half.bin").write_bytes(b"x" * 1000)
     print(scratch, flush=True)
