@@ -54,8 +54,11 @@ def _mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mappin
 
 def blend_recipe(mappings: Recipe) -> Recipe:
     """What the blend of one split is made from, over its index mappings."""
-    place = mappings.name.removesuffix(MAPPINGS) + BLEND
-    return Recipe(STAGE, place, VERSION, {MAPPINGS: mappings.digest})
+    return _blend_recipe(mappings.name.removesuffix(MAPPINGS) + BLEND, mappings.digest)
+
+
+def _blend_recipe(name: str, mappings: str) -> Recipe:
+    return Recipe(STAGE, name, VERSION, {MAPPINGS: mappings})
 
 
 @holding
@@ -263,7 +266,7 @@ class BlendStage(_SplitStage):
         return {MAPPINGS: Node(INDEX_MAPPINGS, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return Recipe(STAGE, self.name(key), VERSION, {MAPPINGS: parents[MAPPINGS]})
+        return _blend_recipe(self.name(key), parents[MAPPINGS])
 
     def make(self, project: Project, key: Key) -> Manifest:
         return write_blended(project, key.subject, split_of(key))

@@ -67,7 +67,11 @@ def plan_recipe(project: Project, name: str, datasets: dict[str, str]) -> Recipe
 
 def webdataset_recipe(plan: Recipe) -> Recipe:
     """What the tars are made from."""
-    return Recipe(STAGE, plan.name, VERSION, {"plan": plan.digest})
+    return _webdataset_recipe(plan.name, plan.digest)
+
+
+def _webdataset_recipe(name: str, plan: str) -> Recipe:
+    return Recipe(STAGE, name, VERSION, {"plan": plan})
 
 
 @holding
@@ -352,7 +356,7 @@ class TarsStage(Stage):
         return {"plan": Node(SHUFFLE_PLAN, Key(key.subject))}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return Recipe(STAGE, key.subject, VERSION, {"plan": parents["plan"]})
+        return _webdataset_recipe(key.subject, parents["plan"])
 
     def digest(self, recipe: Recipe) -> str:
         return recipe.parents["plan"]
@@ -397,7 +401,7 @@ class WebdatasetStage(Stage):
         return {"plan": Node(SHUFFLE_PLAN, key)} | tars
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return Recipe(STAGE, key.subject, VERSION, {"plan": parents["plan"]})
+        return _webdataset_recipe(key.subject, parents["plan"])
 
     def make(self, project: Project, key: Key) -> Manifest:
         return finish(project, key.subject)
