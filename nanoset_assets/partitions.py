@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import dagster as dg
 
 from nanoset_core.config.project import ProjectConfig
@@ -12,8 +15,17 @@ CORPORA = dg.DynamicPartitionsDefinition(name="corpora")
 
 
 def keys_of(stage: Stage, config: ProjectConfig, subject: str) -> list[Key]:
-    """The outputs of a stage for one corpus, nanoset or webdataset."""
-    return [key for key in stage.keys(config, (subject,)) if key.subject == subject]
+    """The outputs of a stage for one nanoset or webdataset."""
+    return _keys_by_subject(stage, config).get(subject, [])
+
+
+@lru_cache(maxsize=64)
+def _keys_by_subject(stage: Stage, config: ProjectConfig) -> Mapping[str, list[Key]]:
+    """Subject → keys; each subject is asked about several times, which would be quadratic."""
+    keys: dict[str, list[Key]] = {}
+    for key in stage.keys(config, ()):
+        keys.setdefault(key.subject, []).append(key)
+    return keys
 
 
 def partitions_of(stage: Stage, config: ProjectConfig, subject: str) -> dg.PartitionsDefinition[str] | None:
