@@ -16,7 +16,8 @@ from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.pieces import SUFFIXES, Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.endings import suffix_of
+from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.tokenization.document_table import counts_by_file
@@ -31,7 +32,7 @@ def raw_metadata(project: Project, before: Inventory | None, inventory: Inventor
     sizes: Counter[str] = Counter()
     for piece in inventory.pieces:
         sizes[piece.path] += piece.size
-    kinds = Counter(next(suffix for suffix in SUFFIXES if path.endswith(suffix)) for path in sizes)
+    kinds = Counter(map(suffix_of, sizes))
     named = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
     files = [{"file": path, "stored": format_bytes(size)} for path, size in islice(sizes.items(), ROWS_SHOWN)]
     ignored = [{"file": path} for path in inventory.ignored[:ROWS_SHOWN]]

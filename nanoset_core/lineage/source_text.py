@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from nanoset_core.errors import FormatError, InputError, NanosetError
 from nanoset_core.raw.columns import leaf_at, locate_text, texts_of
 from nanoset_core.raw.decompression import Fault, codec_of, decompress
+from nanoset_core.raw.endings import is_parquet, is_table
 from nanoset_core.raw.opening import open_raw
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.raw.pieces import PARQUET, TABLE_SUFFIXES, Piece
+from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.raw.tables import TableBatch, read_table
 from nanoset_core.storage.remote_folder import RawFolder
@@ -54,7 +55,7 @@ def read_text(
         NotReadError: it lies too far into compressed text, or is too long.
         InputError: the file cannot be read.
     """
-    if source.file.endswith(TABLE_SUFFIXES):
+    if is_table(source.file):
         return _text_of_row(folder / source.file, source.line, text_key, most_skipped_bytes)
     line = _compressed_line if codec_of(source.file) else _plain_line
     try:
@@ -124,7 +125,7 @@ def _text_of_row(path: RawFolder, row: int, text_key: str, most: int | None) -> 
 
 def _batches_to(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
     """Batches of a table that hold a row, or lead up to it; in Parquet from its row group on."""
-    if path.name.endswith(PARQUET):
+    if is_parquet(path.name):
         yield from _parquet_batches(path, row, text_key, most)
         return
     for batch in read_table(path, lambda schema: [_selector(path, schema, text_key)]):

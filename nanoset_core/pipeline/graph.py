@@ -18,7 +18,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.stages import stage_of, stages
-from nanoset_core.raw.pieces import SUFFIXES
+from nanoset_core.raw.endings import ACCEPTED
 
 StepKey = tuple[tuple[str, ...], str | None]
 """(asset, partition)"""
@@ -246,7 +246,7 @@ def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
                 "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
                 where=f"{config.file}: {path}.{corpus}",
                 found=f"{', '.join(known) or 'no corpora'} in {config.raw_folder}",
-                remedy=f"put its files ({', '.join(SUFFIXES)}) there, or take it out of the list",
+                remedy=f"put its files ({ACCEPTED}) there, or take it out of the list",
             )
 
 

@@ -41,7 +41,7 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
             "a corpus has no folder of raw text",
             where=folder,
             expected=f"one of {', '.join(corpora(project)) or 'none: the raw folder is empty'}",
-            remedy=f"put its .jsonl files there, or take {corpus!r} out of {project.config.file.name}",
+            remedy=f"put its files there, or take {corpus!r} out of {project.config.file.name}",
         )
     return folder
 

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from nanoset_core.raw.stored import StoredPiece
 
+WRONG_FORMAT = "wrong_format"
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -16,7 +18,8 @@ class Fault:
     offset: int
     """In the decompressed stream: of the first byte that could not be read; -1 in a table."""
     reason: str
-    """One of corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet and corrupt_arrow."""
+    """One of corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet, corrupt_arrow and
+    wrong_format."""
     detail: str
     """What the decoder said, and where in the stored file."""
     line: int = 0
@@ -28,6 +31,8 @@ class Codec:
     """One kind of compression."""
 
     name: str
+    magic: bytes
+    """What a file begins with."""
     new_decoder: Callable[[], Any]
     """Gives an object with decompress(bytes) -> bytes, eof and unused_data, for one member or frame."""
     errors: Callable[[], tuple[type[Exception], ...]]
@@ -63,13 +68,15 @@ def _zstd_errors() -> tuple[type[Exception], ...]:
     return (zstandard.ZstdError,)
 
 
-GZIP = Codec("gzip", _gzip_decoder, _gzip_errors, 16 << 10, may_pad=True)  # a byte gives at most 1,032
-ZSTD = Codec("zstd", _zstd_decoder, _zstd_errors, 512, may_pad=False)  # four bytes may give a block of 128 KiB
+GZIP = Codec("gzip", b"\x1f\x8b", _gzip_decoder, _gzip_errors, 16 << 10, may_pad=True)  # a byte gives at most 1,032
+ZSTD = Codec(
+    "zstd", b"\x28\xb5\x2f\xfd", _zstd_decoder, _zstd_errors, 512, may_pad=False
+)  # four bytes may give a block of 128 KiB
 
 
 def codec_of(path: str) -> Codec | None:
     """The compression that a file's name promises, or None for a plain file."""
-    return {"gz": GZIP, "zst": ZSTD}.get(path.rpartition(".")[2])
+    return {"gz": GZIP, "zst": ZSTD}.get(path.lower().rpartition(".")[2])
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes | Fault]:

@@ -9,10 +9,11 @@ from typing import TypeVar
 import numpy as np
 
 from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.endings import is_table
 from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
 from nanoset_core.raw.opening import too_large
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, parse_lines
-from nanoset_core.raw.pieces import TABLE_SUFFIXES, SourceRange
+from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
 from nanoset_core.raw.rows import RowBlock, read_rows
 from nanoset_core.storage.remote_folder import RawFolder
@@ -80,7 +81,7 @@ def read_documents(
     batch = DocumentBatch()
     items: Iterator[RowBlock | LineBlock | LongLine | Fault]
     for piece in source.pieces:
-        if piece.path.endswith(TABLE_SUFFIXES):
+        if is_table(piece.path):
             items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
         else:
             items = read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.opening import open_raw, status_of
-from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, checked_piece, etag_digest
+from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
@@ -61,7 +62,7 @@ def _hash_piece(
     """Hash from `begin` to the end of the piece; → (end, line ends in it, sha256)."""
     sha = hashlib.sha256()
     lines, position = 0, begin
-    cuttable = not stat.path.endswith(WHOLE_SUFFIXES)
+    cuttable = is_cuttable(stat.path)
     file.seek(begin)
     while position < stat.size:
         block = file.read(min(READ_BYTES, stat.size - position))

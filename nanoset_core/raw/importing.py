@@ -13,13 +13,14 @@ import orjson
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.raw.columns import Leaf, slices
 from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.endings import ARROW, PARQUET, is_table, is_text
 from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.listing import list_files
-from nanoset_core.raw.pieces import LINE_SUFFIXES, TABLE_SUFFIXES, is_text
 from nanoset_core.raw.tables import read_table
 from nanoset_core.storage.atomic import atomic_file
 
 WRITE_BYTES = 1 << 20
+TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 3
 
@@ -71,8 +72,8 @@ def import_parquet(
         FormatError: a table is damaged.
     """
     target = Path(target)
-    if not target.name.endswith(LINE_SUFFIXES):
-        expected = f"a name ending in {', '.join(LINE_SUFFIXES)}"
+    if not target.name.endswith(TARGETS):
+        expected = f"a name ending in {', '.join(TARGETS)}"
         raise ConfigError("a target that is no JSON lines", where=target, expected=expected, remedy="rename it")
     if columns is not None and (not columns or len(set(columns)) != len(columns)):
         raise ConfigError("no columns, or one of them twice", found=list(columns), remedy="name each once")
@@ -98,13 +99,9 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            found = [
-                source / file.path
-                for file in list_files(source)
-                if file.path.endswith(TABLE_SUFFIXES) and is_text(file.path)
-            ]
+            found = [source / file.path for file in list_files(source) if is_table(file.path) and is_text(file.path)]
             if not found:
-                expected = f"files ending in {', '.join(TABLE_SUFFIXES)}"
+                expected = f"files ending in {PARQUET}, {ARROW}"
                 raise InputError("the folder has no tables", where=source, expected=expected, remedy="name another")
             paths += found
         elif source.exists():

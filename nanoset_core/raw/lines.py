@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nanoset_core.raw.decompression import Fault, codec_of, decompress
+from nanoset_core.raw.content import HEAD_BYTES, looks_like, no_lines
+from nanoset_core.raw.decompression import WRONG_FORMAT, Codec, Fault, codec_of, decompress
 from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.rejects import EXCERPT_BYTES
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.storage.remote_folder import RawFolder
 
-HEAD_BYTES = 200
 SPLIT_BYTES = 256 << 10
 """Split at once: bounds how many lines there can be in a block, were they all empty."""
 
@@ -68,9 +69,16 @@ def read_lines(
     chunks = stored.blocks() if codec is None else decompress(stored, codec)
     splitter = _Splitter(piece.first_line, piece.begin, max_line_bytes)
     fault: Fault | None = None
-    for chunk in chunks:
+    for number, chunk in enumerate(chunks):
         if isinstance(chunk, Fault):
-            fault = replace(chunk, line=splitter.number)
+            fault = (
+                _named(chunk, stored, codec)
+                if number == 0 and codec is not None
+                else replace(chunk, line=splitter.number)
+            )
+        elif number == piece.begin == 0 and (kind := no_lines(chunk[:HEAD_BYTES])) is not None:
+            fault = Fault(0, WRONG_FORMAT, f"the file is {kind}", 1)
+            break
         else:
             for begin in range(0, len(chunk), SPLIT_BYTES):
                 yield from splitter.feed(chunk[begin : begin + SPLIT_BYTES])
@@ -79,6 +87,14 @@ def read_lines(
         yield fault
     if verify:
         stored.check()
+
+
+def _named(fault: Fault, stored: StoredPiece, codec: Codec) -> Fault:
+    """The fault of a file of which nothing could be decompressed, with what the file looks like."""
+    begin = stored.piece.begin
+    head = b"".join(stored.reread(begin, min(begin + HEAD_BYTES, stored.piece.end)))
+    kind = looks_like(head, codec.magic)
+    return replace(fault, line=1, detail=fault.detail if kind is None else f"the file is {kind}; {fault.detail}")
 
 
 class _Splitter:
@@ -144,7 +160,7 @@ class _Splitter:
 def _head(parts: list[bytes]) -> bytes:
     head = b""
     for part in parts:
-        head += part[: HEAD_BYTES - len(head)]
-        if len(head) == HEAD_BYTES:
+        head += part[: EXCERPT_BYTES - len(head)]
+        if len(head) == EXCERPT_BYTES:
             break
     return head

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,15 +11,6 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.storage.paths import is_inside
 
-PLAIN = ".jsonl"
-LINE_SUFFIXES = (PLAIN, ".jsonl.gz", ".jsonl.zst")
-PARQUET = ".parquet"
-ARROW = ".arrow"
-TABLE_SUFFIXES = (PARQUET, ARROW)
-WHOLE_SUFFIXES = (".gz", ".zst", *TABLE_SUFFIXES)
-"""Files that cannot be cut into pieces."""
-SUFFIXES = (*LINE_SUFFIXES, *TABLE_SUFFIXES)
-_HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
 _MOST_TARGETS = 4
 ETAG = "etag:"
 
@@ -117,15 +107,6 @@ class Inventory:
 def etag_digest(mark: int) -> str:
     """The digest of a piece that is all of an object in a bucket, known by its ETag's mark and not by its bytes."""
     return f"{ETAG}{mark:016x}"
-
-
-def is_text(path: str) -> bool:
-    """Whether a file is read, judged by its name.
-
-    What Hugging Face `datasets` leaves beside a saved dataset's own files is not: `cache-<fingerprint>.arrow` holds
-    the outcome of a map, filter or shuffle, and so the same documents again.
-    """
-    return path.endswith(SUFFIXES) and not _HUGGING_FACE_CACHE.fullmatch(path.rpartition("/")[2])
 
 
 def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange]:

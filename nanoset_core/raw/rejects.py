@@ -39,7 +39,7 @@ class Reject:
     @property
     def is_fault(self) -> bool:
         """Whether it is no line, but where a file could not be read to its end."""
-        return not self.excerpt and self.reason.startswith(("corrupt_", "truncated_"))
+        return not self.excerpt and self.reason.startswith(("corrupt_", "truncated_", "wrong_format"))
 
 
 def excerpt(data: bytes) -> str:

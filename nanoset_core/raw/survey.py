@@ -12,9 +12,10 @@ from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.raw.endings import ACCEPTED, is_text
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import FileStat, list_files, natural_key, walk_files
-from nanoset_core.raw.pieces import SUFFIXES, Inventory, Piece, is_text
+from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.storage.remote_folder import RawFolder
 
 PARTIAL_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload")
@@ -219,7 +220,7 @@ def take_inventory(
             "the corpus is empty",
             where=folder,
             found=f"{len(ignored)} other file(s): {', '.join(ignored[:5])}" if ignored else "no files",
-            expected=f"at least one file ending in {', '.join(SUFFIXES)}",
+            expected=f"at least one file ending in {ACCEPTED}",
             remedy="add files, or remove the folder",
         )
     memory = FingerprintMemory(remembered)

@@ -7,14 +7,15 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.raw.arrow_guard import FileGuard, StreamGuard, UnpackedTooLargeError
+from nanoset_core.raw.content import HEAD_BYTES, looks_like
 from nanoset_core.raw.decompression import Fault
+from nanoset_core.raw.endings import is_parquet
 from nanoset_core.raw.opening import open_raw, source_changed, status_of
-from nanoset_core.raw.pieces import PARQUET
 from nanoset_core.raw.rejects import NO_OFFSET
 from nanoset_core.storage.remote_folder import RawFolder
 
@@ -78,14 +79,15 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
     """
     import pyarrow as pa
 
-    is_parquet = path.name.endswith(PARQUET)
     rows = 0
     with open_raw(path) as file:
         size = status_of(file).st_size
         if expected_bytes not in (None, size):
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
         try:
-            for batch, position, release in (_parquet_batches if is_parquet else _arrow_batches)(file, size, choose):
+            for batch, position, release in (_parquet_batches if is_parquet(path.name) else _arrow_batches)(
+                file, size, choose
+            ):
                 _check_rows(rows + batch.num_rows, size)
                 yield TableBatch(batch, rows + 1, position, release)
                 rows += batch.num_rows
@@ -94,12 +96,21 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
         except (pa.ArrowException, OSError, *_DAMAGE) as error:
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
-            yield table_fault(path, rows + 1, error)
+            yield _named(table_fault(path, rows + 1, error), file)
+
+
+def _named(fault: Fault, file: BinaryIO) -> Fault:
+    """The fault of a table, with what the file looks like where that is no table of its kind."""
+    file.seek(0)
+    head = file.read(HEAD_BYTES)
+    magic = {"corrupt_parquet": b"PAR1", "corrupt_arrow": _FILE_MAGIC}[fault.reason]
+    kind = looks_like(head, magic)
+    return fault if kind is None else replace(fault, detail=f"the file is {kind}; {fault.detail}")
 
 
 def table_fault(path: RawFolder, row: int, error: Exception) -> Fault:
     """A table that cannot be read from a row onwards."""
-    reason = "corrupt_parquet" if path.name.endswith(PARQUET) else "corrupt_arrow"
+    reason = "corrupt_parquet" if is_parquet(path.name) else "corrupt_arrow"
     message = " ".join(str(error).split())[:300] or type(error).__name__
     return Fault(NO_OFFSET, reason, f"{message}; nothing was read from row {row:,} on", row)
 

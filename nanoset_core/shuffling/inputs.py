@@ -12,8 +12,8 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.raw.listing import list_files, stat_file
-from nanoset_core.raw.pieces import SUFFIXES, is_text
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.settings import InputKind
@@ -164,7 +164,7 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
         _check_no_text(path, listed)
     found = [path / name for name in listed if wanted(name)]
     if not found:
-        expected = extension or (TAR if shuffle_only else f"{', '.join(SUFFIXES)} or {TAR}")
+        expected = extension or (TAR if shuffle_only else f"{ACCEPTED}, or {TAR}")
         raise InputError(
             "no file to read",
             where=path,
@@ -175,8 +175,9 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
 
 
 def _check_no_text(folder: Path, names: Sequence[str]) -> None:
-    """Raise ConfigError where text lies among tars: more than the lists that a shuffle leaves beside them."""
-    texts = [name for name in names if is_text(name) and name.rpartition("/")[2] not in _LISTS]
+    """Raise ConfigError where text lies among tars: more than the lists and indexes that tools leave beside them."""
+    texts = [name for name in names if is_text(name) and suffix_of(name) != ".json"]
+    texts = [name for name in texts if name.rpartition("/")[2] not in _LISTS]
     if texts:
         raise ConfigError(
             "tars and text are mixed",

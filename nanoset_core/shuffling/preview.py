@@ -10,8 +10,9 @@ import numpy as np
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.pieces import WHOLE_SUFFIXES, Piece, SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.shuffling.engines import EngineChoice, choose_engine
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files, survey_sources
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
@@ -98,7 +99,7 @@ def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
 def _sample(files: InputFiles, number: int, settings: PreprocessOptions) -> tuple[int, int]:
     """(stored bytes read, their tokens) of the beginning of a file, of all of it where it is compressed or a table."""
     file = files.files[number]
-    whole = file.path.endswith(WHOLE_SUFFIXES)
+    whole = not is_cuttable(file.path)
     pieces: Sequence[Piece] = fingerprint(files.folder, file) if whole else (Piece(file.path, 0, file.size, 1, ""),)
     batches = read_documents(
         files.folder,

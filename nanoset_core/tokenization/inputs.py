@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.raw.listing import FileStat, list_files, natural_key, stat_file
-from nanoset_core.raw.pieces import SUFFIXES, is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, P
     """Each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
     jobs = []
     for file in inputs.files:
-        stem = next((file.path.removesuffix(end) for end in SUFFIXES if file.path.endswith(end)), file.path)
+        stem = file.path[: len(file.path) - len(suffix_of(file.path) or "")]
         prefix = output_prefix.with_name(f"{output_prefix.name}_{stem.replace('/', '_')}")
         jobs.append((InputFiles(inputs.folder, (file,)), prefix))
     if len({prefix for _, prefix in jobs}) != len(jobs):
@@ -65,5 +65,5 @@ def _resolve(given: str) -> list[Path]:
             raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
         found = sorted(matches, key=lambda match: natural_key(match.as_posix()))
     if not found:
-        raise InputError("no file to read", where=given, expected=f"files ending in {', '.join(SUFFIXES)}")
+        raise InputError("no file to read", where=given, expected=f"files ending in {ACCEPTED}")
     return found

@@ -9,9 +9,10 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget
+from nanoset_core.raw.endings import ACCEPTED, is_text
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.listing import FileStat, list_files
-from nanoset_core.raw.pieces import SUFFIXES, Inventory, Piece, is_text
+from nanoset_core.raw.pieces import Inventory, Piece
 
 READ_BYTES = 8 << 20
 """Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""
@@ -66,7 +67,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
     folder = raw.corpus_folder(project, corpus)
     texts = [file for file in list_files(folder, folder.parent) if is_text(file.path)]
     if not texts:
-        raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {', '.join(SUFFIXES)}")
+        raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {ACCEPTED}")
     memory = FingerprintMemory(raw.memory_file(project, corpus))
     noted = read_inventory(live) if live is not None else {}
     found: dict[str, list[Piece] | None] = {}

@@ -1,8 +1,7 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.raw.pieces import Piece, SourceRange, ends_group, group_pieces, is_text
+from nanoset_core.raw.pieces import Piece, SourceRange, ends_group, group_pieces
 
 
 def pieces_of(files: list[tuple[str, int]]) -> list[Piece]:
@@ -80,24 +79,3 @@ def test_facts_of_a_range():
     assert source.size == 15
     assert source.digest == "68bd0c20f480ac194bd5"
     assert SourceRange(source.pieces[::-1]).digest != source.digest
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("a.jsonl", True),
-        ("sub/a.jsonl.zst", True),
-        ("a.parquet", True),
-        ("data-00000-of-00002.arrow", True),
-        ("cache-dump.arrow", True),
-        ("sub/cache-0123456789abcdef.arrow", False),
-        ("cache-0123456789abcdef_00001_of_00008.arrow", False),
-        ("cache-0123456789abcdef.parquet", True),
-        ("state.json", False),
-        ("dataset_dict.json", False),
-        ("tmp1a2b3c4d", False),
-        ("a.arrow.lock", False),
-    ],
-)
-def test_what_is_read(path, expected):
-    assert is_text(path) is expected

@@ -125,12 +125,12 @@ def test_empty_corpus(tmp_path):
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
     assert caught.value.found == "no files"
-    write(tmp_path / "web", "a.json", b"{}")
+    write(tmp_path / "web", "a.csv", b"{}")
     write(tmp_path / "web", "b.txt", b"")
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
-    assert caught.value.found == "2 other file(s): a.json, b.txt"
-    assert ".jsonl.zst" in caught.value.expected
+    assert caught.value.found == "2 other file(s): a.csv, b.txt"
+    assert ".jsonl" in caught.value.expected
 
 
 def test_big_plain_file_becomes_several_ranges(tmp_path, monkeypatch):
