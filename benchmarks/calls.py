@@ -20,14 +20,22 @@ class Timing:
     """seconds of processor time, all threads"""
     wall: list[float] = field(default_factory=list)
     """seconds"""
-    same: bool = True
-    """whether every result was the first call's"""
 
 
 def interleaved(
     calls: Mapping[str, Callable[[], Any]], rounds: int, same: Callable[[Any, Any], bool], *, warm: bool = True
 ) -> dict[str, Timing]:
-    """Make every call once a round, `rounds` times, after one round that is not counted (where `warm`)."""
+    """Make every call once a round, `rounds` times, after one round that is not counted (where `warm`).
+
+    Args:
+        calls: name → what is timed.
+        rounds: that are counted.
+        same: whether a result is right, from the first call's result and this one.
+        warm: whether a round that is not counted goes before.
+
+    Raises:
+        RuntimeError: a result is wrong, so that the call did not do the work that is timed.
+    """
     timings = {name: Timing() for name in calls}
     for number in range(rounds + warm):
         first: Any = None
@@ -39,7 +47,8 @@ def interleaved(
                 timings[name].cpu.append(cpu)
                 timings[name].wall.append(wall)
             first = result if first is None else first
-            timings[name].same &= same(first, result)
+            if not same(first, result):
+                raise RuntimeError(f"{name} gives another result than {next(iter(calls))}")
             del result
     return timings
 
@@ -56,7 +65,7 @@ def show(label: str, timings: Mapping[str, Timing]) -> None:
         cpu, wall = statistics.median(timing.cpu), statistics.median(timing.wall)
         ratio = statistics.median(a / b for a, b in zip(timing.cpu, base.cpu, strict=True))
         wall_ratio = statistics.median(a / b for a, b in zip(timing.wall, base.wall, strict=True))
-        result = "—" if timing is base else "the same" if timing.same else "DIFFERENT"
+        result = "—" if timing is base else "the same"
         print(
             f"| {label}, {name} | {cpu:.3g} ({min(timing.cpu):.3g}–{max(timing.cpu):.3g}) | {wall:.3g} "
             f"| {ratio:.2f} | {wall_ratio:.2f} | {result} |",

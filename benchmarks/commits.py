@@ -17,13 +17,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import interleaved
+from benchmarks.harness import Command, interleaved
 
 HERE = Path(__file__).parents[1]
+TOOL = ("-m", "nanoset_core.cli")
+PAIR = ("t_text_document.bin", "t_text_document.idx")
+IMPORT = "import nanoset_core; print(nanoset_core.load_nanoset)"
 READ_SAMPLES = """
 import sys, numpy as np
 from nanoset_core import load_nanoset
@@ -34,6 +37,7 @@ for _ in range(20):
         nanoset.batch(order[begin : begin + 64])
     for sample in order[:2000]:
         nanoset[int(sample)]
+print(len(order), "samples")
 """
 
 
@@ -44,44 +48,55 @@ class Case:
     name: str
     command: Callable[[Path], list[str]]
     """folder of its own → words after `python`"""
-    prepare: Callable[[Path], object] = lambda folder: None
-    """makes what the command finds in its folder"""
+    makes: Sequence[str] = ()
+    """what it writes, below its folder"""
+    prepare: Callable[[Path, Path], object] = lambda folder, checkout: None
+    """makes what the command finds in its folder, by that checkout's code"""
+    prints: str = ""
+    """found in what it prints, where it makes no files"""
 
 
 def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
     """What is compared."""
-    nanoset = ["-m", "nanoset_core.cli"]
     text = ["--input", *arguments.input]
     tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod]
     pair = f"{shared}/pair/tokens_text_document"
-    demo, built = shared / "demo", shared / "built"
-    tokenize = [*nanoset, "tokenize", *tokenizer, "--append-eod", *text]
 
-    def copy_of(source: Path) -> Callable[[Path], object]:
-        return lambda folder: shutil.copytree(source, folder / "project", symlinks=True)
+    def command(*words: str) -> Callable[[Path], list[str]]:
+        return lambda folder: [*TOOL, *(word.replace("{}", str(folder)) for word in words)]
+
+    def tokenize(*words: str) -> Callable[[Path], list[str]]:
+        return command("tokenize", *tokenizer, "--append-eod", *text, *words, "--output-prefix", "{}/t")
+
+    def unbuilt(folder: Path, checkout: Path) -> None:
+        shutil.copytree(shared / "demo", folder / "project", symlinks=True)
+
+    def built(folder: Path, checkout: Path) -> None:
+        shutil.copytree(shared / "built", folder / "project", symlinks=True)
+        nanoset(checkout, "build", "--config", f"{folder}/project/nanoset.yaml")  # names of caches hold its place
 
     def project(*words: str) -> Callable[[Path], list[str]]:
-        return lambda folder: [*nanoset, *words, "--config", f"{folder}/project/nanoset.yaml"]
+        return command(*words, "--config", "{}/project/nanoset.yaml")
 
     return [
-        Case("import", lambda folder: ["-c", "import nanoset_core; nanoset_core.load_nanoset"]),
+        Case("import", lambda folder: ["-c", IMPORT], prints="function"),
+        Case("tokenize, numpy", tokenize("--engine", "numpy", "--workers", "1"), PAIR),
+        Case("tokenize, 2 workers", tokenize("--workers", "2"), PAIR),
+        Case("merge", command("merge", "--input", f"{shared}/parts", "--output-prefix", "{}/t_text_document"), PAIR),
+        Case("pack", command("pack", "write", pair, "-o", "{}/t.pbin", "--vocab-size", "50257"), ["t.pbin"]),
+        Case("map", command("map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", "{}/c"), ["c"]),
+        Case("shuffle npy", command("shuffle", "--input", pair, "--seqlen", "2049", "--output", "{}/o"), ["o"]),
+        Case("build", project("build"), ["project/data"], unbuilt),
+        Case("build, nothing to do", project("build"), prepare=built, prints="nothing was made"),
+        Case("status", project("status"), prepare=built, prints="pretrain"),
+        Case("verify --deep", project("verify", "--deep"), prepare=built, prints="0 errors"),
+        Case("gc", project("gc"), prepare=built, prints="."),
         Case(
-            "tokenize, numpy", lambda f: [*tokenize, "--engine", "numpy", "--workers", "1", "--output-prefix", f"{f}/t"]
+            "read samples",
+            lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"],
+            prepare=built,
+            prints="samples",
         ),
-        Case("tokenize, 2 workers", lambda f: [*tokenize, "--workers", "2", "--output-prefix", f"{f}/t"]),
-        Case("merge", lambda f: [*nanoset, "merge", "--input", f"{shared}/parts", "--output-prefix", f"{f}/merged"]),
-        Case("pack", lambda f: [*nanoset, "pack", "write", pair, "-o", f"{f}/p.pbin", "--vocab-size", "50257"]),
-        Case(
-            "map",
-            lambda f: [*nanoset, "map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", f"{f}/c"],
-        ),
-        Case("shuffle npy", lambda f: [*nanoset, "shuffle", "--input", pair, "--seqlen", "2049", "--output", f"{f}/o"]),
-        Case("build", project("build"), copy_of(demo)),
-        Case("build, nothing to do", project("build"), copy_of(built)),
-        Case("status", project("status"), copy_of(built)),
-        Case("verify --deep", project("verify", "--deep"), copy_of(built)),
-        Case("gc", project("gc"), copy_of(built)),
-        Case("read samples", lambda f: ["-c", READ_SAMPLES, f"{f}/project/data"], copy_of(built)),
     ]
 
 
@@ -112,23 +127,14 @@ def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None
     """What several commands read, made by one checkout."""
     shared.mkdir()
 
-    def nanoset(*words: str) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "nanoset_core.cli", *words],
-            env=_environment(checkout),
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
     tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
     (shared / "pair").mkdir()
     (shared / "parts").mkdir()
-    nanoset("tokenize", *tokenizer, "--input", *arguments.input, "--output-prefix", f"{shared}/pair/tokens")
+    nanoset(checkout, "tokenize", *tokenizer, "--input", *arguments.input, "--output-prefix", f"{shared}/pair/tokens")
     for part in range(8):
         for ending in (".bin", ".idx"):
             (shared / "parts" / f"part-{part}{ending}").hardlink_to(f"{shared}/pair/tokens_text_document{ending}")
-    nanoset("demo", str(shared / "built"))
+    nanoset(checkout, "demo", str(shared / "built"))
     keep = ("raw", "nanoset.yaml", "tokenizer.json")
     shutil.copytree(
         shared / "built", shared / "demo", ignore=lambda folder, names: _others(folder, names, shared, keep)
@@ -139,26 +145,39 @@ def _others(folder: str, names: list[str], shared: Path, keep: tuple[str, ...]) 
     return [name for name in names if name not in keep] if Path(folder) == shared / "built" else []
 
 
-def _environment(checkout: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(checkout)}
+def nanoset(checkout: Path, *words: str) -> None:
+    """Run a command of one checkout, which has to end well."""
+    subprocess.run(
+        [sys.executable, *TOOL, *words],
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
     """Measure one case and print its row."""
     folders = {name: place / name for name in checkouts}
-    contents: dict[str, str] = {}
 
-    def reset(name: str) -> None:
-        shutil.rmtree(folders[name], ignore_errors=True)
-        folders[name].mkdir()
-        case.prepare(folders[name])
+    def command(name: str) -> Command:
+        folder = folders[name]
 
-    def check(name: str) -> None:
-        contents[name] = digest(folders[name])
+        def prepare() -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            case.prepare(folder, checkouts[name])
 
-    commands = {name: [sys.executable, *case.command(folder)] for name, folder in folders.items()}
-    environments = {name: {"PYTHONPATH": str(checkout)} for name, checkout in checkouts.items()}
-    costs = interleaved(commands, rounds, reset, check, environments)
+        return Command(
+            [sys.executable, *case.command(folder)],
+            [folder / made for made in case.makes],
+            case.prints,
+            {"PYTHONPATH": str(checkouts[name])},
+            prepare,
+        )
+
+    costs = interleaved({name: command(name) for name in checkouts}, rounds)
+    contents = {name: digest(folder) for name, folder in folders.items()}
     other, this = costs["other"], costs["this"]
     same = "same" if contents["other"] == contents["this"] else "OTHER BYTES"
     print(

@@ -3,11 +3,53 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to time, and what shows that it did its work. Without such a sign nothing is timed."""
+
+    words: Sequence[str]
+    """program and arguments"""
+    makes: Sequence[Path] = ()
+    """files or folders; removed before each run, and there and not empty after it"""
+    prints: str = ""
+    """regular expression that is found in what it prints"""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """variables that are set for it"""
+    prepare: Callable[[], object] = lambda: None
+    """called before each run, after what it makes was removed"""
+
+    def __post_init__(self) -> None:
+        if not self.makes and not self.prints:
+            raise ValueError(f"{' '.join(self.words)}: say what the command makes or prints, so that it can be seen")
+
+    def reset(self) -> None:
+        """Take away what an earlier run left, which could spare this one its work."""
+        for path in self.makes:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        self.prepare()
+
+    def check(self, output: str) -> None:
+        """Raise RuntimeError where the run did not do its work."""
+        missing = [str(path) for path in self.makes if not holds_bytes(path)]
+        if missing:
+            raise RuntimeError(f"{' '.join(self.words)} did not make {', '.join(missing)}:\n{output[-3000:]}")
+        if not re.search(self.prints, output, re.MULTILINE):
+            raise RuntimeError(f"{' '.join(self.words)} did not print {self.prints!r}:\n{output[-3000:]}")
+
+
+IMPORT_NUMPY = Command([sys.executable, "-c", "import numpy; print(numpy.__name__)"], prints="^numpy$")
+"""What a process costs that does nothing yet."""
 
 
 @dataclass
@@ -22,51 +64,54 @@ class Cost:
     """MB of the largest single process"""
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[float, float, float]:
-    """Run a command to its end; → (cpu seconds, wall seconds, peak MB). Raises when it fails."""
+def run(command: Command) -> tuple[float, float, float]:
+    """Run a command from nothing to its end; → (cpu seconds, wall seconds, peak MB).
+
+    Raises:
+        RuntimeError: it failed, or did not do its work.
+    """
+    command.reset()
     before = os.times()
     started = time.perf_counter()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+        command.words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **command.environment},
+        encoding="utf-8",
+        errors="replace",
     )
-    output = process.stdout.read()
+    assert process.stdout is not None
+    with process.stdout:
+        output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     after = os.times()
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{output.decode(errors='replace')[-3000:]}")
+        raise RuntimeError(f"{' '.join(command.words)} failed:\n{output[-3000:]}")
+    command.check(output)
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return cpu, wall, usage.ru_maxrss / 1024
 
 
-def interleaved(
-    commands: Mapping[str, Sequence[str]],
-    rounds: int,
-    reset: Callable[[str], object] = lambda name: None,
-    check: Callable[[str], object] = lambda name: None,
-    environments: Mapping[str, Mapping[str, str]] | None = None,
-) -> dict[str, Cost]:
-    """Run every command once a round, `rounds` times, after one round that is not counted.
-
-    Args:
-        commands: name → words of the command.
-        rounds: that are counted.
-        reset: called before each run: what an earlier run left must not spare this one its work.
-        check: called after each run; raises where the command did not do its work.
-        environments: name → variables that are set for its command.
-    """
+def interleaved(commands: Mapping[str, Command], rounds: int) -> dict[str, Cost]:
+    """Run every command once a round, `rounds` times, after one round that is not counted; each run from nothing."""
     costs = {name: Cost() for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
-            reset(name)
-            cpu, wall, peak = run(command, (environments or {}).get(name))
-            check(name)
+            cpu, wall, peak = run(command)
             if number:
                 costs[name].cpu.append(cpu)
                 costs[name].wall.append(wall)
                 costs[name].peak.append(peak)
     return costs
+
+
+def holds_bytes(path: Path) -> bool:
+    """Whether a file is not empty, or a folder holds such a file."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return any(file.is_file() and file.stat().st_size for file in files)
 
 
 def show(costs: Mapping[str, Cost], megabytes: float) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.calls import head, interleaved, show
-from benchmarks.harness import run
+from benchmarks.harness import Command, run
 from nanoset_core.mapping import build_blending_indices, build_exhaustive_blending_indices, build_sample_index
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
@@ -27,7 +27,7 @@ BIG = """
 import numpy as np, sys
 from nanoset_core.mapping import build_blending_indices
 weights = np.random.RandomState(0).dirichlet(np.ones(16))
-build_blending_indices(weights, int(sys.argv[1]))
+print(len(build_blending_indices(weights, int(sys.argv[1]))[0]))
 """
 PEER = "C++ helper"
 
@@ -160,8 +160,8 @@ def peers_exhaustive(helpers: ModuleType, sizes: np.ndarray) -> tuple[np.ndarray
 
 def big(samples: int) -> None:
     """Peak memory of a process that builds one large blend of 16 datasets."""
-    _, _, empty = run([sys.executable, "-c", BIG, "1"])
-    cpu, _, peak = run([sys.executable, "-c", BIG, str(samples)])
+    _, _, empty = run(Command([sys.executable, "-c", BIG, "1"], prints="^1$"))
+    cpu, _, peak = run(Command([sys.executable, "-c", BIG, str(samples)], prints=f"^{samples}$"))
     output = samples * 10 / 2**20
     print(f"\nblend of {samples:,}: {cpu:.1f} CPU s, peak {peak:,.0f} MB, of which {output:,.0f} MB are the result and")
     print(f"{empty:,.0f} MB a process with numpy; {peak - output - empty:,.0f} MB of scratch")

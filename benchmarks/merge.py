@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import interleaved, show
+from benchmarks.harness import Command, interleaved, show
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 
 MERGE = """
@@ -32,15 +32,12 @@ def main() -> None:
         parts.mkdir()
         write_parts(parts, arguments.parts, arguments.megabytes * 1_000_000 // arguments.parts)
 
-        def reset(_: str) -> None:
-            for path in (merged.with_suffix(".bin"), merged.with_suffix(".idx"), joined):
-                path.unlink(missing_ok=True)
-
+        pair = [merged.with_suffix(".bin"), merged.with_suffix(".idx")]
         commands = {
-            "cat + sync": ["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"],
-            "merge": [sys.executable, "-c", MERGE, str(parts), str(merged)],
+            "cat + sync": Command(["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"], [joined]),
+            "merge": Command([sys.executable, "-c", MERGE, str(parts), str(merged)], pair),
         }
-        show(interleaved(commands, arguments.rounds, reset), arguments.megabytes)
+        show(interleaved(commands, arguments.rounds), arguments.megabytes)
 
 
 def write_parts(folder: Path, parts: int, part_bytes: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import calls
-from benchmarks.harness import interleaved, show
+from benchmarks.harness import Command, interleaved, show
 from benchmarks.merge import MERGE, write_parts
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.packed import PackedDataset, merge_packed, pack_indexed_dataset, write_packed
@@ -85,21 +85,22 @@ def writing(folder: Path, megabytes: int, rounds: int) -> None:
     apart(prepare, folder, megabytes)
     out, packs = folder / "out", sorted(map(str, folder.glob("parts/*.pbin")))
 
-    def reset(_: str) -> None:
-        for path in folder.glob("out*"):
-            path.unlink()
-
     script = [sys.executable, "-c"]
+    packed = Path(f"{out}.pbin")
     commands = {
-        "cat + sync": ["sh", "-c", f"cat {folder}/parts/*.bin > {out}.bin && sync {out}.bin"],
-        "merge .bin/.idx": [*script, MERGE, str(folder / "parts"), str(out)],
-        "pack": [*script, PACK, str(folder / "pair"), f"{out}.pbin"],
-        "pack, 4-byte tokens to 2": [*script, PACK, str(folder / "wide"), f"{out}.pbin"],
-        "pack merge": [*script, JOIN, f"{out}.pbin", *packs],
-        "pack shuffle": [*script, SHUFFLE, str(folder / "whole.pbin"), f"{out}.pbin"],
+        "cat + sync": Command(
+            ["sh", "-c", f"cat {folder}/parts/*.bin > {out}.bin && sync {out}.bin"], [Path(f"{out}.bin")]
+        ),
+        "merge .bin/.idx": Command(
+            [*script, MERGE, str(folder / "parts"), str(out)], [Path(f"{out}.bin"), Path(f"{out}.idx")]
+        ),
+        "pack": Command([*script, PACK, str(folder / "pair"), str(packed)], [packed]),
+        "pack, 4-byte tokens to 2": Command([*script, PACK, str(folder / "wide"), str(packed)], [packed]),
+        "pack merge": Command([*script, JOIN, str(packed), *packs], [packed]),
+        "pack shuffle": Command([*script, SHUFFLE, str(folder / "whole.pbin"), str(packed)], [packed]),
     }
     print(f"\n{megabytes:,} MB of tokens in documents of 1,000\n")
-    show(interleaved(commands, rounds, reset), megabytes)
+    show(interleaved(commands, rounds), megabytes)
 
 
 def prepare(folder: Path, megabytes: int) -> None:
@@ -160,28 +161,17 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
 def text(folder: Path, source: Path, tokenizer: Path, rounds: int) -> None:
     """Whole processes, ratios to ours."""
     megabytes = source.stat().st_size / 1e6
-    targets = {"nanoset pack, one worker": folder / "ours.pbin"}
-    tool = [*TOOL, str(source), "-o", str(folder / "ours.pbin"), "--workers", "1", "--tokenizer", str(tokenizer)]
-    commands = {"nanoset pack, one worker": tool}
+    target = folder / "ours.pbin"
+    tool = [*TOOL, str(source), "-o", str(target), "--workers", "1", "--tokenizer", str(tokenizer)]
+    commands = {"nanoset pack, one worker": Command(tool, [target])}
     if HAS_PEER:
         target, index, config = folder / "theirs.pbin", folder / "theirs.idx", folder / "pack.yaml"
         config.write_text(PEER_PACK.format(text=source, target=target, index=index, tokenizer=tokenizer))
         peer = f"{json.dumps(sys.executable)} -m modalities data"
         steps = f"{peer} create_raw_index --index_path {index} {source} && {peer} pack_encoded_data {config}"
-        commands["Modalities, index and pack"] = ["sh", "-c", steps]
-        targets["Modalities, index and pack"] = target
-
-    contents: dict[str, bytes] = {}
-
-    def reset(_: str) -> None:
-        for name, path in targets.items():
-            if path.exists():
-                contents[name] = path.read_bytes()
-                path.unlink()
-        (folder / "theirs.idx").unlink(missing_ok=True)
-
-    costs = interleaved(commands, rounds, reset)
-    reset("")
+        commands["Modalities, index and pack"] = Command(["sh", "-c", steps], [target, index])
+    costs = interleaved(commands, rounds)
+    contents = {name: command.makes[0].read_bytes() for name, command in commands.items()}
     for name, content in contents.items():
         print(f"{name}: {'same bytes' if content == next(iter(contents.values())) else 'OTHER BYTES'}")
     print(f"\n{megabytes:,.0f} MB of JSONL\n")

@@ -10,12 +10,11 @@ import gzip
 import json
 import multiprocessing
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import interleaved, show
+from benchmarks.harness import Command, interleaved, show
 
 KINDS = ("plain", "gzip", "zstd", "parquet")
 
@@ -55,11 +54,14 @@ def main() -> None:
         )
         maker.start()
         maker.join()
-        commands = {"json.loads in a loop, plain": [sys.executable, "-c", LOOP, str(folders["plain"])]}
+        with (folders["plain"] / "a.jsonl").open("rb") as lines:
+            count = sum(1 for _ in lines)
+        print(f"{count:,} documents")
+        loop = [sys.executable, "-c", LOOP, str(folders["plain"])]
+        commands = {"json.loads in a loop, plain": Command(loop, prints=f"^{count}$")}
         for kind, place in folders.items():
-            commands[f"nanoset, {kind} (hashed twice, parsed)"] = [sys.executable, "-c", READ, str(place)]
-        counts = {subprocess.run(command, capture_output=True, check=True).stdout for command in commands.values()}
-        print(f"documents, the same from all: {counts}")
+            read = Command([sys.executable, "-c", READ, str(place)], prints=f"^{count}$")
+            commands[f"nanoset, {kind} (hashed twice, parsed)"] = read
         show(interleaved(commands, arguments.rounds), arguments.megabytes)
 
 

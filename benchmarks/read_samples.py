@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.calls import Timing, interleaved
+from benchmarks.harness import IMPORT_NUMPY, Command
 from benchmarks.harness import interleaved as interleaved_commands
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
@@ -37,7 +38,7 @@ from nanoset_core.mapping.planned import SplitPlan
 value = json.load(open(sys.argv[1]))
 config = NanosetConfig.from_json(value["config"])
 nanoset = open_split(SplitPlan.from_json(value["plan"]), config, config.path_to_cache)
-nanoset[0]
+print(nanoset[0]["tokens"].shape)
 """
 
 
@@ -109,7 +110,7 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
         if not np.array_equal(np.concatenate([rows(call(each)) for each in given]), expected):
             raise RuntimeError(f"{name} gives other tokens")
     calls = {name: partial(read_all, *read) for name, read in reads.items()}
-    show(mean, samples, interleaved(calls, rounds, lambda *_: True))
+    show(mean, samples, interleaved(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1])))
 
 
 def rows(result: Any) -> np.ndarray:
@@ -119,10 +120,12 @@ def rows(result: Any) -> np.ndarray:
     return result if result.ndim == 2 else result[None]
 
 
-def read_all(call: Callable[[Any], Any], given: list[Any]) -> None:
-    """Call with each; results are dropped, as a training loop does."""
+def read_all(call: Callable[[Any], Any], given: list[Any]) -> Any:
+    """Call with each; → the last result. The others are dropped, as a training loop does."""
+    result = None
     for each in given:
-        call(each)
+        result = call(each)
+    return result
 
 
 def show(mean: int, samples: int, timings: dict[str, Timing]) -> None:
@@ -186,8 +189,10 @@ def opening(documents: int, rounds: int) -> None:
         file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}))
         costs = interleaved_commands(
             {
-                "import numpy": [sys.executable, "-c", "import numpy"],
-                f"open {documents:,} documents, read [0]": [sys.executable, "-c", OPEN, str(file)],
+                "import numpy": IMPORT_NUMPY,
+                f"open {documents:,} documents, read [0]": Command(
+                    [sys.executable, "-c", OPEN, str(file)], prints=r"\(2048,\)"
+                ),
             },
             rounds,
         )

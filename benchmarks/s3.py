@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import Command, run
 from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
 from nanoset_core.demo.writing import write_demo
@@ -29,6 +30,7 @@ from nanoset_core.storage.location import S3Place, StorageSpec
 from nanoset_core.storage.s3_requests import client
 
 BUCKET = "demo"
+MADE = r"Made ([1-9]\d*) of \1 partitions"
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -54,11 +56,11 @@ def moto_server() -> Iterator[str]:
         server.wait()
 
 
-def build(config: Path) -> float:
-    """Build a project in a process of its own; → seconds."""
-    started = time.monotonic()
-    subprocess.run([sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)], check=True)
-    return time.monotonic() - started
+def build(config: Path, prints: str = MADE) -> float:
+    """Build a project in a process of its own; → seconds. Raises RuntimeError where it prints something else."""
+    command = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)]
+    _, wall, _ = run(Command(command, prints=prints))
+    return wall
 
 
 def with_root(demo: Path, folder: Path, root: str, endpoint: str | None) -> Path:
@@ -107,7 +109,7 @@ def main() -> None:
         for number in range(options.rounds):
             times["local"].append(build(with_root(demo, folder / "local", "data", None)))
             times["s3"].append(build(with_root(demo, folder / "s3", f"s3://{BUCKET}/round-{number}", endpoint)))
-        again = build(folder / "s3" / "nanoset.yaml")
+        again = build(folder / "s3" / "nanoset.yaml", "nothing was made")
         print(
             f"build: local {min(times['local']):.1f} s, s3 {min(times['s3']):.1f} s: "
             f"{min(times['s3']) / min(times['local']):.2f}x; nothing to do on s3: {again:.1f} s"

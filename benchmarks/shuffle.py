@@ -10,12 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import interleaved, show
+from benchmarks.harness import IMPORT_NUMPY, Command, interleaved, show
 
 LENGTH, SAMPLES = 2049, 8192
 VOCABULARY = 50_000
@@ -135,14 +134,15 @@ def compare_npy(folder: Path, arguments: argparse.Namespace) -> None:
     subprocess.run(ours(folder, "mmap", "npy", arguments.memory_mib, out="made"), check=True)
     size = sum(path.stat().st_size for path in (folder / "made").glob("*.tar"))
     copy = f"mkdir {folder}/out && cp {folder}/made/*.tar {folder}/out/ && sync {folder}/out/*.tar"
-    commands = {"cp + sync": ["sh", "-c", copy], "python -c 'import numpy'": [sys.executable, "-c", "import numpy"]}
+    commands = {
+        "cp + sync": writes(folder, ["sh", "-c", copy]),
+        "python -c 'import numpy'": IMPORT_NUMPY,
+    }
     for engine in ("mmap", "tiled", "buckets"):
-        commands[engine] = ours(folder, engine, "npy", arguments.memory_mib)
-    commands["mmap, 2 workers"] = ours(folder, "mmap", "npy", arguments.memory_mib, 2)
-    commands["numpy.save + tarfile"] = [
-        *(sys.executable, "-c", PLAIN, str(folder / "tokens.bin"), str(folder / "out"), "npy")
-    ]
-    show(interleaved(commands, arguments.rounds, clean(folder)), size / 1e6)
+        commands[engine] = writes(folder, ours(folder, engine, "npy", arguments.memory_mib))
+    commands["mmap, 2 workers"] = writes(folder, ours(folder, "mmap", "npy", arguments.memory_mib, 2))
+    commands["numpy.save + tarfile"] = writes(folder, plain(folder, "npy"))
+    show(interleaved(commands, arguments.rounds), size / 1e6)
 
 
 def show_peaks(folder: Path, budget: int) -> None:
@@ -150,17 +150,19 @@ def show_peaks(folder: Path, budget: int) -> None:
     print("| engine | sweeps | memory stated | memory found | scratch stated | scratch found |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for engine in ("mmap", "tiled", "buckets"):
-        clean(folder)("")
+        shutil.rmtree(folder / "watched", ignore_errors=True)
         command = ours(folder, engine, "npy", budget, out="watched")
         print("|", " | ".join(subprocess.check_output(command, text=True).split()), "|")
 
 
 def compare_json(folder: Path, arguments: argparse.Namespace) -> None:
     """The member that OpenLM reads, against the plain way."""
-    plain = [sys.executable, "-c", PLAIN, str(folder / "tokens.bin"), str(folder / "out"), "json.gz"]
-    commands = {"mmap": ours(folder, "mmap", "json.gz", arguments.memory_mib), "json.dumps + gzip + tarfile": plain}
     shutil.rmtree(folder / "made", ignore_errors=True)
-    show(interleaved(commands, min(arguments.rounds, 3), clean(folder)), arguments.json_megabytes)
+    commands = {
+        "mmap": writes(folder, ours(folder, "mmap", "json.gz", arguments.memory_mib)),
+        "json.dumps + gzip + tarfile": writes(folder, plain(folder, "json.gz")),
+    }
+    show(interleaved(commands, min(arguments.rounds, 3)), arguments.json_megabytes)
 
 
 def compare_modalities(folder: Path, arguments: argparse.Namespace) -> None:
@@ -170,21 +172,26 @@ def compare_modalities(folder: Path, arguments: argparse.Namespace) -> None:
     tokens = np.fromfile(folder / "tokens.bin", np.uint16)
     write_packed(folder / "tokens.pbin", np.split(tokens, range(LENGTH, len(tokens), LENGTH)), token_bytes=2)
     peer = [arguments.modalities, "-c", MODALITIES, str(folder / "tokens.pbin"), str(folder / "out.pbin")]
-    commands = {"mmap, npy": ours(folder, "mmap", "npy", arguments.memory_mib), "Modalities": peer}
-    show(interleaved(commands, min(arguments.rounds, 3), clean(folder)), arguments.json_megabytes)
+    commands = {
+        "mmap, npy": writes(folder, ours(folder, "mmap", "npy", arguments.memory_mib)),
+        "Modalities": writes(folder, peer, "out.pbin"),
+    }
+    show(interleaved(commands, min(arguments.rounds, 3)), arguments.json_megabytes)
 
 
-def clean(folder: Path) -> Callable[[str], None]:
-    """Removes what the last run wrote, and brings the inputs into the cache."""
+def plain(folder: Path, member: str) -> list[str]:
+    """The command that writes all shards in the plain way."""
+    return [sys.executable, "-c", PLAIN, str(folder / "tokens.bin"), str(folder / "out"), member]
 
-    def reset(_: str) -> None:
-        shutil.rmtree(folder / "out", ignore_errors=True)
-        shutil.rmtree(folder / "watched", ignore_errors=True)
-        (folder / "out.pbin").unlink(missing_ok=True)
+
+def writes(folder: Path, words: list[str], out: str = "out") -> Command:
+    """A command that writes `out`, with the inputs in the cache."""
+
+    def read() -> None:
         for path in (folder / "tokens.bin", *(folder / "made").glob("*.tar")):
             subprocess.run(["cat", str(path)], stdout=subprocess.DEVNULL, check=True)
 
-    return reset
+    return Command(words, [folder / out], prepare=read)
 
 
 def write_tokens(path: Path, megabytes: int) -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shlex
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import interleaved, show
+from benchmarks.harness import Command, interleaved, show
 
 
 def main() -> None:
@@ -35,7 +34,7 @@ def main() -> None:
     megabytes = sum(Path(file).stat().st_size for file in arguments.input) / 1e6
     with tempfile.TemporaryDirectory() as folder:
         prefixes: dict[str, Path] = {}
-        commands: dict[str, list[str]] = {}
+        commands: dict[str, Command] = {}
 
         def add(name: str, command: list[str]) -> None:
             prefixes[name] = Path(folder, f"out-{len(prefixes)}", "tokens")
@@ -44,7 +43,9 @@ def main() -> None:
                 "{input}": arguments.input,
                 "{workers}": [str(arguments.workers)],
             }
-            commands[name] = [word for part in command for word in places.get(part, [part])]
+            words = [word for part in command for word in places.get(part, [part])]
+            out = prefixes[name].parent
+            commands[name] = Command(words, [out], prepare=out.mkdir)  # a finished pair would be left as it is
 
         tool = [sys.executable, "-m", "nanoset_core.cli", "tokenize", "--tokenizer", arguments.tokenizer]
         tool += ["--append-eod", "--eod", arguments.eod, "--workers", "{workers}", "--output-prefix", "{prefix}"]
@@ -57,11 +58,7 @@ def main() -> None:
             name, _, command = peer.partition("=")
             add(name, shlex.split(command))
 
-        def reset(name: str) -> None:
-            shutil.rmtree(prefixes[name].parent, ignore_errors=True)  # a finished pair would be left as it is
-            prefixes[name].parent.mkdir()
-
-        costs = interleaved(commands, arguments.rounds, reset, check=lambda name: stem(prefixes[name]))
+        costs = interleaved(commands, arguments.rounds)
         compare(prefixes)
         print(f"\n{megabytes:,.0f} MB of JSONL, {arguments.workers} worker(s), {arguments.rounds} rounds\n")
         show(costs, megabytes)

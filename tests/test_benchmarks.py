@@ -1,0 +1,79 @@
+"""The benchmarks run, on little, and time nothing that did no work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks import calls  # noqa: E402
+from benchmarks.harness import Command, interleaved, run  # noqa: E402
+
+APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
+SMALL = {
+    "merge": ["--parts", "2", "--megabytes", "1"],
+    "read": ["--megabytes", "1"],
+    "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations"],
+    "read_samples": ["--megatokens", "1", "--lengths", "100", "--samples", "64", "--sequence-length", "128"],
+}
+
+
+def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) -> None:
+    text = tmp_path / "a.jsonl"
+    text.write_text("".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50)), encoding="utf-8")
+    printed = benchmark("tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text))
+    assert "OTHER BYTES" not in printed
+    assert printed.count("same bytes") >= 3
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs(name: str) -> None:
+    assert "| --- |" in benchmark(name, *SMALL[name])
+
+
+def benchmark(name: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *words, "--rounds", "1"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_run_starts_from_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "made"
+    interleaved({"append": Command([sys.executable, "-c", APPEND, str(file)], [file])}, rounds=3)
+    assert file.read_text(encoding="utf-8") == "x"
+
+
+def test_a_command_that_makes_nothing_is_not_timed(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="did not make"):
+        run(Command([sys.executable, "-c", "print('done')"], [tmp_path / "made"]))
+    (tmp_path / "made").write_bytes(b"from an earlier run")
+    with pytest.raises(RuntimeError, match="did not make"):
+        run(Command([sys.executable, "-c", "print('already there')"], [tmp_path / "made"]))
+
+
+def test_a_command_that_says_something_else_is_not_timed() -> None:
+    run(Command([sys.executable, "-c", "print(3)"], prints="^3$"))
+    with pytest.raises(RuntimeError, match="did not print"):
+        run(Command([sys.executable, "-c", "print(30)"], prints="^3$"))
+
+
+def test_a_command_needs_a_sign_of_its_work() -> None:
+    with pytest.raises(ValueError, match="say what the command makes or prints"):
+        Command([sys.executable, "-c", ""])
+
+
+def test_a_call_with_another_result_is_not_timed() -> None:
+    results = iter([1, 1, 1, 2])
+    with pytest.raises(RuntimeError, match="b gives another result than a"):
+        calls.interleaved({"a": lambda: next(results), "b": lambda: next(results)}, 1, lambda one, other: one == other)
