@@ -29,6 +29,9 @@ CONFIG_OPTION = click.option(
     envvar="NANOSET_CONFIG",
     help="The project's nanoset.yaml.",
 )
+OVERWRITE_OPTION = click.option(
+    "--overwrite", is_flag=True, help="Replace an output of other input or settings; else that is an error."
+)
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ _REMEDIES = {
     errno.EMFILE: ("too many files are open", _FILES),
     errno.ENFILE: ("too many files are open", _FILES),
 }
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
 _NO_THREAD = "can't start new thread"
 
 
@@ -51,6 +54,40 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         found = f"{error.strerror} (errno {error.errno})"
         where = error.filename or folder
         raise StorageError(what, where=where, found=found, expected=expected, remedy=remedy) from error
+
+
+@contextmanager
+def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
+    """Make a folder, see that it takes files before any work is done, and explain what is refused in the block.
+
+    Args:
+        folder: where the block writes to.
+        expected: what there should be room for.
+
+    Raises:
+        StorageError: the folder cannot be made or written to, or the file system took no more in the block.
+        NanosetError: memory ran out in the block.
+    """
+    with explained(folder, expected=expected):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER:
+                raise
+            raise StorageError(
+                "the folder cannot be made",
+                where=folder,
+                found=f"{error.strerror} (errno {error.errno}): {error.filename}",
+                expected="a folder that can take what is written",
+                remedy="name a place for the output in a folder that is there",
+            ) from error
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            error.filename = os.fspath(folder)  # not the name that was tried
+            raise
+        yield
 
 
 def _is_want_of_memory(error: Exception) -> bool:

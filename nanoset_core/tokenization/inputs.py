@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,18 @@ class InputFiles:
     """Paths relative to `folder`."""
 
 
-def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> InputFiles:
+def _none(_path: Path) -> bool:
+    return False
+
+
+def resolve_inputs(
+    inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Path], bool] = _none
+) -> InputFiles:
     """The files that `inputs` name: in the order given, and in natural order within a folder or pattern.
+
+    Args:
+        inputs: files, folders and patterns.
+        leave_out: which files of folders and patterns are not meant, such as lines rejected by an earlier call.
 
     Raises:
         MissingError: an input names nothing.
@@ -32,7 +42,7 @@ def resolve_inputs(inputs: Sequence[str | os.PathLike[str]]) -> InputFiles:
     """
     paths: list[Path] = []
     for given in inputs:
-        paths.extend(_resolve(os.fspath(given)))
+        paths.extend(_resolve(os.fspath(given), leave_out))
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
@@ -52,7 +62,7 @@ def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, P
     return jobs
 
 
-def _resolve(given: str) -> list[Path]:
+def _resolve(given: str, leave_out: Callable[[Path], bool]) -> list[Path]:
     path = Path(given).expanduser()
     if path.is_file():
         return [path.absolute()]
@@ -64,6 +74,7 @@ def _resolve(given: str) -> list[Path]:
             remedy = "name a file or folder that is there, or quote a pattern that matches files"
             raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
         found = sorted(matches, key=lambda match: natural_key(match.as_posix()))
+    found = [file for file in found if not leave_out(file)]
     if not found:
         raise InputError("no file to read", where=given, expected=f"files ending in {ACCEPTED}")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
 from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
 from nanoset_core.storage.access import LocalAccess
-from nanoset_core.storage.atomic import sha256_file, write_atomic
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.document_table import tokens_by_file
@@ -32,6 +36,9 @@ from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 RANGE_BYTES = 32 << 20
 MANIFEST_ENDING = ".manifest.json"
+_FLAGS = {"keys": "--json-keys", "framing.before": "--bos", "framing.after": "--append-eod, --eod"}
+REJECTS_ENDING = "_rejects.jsonl"
+_ROOM = "room for the tokens twice, or once here and once in --scratch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,8 @@ class Preprocessed:
     """The rejected lines, or None where there are none."""
     tokens_by_file: dict[str, int] | None = None
     """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
+    made: bool = field(default=True, compare=False)
+    """False where it was there already."""
 
 
 def tokenizer_path(given: Path) -> Path:
@@ -127,6 +136,7 @@ def preprocess(
     *,
     scratch: Path | None = None,
     listener: Listener = silent,
+    overwrite: bool = True,
 ) -> list[Preprocessed]:
     """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
 
@@ -140,9 +150,13 @@ def preprocess(
         options: the settings.
         scratch: where to make the folder for unfinished work; default: beside the output.
         listener: hears the progress.
+        overwrite: whether pairs and rejects that were made from other lines or settings, or by something else, may be
+            replaced. Whoever is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
 
     Raises:
-        ConfigError: the tokenizer has no such token, or an option is out of range.
+        ConfigError: the tokenizer has no such token, an option is out of range, an output is an input, or one is there
+            already that may not be replaced.
+        StorageError: the folder cannot be written to, or is full.
         InputError: there are no documents, or too many rejects.
         SourceChangedError: a file changed meanwhile.
     """
@@ -162,14 +176,43 @@ def preprocess(
             expected="at least one key, each once",
             remedy="name each key once",
         )
+    check_apart(
+        _outputs(output_prefix, options), [*(inputs.folder / file.path for file in inputs.files), options.tokenizer]
+    )
     # A folder of our own, also within one that is given: it is removed at the end.
-    root = OutputRoot(LocalAccess(detour(output_prefix, f".{output_prefix.name}.scratch", scratch)))
-    root.sweep()
-    ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
-    call = _Call(inputs, output_prefix, options, root, ranges, listener)
-    results = [_preprocess_key(call, key) for key in options.keys]
-    shutil.rmtree(root.folder)
+    folder = detour(output_prefix, f".{output_prefix.name}.scratch", scratch)
+    is_new = not folder.exists()
+    with writing_to(output_prefix.parent, expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
+        root = OutputRoot(LocalAccess(folder))
+        root.sweep()
+        ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
+        call = _Call(inputs, output_prefix, options, root, ranges, listener, overwrite)
+        try:
+            done = [_finished(call, key) for key in options.keys]
+        except ConfigError:
+            if is_new:
+                shutil.rmtree(folder)
+            raise
+        results = [made or _preprocess_key(call, key) for key, made in zip(options.keys, done, strict=True)]
+        shutil.rmtree(folder)
     return results
+
+
+def own_rejects(path: Path, output_prefix: Path) -> bool:
+    """Whether a file lists the lines that an earlier call with this prefix rejected (with --per-file: one of its)."""
+    stem = path.name.removesuffix(REJECTS_ENDING)
+    if stem == path.name or not stem.startswith(output_prefix.name):
+        return False
+    if os.path.realpath(path.parent) != os.path.realpath(output_prefix.parent):
+        return False
+    return any(read_record(record) for record in path.parent.glob(f"{glob.escape(stem)}_*{MANIFEST_ENDING}"))
+
+
+def _outputs(output_prefix: Path, options: PreprocessOptions) -> list[Path]:
+    """All files that a call may write."""
+    pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
+    found = [_ending(pair, ending) for pair in pairs for ending in (".bin", ".idx", MANIFEST_ENDING)]
+    return [*found, _ending(output_prefix, REJECTS_ENDING)]
 
 
 def _pieces(inputs: InputFiles, root: OutputRoot, listener: Listener) -> list[Piece]:
@@ -194,7 +237,9 @@ class _Call:
         root: OutputRoot,
         ranges: list[SourceRange],
         listener: Listener,
+        overwrite: bool,
     ) -> None:
+        self.overwrite = overwrite
         self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
         self.root, self.ranges, self.listener = root, ranges, listener
         self.policy = RejectPolicy(options.on_reject, options.max_rejected_fraction)
@@ -217,6 +262,27 @@ class _Call:
         }
         sources = [asdict(piece) for source in self.ranges for piece in source.pieces]
         return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
+
+    def output(self, key: str) -> RecordedOutput:
+        """The pair of a key; the last one has the rejects with it."""
+        prefix = self.prefix(key)
+        return RecordedOutput(
+            record=_ending(prefix, MANIFEST_ENDING),
+            made_from=self.provenance(key),
+            files=(_ending(prefix, ".bin"), _ending(prefix, ".idx")),
+            others=(self.rejects,) if key == self.options.keys[-1] else (),
+            flags=_FLAGS,
+            hashed=True,
+        )
+
+    def prefix(self, key: str) -> Path:
+        """Of a key's pair."""
+        return self.output_prefix.with_name(pair_name(self.options.preset, self.output_prefix.name, key))
+
+    @property
+    def rejects(self) -> Path:
+        """The list of rejected lines."""
+        return _ending(self.output_prefix, REJECTS_ENDING)
 
     def job(self, key: str) -> TokenizeJob:
         """The shards of one key's texts."""
@@ -251,13 +317,7 @@ class _Call:
 
 
 def _preprocess_key(call: _Call, key: str) -> Preprocessed:
-    options, inputs, output_prefix = call.options, call.inputs, call.output_prefix
-    prefix = output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
-    rejects = output_prefix.with_name(f"{output_prefix.name}_rejects.jsonl")
-    provenance = call.provenance(key)
-    done = _finished(prefix, provenance, options.count_by_file)
-    if done is not None and call.policy.allows(done.facts.rejects, done.facts.lines):
-        return replace(done, rejects=rejects if done.facts.reasons else None)
+    options, inputs = call.options, call.inputs
     workers = options.workers or available_processors()
     shards = call.job(key).run(workers, listener=call.listener, stage="tokenize", name=key)
     facts = call.policy.check(shards, inputs.folder)
@@ -269,37 +329,37 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
             expected="at least one document",
             remedy="name files with documents, or another --json-keys",
         )
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    _ending(prefix, MANIFEST_ENDING).unlink(missing_ok=True)  # of another pair of that name
-    _write_pair(shards, prefix, options, call.root)
-    _write_rejects(shards, rejects, facts)
-    paths = (_ending(prefix, ".bin"), _ending(prefix, ".idx"))
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in paths}
-    value = provenance | {"facts": asdict(facts), "files": files}
     by_file = None
     if options.count_by_file:
         by_file = tokens_by_file((file.path for file in inputs.files), (shard.path(DOCUMENTS) for shard in shards))
-        value["tokens_by_file"] = by_file
-    write_atomic(_ending(prefix, MANIFEST_ENDING), json.dumps(value, indent=1).encode() + b"\n")
-    return Preprocessed(prefix, facts, rejects if facts.reasons else None, by_file)
+    prefix = call.prefix(key)
+    with call.output(key).making(overwrite=call.overwrite) as draft:
+        draft.facts = asdict(facts)
+        draft.more = {} if by_file is None else {"tokens_by_file": by_file}
+        _write_pair(shards, draft.folder / prefix.name, options, call.root)
+        if facts.reasons:
+            rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
+            write_atomic(draft.folder / call.rejects.name, rejected)
+    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, by_file)
 
 
 def _ending(prefix: Path, ending: str) -> Path:
     return prefix.with_name(prefix.name + ending)
 
 
-def _finished(prefix: Path, provenance: dict[str, Any], count_by_file: bool) -> Preprocessed | None:
-    """A pair that is there, whole, and made from just this; or None."""
+def _finished(call: _Call, key: str) -> Preprocessed | None:
+    """A pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`."""
+    record = call.output(key).find(overwrite=call.overwrite)
     try:
-        value = json.loads(_ending(prefix, MANIFEST_ENDING).read_bytes())
-        facts, files = ShardFacts(**value.pop("facts")), value.pop("files")
-        by_file = value.pop("tokens_by_file", None)
-        whole = all(prefix.with_name(name).stat().st_size == fact["bytes"] for name, fact in files.items())
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        facts = None if record is None else ShardFacts(**record["facts"])
+    except (KeyError, TypeError):
         return None
-    if not whole or value != provenance or (count_by_file and by_file is None):
+    if record is None or facts is None or not call.policy.allows(facts.rejects, facts.lines):
         return None
-    return Preprocessed(prefix, facts, None, by_file)
+    by_file = record.get("tokens_by_file")
+    if call.options.count_by_file and by_file is None:
+        return None
+    return Preprocessed(call.prefix(key), facts, call.rejects if facts.reasons else None, by_file, made=False)
 
 
 def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:
@@ -310,10 +370,3 @@ def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOpt
     joined = root.folder / "joined"
     merge_indexed_datasets(parts, joined)
     deal_documents(joined, prefix, options.partitions)
-
-
-def _write_rejects(shards: Sequence[Manifest], path: Path, facts: ShardFacts) -> None:
-    if facts.reasons:
-        write_atomic(path, b"".join(shard.path(REJECTS).read_bytes() for shard in shards))
-    else:
-        path.unlink(missing_ok=True)  # of an earlier call

@@ -273,3 +273,84 @@ def encode_all(tokenizer_file, documents):
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     end = tokenizer.token_to_id(EOD)
     return [[*tokenizer.encode(text, add_special_tokens=False).ids, end] for text in documents]
+
+
+def tokenize(inputs, prefix, tokenizer_file, *more):
+    arguments = ["tokenize", "--output-prefix", prefix, "--tokenizer", tokenizer_file, "--workers", 1, *more]
+    return CliRunner().invoke(nanoset, [*map(str, arguments), "--input", *map(str, inputs)])
+
+
+def test_the_command_replaces_nothing_unasked(folder, tmp_path, tokenizer_file):
+    first, second = folder / "part-2.jsonl", folder / "part-10.jsonl"
+    prefix = tmp_path / "out" / "x"
+    made = tokenize([first], prefix, tokenizer_file)
+    assert "20 documents" in made.output
+    before = pair(prefix.with_name("x_text_document"))
+    assert tokenize([first], prefix, tokenizer_file).output.endswith("0 rejected (there already)\n")
+    for inputs, more, found in (
+        ([second], (), "part-10.jsonl was not among the files; part-2.jsonl was one of the files"),
+        ([first, second], (), "part-10.jsonl was not among the files"),
+        ([first], ("--append-eod", "--eod", EOD), "--append-eod, --eod: [] → [0]"),
+        ([first], ("--preset", "nemo"), "--preset: megatron → nemo"),
+    ):
+        refused = tokenize(inputs, prefix, tokenizer_file, *more)
+        assert isinstance(refused.exception, ConfigError)
+        assert found in refused.exception.found
+        assert "--overwrite" in refused.exception.remedy
+    assert pair(prefix.with_name("x_text_document")) == before
+    names = ["x_text_document.bin", "x_text_document.idx", "x_text_document.manifest.json"]
+    assert sorted(path.name for path in prefix.parent.iterdir()) == names
+    assert "29 documents" not in tokenize([second], prefix, tokenizer_file).output
+    assert tokenize([second], prefix, tokenizer_file, "--overwrite").exit_code == 0
+    assert pair(prefix.with_name("x_text_document")) != before
+
+
+@pytest.mark.parametrize("name", ["x_text_document.bin", "x_text_document.idx", "x_rejects.jsonl"])
+def test_the_command_replaces_nothing_that_it_does_not_know(folder, tmp_path, tokenizer_file, name):
+    (tmp_path / name).write_bytes(b"mine")
+    refused = tokenize([folder], tmp_path / "x", tokenizer_file)
+    assert isinstance(refused.exception, ConfigError)
+    assert refused.exception.where == str(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == b"mine"
+    assert tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").exit_code == 0
+
+
+def test_the_command_never_writes_onto_its_input(folder, tmp_path, tokenizer_file):
+    (folder / "x_rejects.jsonl").write_bytes(jsonl(sentences("mine", 9)))
+    before = (folder / "x_rejects.jsonl").read_bytes()
+    for prefix in (folder / "x", folder / ".." / "raw" / "x"):
+        refused = tokenize([folder], prefix, tokenizer_file, "--overwrite")
+        assert "an input would be overwritten" in str(refused.exception)
+    (tmp_path / "y_text_document.bin").symlink_to(folder / "part-2.jsonl")
+    refused = tokenize([folder], tmp_path / "y", tokenizer_file, "--overwrite")
+    assert "an input would be overwritten" in str(refused.exception)
+    assert (folder / "x_rejects.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("more", [(), ("--per-file",)])
+def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokenizer_file, more):
+    with (folder / "part-2.jsonl").open("ab") as file:
+        file.write(b"broken" + b"\n")
+    more = (*more, "--max-rejected-fraction", 0.5)
+    made = tokenize([folder], folder / "x", tokenizer_file, *more)
+    assert "rejects.jsonl" in made.output
+    again = tokenize([folder], folder / "x", tokenizer_file, *more)
+    assert again.exit_code == 0
+    assert again.output == made.output.replace("\n", " (there already)\n").replace("passed (there already)", "passed")
+    named = next(folder.glob("*_rejects.jsonl"))
+    refused = tokenize([named], folder / named.name.removesuffix("_rejects.jsonl"), tokenizer_file)
+    assert "an input would be overwritten" in str(refused.exception)
+
+
+def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(folder, tmp_path, tokenizer_file):
+    assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
+    prefix = tmp_path / "x_text_document"
+    whole = pair(prefix)
+    manifest = prefix.with_name(f"{prefix.name}.manifest.json")
+    kept = {key: value for key, value in json.loads(manifest.read_text()).items() if key not in ("facts", "files")}
+    manifest.write_text(json.dumps(kept))
+    prefix.with_name(f"{prefix.name}.idx").unlink()
+    refused = tokenize([folder], tmp_path / "x", tokenizer_file, "--preset", "nemo")
+    assert isinstance(refused.exception, ConfigError)
+    assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
+    assert pair(prefix) == whole

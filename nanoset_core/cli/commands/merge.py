@@ -6,21 +6,24 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import PATH
+from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
 
 
 @click.command("merge")
 @click.option("--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True)
 @click.option("--output-prefix", type=PATH, required=True, help="Of the merged pair.")
-def command(folder: Path, output_prefix: Path) -> None:
-    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does."""
-    from nanoset_core.errors import MissingError
-    from nanoset_core.indexed import MMapIndexedDataset, merge_indexed_datasets
+@OVERWRITE_OPTION
+def command(folder: Path, output_prefix: Path, overwrite: bool) -> None:
+    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does.
 
-    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
-    if not prefixes:
-        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx")
-    merge_indexed_datasets(prefixes, output_prefix)
-    dataset = MMapIndexedDataset(output_prefix)
-    documents = len(dataset.document_indices) - 1
-    click.echo(f"{output_prefix}: {len(prefixes):,} datasets, {documents:,} documents, {len(dataset.tokens):,} tokens")
+    What an earlier call left at OUTPUT_PREFIX is not joined again.
+    """
+    from nanoset_core.indexed.folder import merge_folder
+
+    merged = merge_folder(folder, output_prefix, overwrite=overwrite)
+    for prefix, documents in merged.parts:
+        click.echo(f"  {prefix}: {documents:,} documents")
+    click.echo(
+        f"{output_prefix}: {len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
+        + ("" if merged.made else " (there already)")
+    )

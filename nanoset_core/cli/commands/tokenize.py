@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 
@@ -42,6 +42,7 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
 @click.option("--scratch", type=FOLDER, help="Where to make the folder for unfinished work.")
+@OVERWRITE_OPTION
 def command(
     inputs: tuple[str, ...],
     output_prefix: Path,
@@ -50,27 +51,36 @@ def command(
     eod: str | None,
     per_file: bool,
     scratch: Path | None,
+    overwrite: bool,
     **options: object,
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
-    from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+    from nanoset_core.tokenization.preprocess import (
+        PreprocessOptions,
+        end_token,
+        own_rejects,
+        preprocess,
+        tokenizer_path,
+    )
     from nanoset_core.tokenization.shards import engine_choice
 
     file = tokenizer_path(tokenizer)
     settings = PreprocessOptions(tokenizer=file, eod=end_token(file, eod) if append_eod else None, **options)  # type: ignore[arg-type]
-    found = resolve_inputs(inputs)
+    found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
     with progress_bars() as (listener, _):
         results = [
             result
             for files, prefix in jobs
-            for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener)
+            for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite)
         ]
     for result in results:
         facts = result.facts
         click.echo(
             f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
-            f"{facts.rejected + facts.faults:,} rejected" + (f" ({result.rejects})" if result.rejects else "")
+            f"{facts.rejected + facts.faults:,} rejected"
+            + (f" ({result.rejects})" if result.rejects else "")
+            + ("" if result.made else " (there already)")
         )

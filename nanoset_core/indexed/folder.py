@@ -1,0 +1,142 @@
+"""Joining the indexed datasets of a folder into one: each once, and never what an earlier call joined of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.indexed.layout import bin_path, idx_path
+from nanoset_core.indexed.reading import read_idx
+from nanoset_core.outputs.recorded import RecordedOutput, check_apart, damage, read_record, record_of, record_path
+
+COMMAND = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A joined dataset."""
+
+    prefix: Path
+    """Of its pair."""
+    parts: tuple[tuple[Path, int], ...]
+    """Prefix and documents of each dataset that is in it, in order."""
+    tokens: int
+    """In all of them."""
+    made: bool
+    """False where it was there already."""
+
+    @property
+    def documents(self) -> int:
+        """In all of them."""
+        return sum(documents for _, documents in self.parts)
+
+
+def merge_folder(folder: Path, output_prefix: Path, *, overwrite: bool = False) -> Merged:
+    """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
+
+    Args:
+        folder: of the pairs.
+        output_prefix: of the pair to write; it may lie in the same folder.
+        overwrite: whether a pair of other datasets, or of unknown origin, may be replaced.
+
+    Raises:
+        MissingError: the folder has no pair, or one that lacks its .bin or .idx.
+        ConfigError: the output is one of the inputs; or is there, and may not be replaced; or one of the inputs is
+            itself a merge of others.
+        FormatError: a pair is damaged, or token types differ.
+        StorageError: the output cannot be written.
+    """
+    parts = _pairs(folder, output_prefix)
+    files = [path for part in parts for path in (bin_path(part), idx_path(part))]
+    check_apart([bin_path(output_prefix), idx_path(output_prefix)], files)
+    _check_once(parts)
+    output = RecordedOutput(
+        record=record_path(output_prefix),
+        made_from=record_of(COMMAND, output_prefix, files, {}),
+        files=(bin_path(output_prefix), idx_path(output_prefix)),
+    )
+    record = output.find(overwrite=overwrite)
+    if record is None:
+        with output.making(overwrite=overwrite) as draft:
+            merge_indexed_datasets(parts, draft.folder / output_prefix.name)
+            draft.facts = _facts(parts, draft.folder / output_prefix.name)
+        return _merged(output_prefix, parts, draft.facts, made=True)
+    return _merged(output_prefix, parts, record["facts"], made=False)
+
+
+def _pairs(folder: Path, output_prefix: Path) -> list[Path]:
+    """Prefixes of the folder's pairs, sorted by name, without one that an earlier call left at `output_prefix`."""
+    endings: dict[str, set[str]] = {}
+    for path in folder.iterdir():
+        if path.suffix in (".bin", ".idx") and not path.name.startswith("."):
+            endings.setdefault(path.stem, set()).add(path.suffix)
+    if os.path.realpath(folder) == os.path.realpath(output_prefix.parent) and _is_merged(output_prefix):
+        endings.pop(output_prefix.name, None)
+    if not endings:
+        raise MissingError(
+            "no datasets to merge",
+            where=folder,
+            expected="pairs of .bin and .idx",
+            remedy="name the folder that holds them with --input",
+        )
+    for name, found in endings.items():
+        if lacking := {".bin", ".idx"} - found:
+            raise MissingError(
+                "this dataset is not whole",
+                where=folder / f"{name}{found.pop()}",
+                found=f"no {name}{lacking.pop()} beside it",
+                expected="pairs of .bin and .idx",
+                remedy="finish writing it, or move what is there out of the folder",
+            )
+    return sorted(folder / name for name in endings)
+
+
+def _is_merged(prefix: Path) -> bool:
+    """Whether a pair is what `merge_folder` made, or a part of it that a killed call left."""
+    record = read_record(record_path(prefix))
+    return (
+        record is not None
+        and record.get("command") == COMMAND
+        and ("files" not in record or damage(record, prefix.parent) is None)
+    )
+
+
+def _check_once(parts: Sequence[Path]) -> None:
+    """Make sure that no document comes twice: in a dataset, and in a merge of it."""
+    own = {os.path.realpath(bin_path(part)): part for part in parts}
+    for part in parts:
+        if _is_merged(part):
+            record = read_record(record_path(part)) or {}
+            taken = [own.get(os.path.realpath(part.parent / source["path"])) for source in record.get("sources", [])]
+            twice = next(filter(None, taken), None)
+            if twice is not None:
+                raise ConfigError(
+                    "documents would be joined twice",
+                    where=part,
+                    found=f"an earlier merge of {twice} and others, which lie in the same folder",
+                    expected="each document in one dataset of the folder",
+                    remedy="move the earlier merge, or what it was made of, out of the folder",
+                )
+
+
+def _facts(parts: Sequence[Path], merged: Path) -> dict[str, Any]:
+    counts = [len(read_idx(idx_path(part), validate=False).document_indices) - 1 for part in parts]
+    found = read_idx(idx_path(merged))
+    if len(found.document_indices) - 1 != sum(counts):
+        raise FormatError(
+            "the joined dataset has not the documents of its parts",
+            where=merged,
+            found=f"{len(found.document_indices) - 1:,} documents",
+            expected=f"{sum(counts):,}",
+            remedy="run again once nothing writes to the parts any more",
+        )
+    return {"documents": counts, "tokens": int(found.sequence_lengths.sum(dtype="int64"))}
+
+
+def _merged(prefix: Path, parts: Sequence[Path], facts: Mapping[str, Any], *, made: bool) -> Merged:
+    return Merged(prefix, tuple(zip(parts, facts["documents"], strict=True)), facts["tokens"], made)

@@ -1,0 +1,285 @@
+"""What a command that needs no project makes: published whole, with a record beside it of what it was made from.
+
+By the record the same call finds its work done, and no call replaces what another one made, or something else did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.current import setting_differences
+from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
+from nanoset_core.storage.locks import alone_in
+from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
+
+_SHOWN = 5
+_REMEDY = "name another output, or replace this one with --overwrite"
+
+
+def record_path(output: Path) -> Path:
+    """Where the record of a file, or of a prefix's pair, lies: hidden, so that nobody takes it for data."""
+    return output.with_name(f".{output.name}.made.json")
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A record, or None where there is none that can be read."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and "nanoset" in value else None
+
+
+def record_of(command: str, output: Path, sources: Iterable[Path], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call makes its output from: the settings, and of each input file its place, size and time of change.
+
+    Places are relative to the output's folder, so that both may be moved together.
+    """
+    folder = output.parent.resolve()
+    facts = [(os.path.relpath(path.resolve(), folder), path.stat()) for path in sources]
+    rows = [{"path": path, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns} for path, stat in facts]
+    plain: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
+    return {"nanoset": 1, "command": command, **plain}
+
+
+def damage(record: Mapping[str, Any], folder: Path) -> str | None:
+    """How the files of a finished record are no longer those that were made; None where they are."""
+    for name, noted in record["files"].items():
+        try:
+            stat = (folder / name).stat()
+        except FileNotFoundError:
+            return f"{name} is missing"
+        if stat.st_size != noted["bytes"]:
+            return f"{name} has {stat.st_size:,} bytes, and had {noted['bytes']:,}"
+        if stat.st_mtime_ns != noted.get("mtime_ns", stat.st_mtime_ns):
+            return f"{name} was written again"
+    return None
+
+
+def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Make sure that no output is an input, by whatever path or link.
+
+    Raises:
+        ConfigError: one is.
+    """
+    read = {key: path for path in inputs for key in _identities(path)}
+    for output in outputs:
+        taken = next((read[key] for key in _identities(output) if key in read), None)
+        if taken is not None:
+            raise ConfigError(
+                "an input would be overwritten",
+                where=output,
+                found=f"the output is the input {taken}",
+                expected="an output apart from all inputs",
+                remedy="name another output",
+            )
+
+
+def _identities(path: Path) -> list[object]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return [os.path.realpath(path)]
+    return [os.path.realpath(path), (stat.st_dev, stat.st_ino)]
+
+
+@dataclass(slots=True)
+class Draft:
+    """An output while it is being made."""
+
+    folder: Path
+    """Where its files are written, under their own names."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Counts for the record."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further entries of the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedOutput:
+    """The files that one call makes, and their record."""
+
+    record: Path
+    """Beside the files."""
+    made_from: Mapping[str, Any]
+    """All that decides the bytes, as plain values."""
+    files: tuple[Path, ...]
+    """Always made, and put in place in this order: without the last one nobody takes the others for an output."""
+    others: tuple[Path, ...] = ()
+    """Made where there is cause, such as a list of rejected lines; else there is none afterwards."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Setting → flag of the command, where that is not its name."""
+    hashed: bool = False
+    """Whether the record holds the files' sha256, and not the times at which they were written."""
+
+    @classmethod
+    def single(cls, target: Path, made_from: Mapping[str, Any], *others: Path) -> RecordedOutput:
+        """The output that is one file."""
+        return cls(record=record_path(target), made_from=made_from, files=(target,), others=others)
+
+    def find(self, *, overwrite: bool = False) -> dict[str, Any] | None:
+        """The record, where this very output is there and whole; None where it is to be made.
+
+        overwrite: whether something else may be replaced.
+
+        Raises:
+            ConfigError: it may not, and something else is there.
+        """
+        self._check_no_folder()
+        there = [path for path in (*self.files, *self.others) if os.path.lexists(path)]
+        record = read_record(self.record)
+        if record is None or any(record.get(key) != value for key, value in self.made_from.items()):
+            if there and not overwrite:
+                raise self._refusal(there[0], record)
+            return None
+        if "files" not in record:
+            return None  # a call that was killed while it put them in place
+        changed = damage(record, self.record.parent)
+        if changed is not None and there and not overwrite and all(map(os.path.lexists, self.files)):
+            raise ConfigError("the output was changed since it was made", where=there[0], found=changed, remedy=_REMEDY)
+        return record if changed is None else None
+
+    @contextmanager
+    def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
+        """A draft to write the files into; they and the record are put in place when the block ends well.
+
+        Whoever is killed leaves the earlier files or the new ones, never some of each: of a single file because it is
+        renamed, of several because the last one goes before the first is replaced. The same call then makes the rest.
+
+        Raises:
+            ConfigError: something else is there, or was put there meanwhile, and `overwrite` is not set.
+            StorageError: the folder cannot be written to, or is full.
+        """
+        folder = self.record.parent
+        with writing_to(folder):
+            self.find(overwrite=overwrite)
+            sweep_abandoned(folder)
+            with claim_scratch(self.files[-1]) as scratch:
+                draft = Draft(scratch)
+                yield draft
+                facts = {path.name: self._fact(scratch / path.name) for path in self.files}
+                record = {**self.made_from, "facts": draft.facts, "files": facts, **draft.more}
+                with alone_in(folder):
+                    self.find(overwrite=overwrite)
+                    self._put_in_place(scratch)
+                    self._write(record)
+
+    def _put_in_place(self, scratch: Path) -> None:
+        self._write(self.made_from)
+        if len(self.files) > 1:
+            self.files[-1].unlink(missing_ok=True)
+        for path in (*self.others, *self.files):
+            if path in self.files or (scratch / path.name).exists():
+                os.replace(scratch / path.name, path)
+            else:
+                path.unlink(missing_ok=True)
+        fsync_folder(self.record.parent)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        write_atomic(self.record, json.dumps(record, indent=1).encode() + b"\n")
+
+    def _fact(self, path: Path) -> dict[str, Any]:
+        stat = path.stat()
+        return {"bytes": stat.st_size} | (
+            {"sha256": sha256_file(path)} if self.hashed else {"mtime_ns": stat.st_mtime_ns}
+        )
+
+    def _check_no_folder(self) -> None:
+        for path in (*self.files, *self.others, self.record):
+            if path.is_dir():
+                raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
+
+    def _refusal(self, path: Path, record: Mapping[str, Any] | None) -> ConfigError:
+        if record is None:
+            return ConfigError(
+                "something is there already, and nothing says what it was made from",
+                where=path,
+                found=f"no {self.record.name} beside it",
+                expected="no such file, or one that the same call made",
+                remedy=_REMEDY,
+            )
+        return ConfigError(
+            "an output of other input or settings is there already",
+            where=path,
+            found="; ".join(_differences(record, self.made_from, self.flags)),
+            expected="no such file, or one that the same call made",
+            remedy=_REMEDY,
+        )
+
+
+def make_once(
+    command: str,
+    target: Path,
+    sources: Iterable[Path],
+    options: Mapping[str, Any],
+    make: Callable[[Path], Mapping[str, Any]],
+    *,
+    overwrite: bool = False,
+) -> tuple[Mapping[str, Any], bool]:
+    """A file that one call makes, unless it is there; → (its facts, whether it was made).
+
+    Args:
+        command: the call's name, such as `pack merge`.
+        target: the file.
+        sources: the files that it is made from, in order.
+        options: the settings that reach its bytes.
+        make: writes the file at a path that it is given; returns facts, as plain values.
+        overwrite: whether something else may be replaced.
+
+    Raises:
+        ConfigError: the target is one of the sources, or something else is there and may not be replaced.
+        StorageError: the target cannot be written.
+    """
+    files = list(sources)
+    check_apart([target], files)
+    output = RecordedOutput.single(target, record_of(command, target, files, options))
+    record = output.find(overwrite=overwrite)
+    if record is not None:
+        return record["facts"], False
+    with output.making(overwrite=overwrite) as draft:
+        draft.facts = make(draft.folder / target.name)
+    return draft.facts, True
+
+
+def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
+    if record.get("command") != made_from.get("command"):
+        return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
+    before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
+    files = [
+        *(f"{path} was not among the files" for path in now if path not in before),
+        *(f"{path} was one of the files" for path in before if path not in now),
+        *(
+            f"{path} was another file, or written again since"
+            for path in now
+            if before.get(path, now[path]) != now[path]
+        ),
+    ]
+    if not files and list(before) != list(now):
+        files = ["the files came in another order"]
+    more = len(files) - _SHOWN
+    options = record.get("options")
+    settings = flag_differences(options if isinstance(options, Mapping) else {}, made_from["options"], flags)
+    return [*files[:_SHOWN], *([f"{more:,} more files differ"] if more > 0 else []), *settings] or ["another version"]
+
+
+def flag_differences(before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
+    """Settings that differ, as `--flag: before → now`; `flags` has the flags that are not the settings' names."""
+    found = (text.split(": ", 1) for text in setting_differences(before, now))
+    return [f"{flags.get(name, '--' + name.replace('_', '-'))}: {rest}" for name, rest in found]
+
+
+def _by_path(sources: object) -> dict[str, list[Any]]:
+    """Path → all that is noted of the file, in pieces."""
+    found: dict[str, list[Any]] = {}
+    for source in sources if isinstance(sources, Sequence) else ():
+        if isinstance(source, Mapping):
+            found.setdefault(str(source.get("path")), []).append(dict(source))
+    return found
