@@ -63,6 +63,8 @@ class Nanoset:
         self._documents, self._bytes = _entries(self.document_index), dataset.stored_bytes
         self._lengths, self._pointers = _entries(dataset.sequence_lengths), _entries(dataset.sequence_pointers)
         self._sequences = _unsigned(self.document_index)
+        # NeMo ends a sample in an empty sequence at offset -1, which is `_no_end` where entries have no sign.
+        self._no_end = (1 << 8 * self.sample_index.itemsize) - 1 if self._extra and config.rules.empty_end else None
 
     @property
     def unique_description(self) -> str:
@@ -100,7 +102,7 @@ class Nanoset:
         try:
             rows, sample = self._rows, self._shuffle[position]
             first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
-            stop = end + self._extra
+            stop = 0 if end == self._no_end else end + self._extra
             pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
             text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
         except (IndexError, ValueError) as error:
@@ -142,7 +144,7 @@ class Nanoset:
             (sequences, np.zeros_like(sequences), self.dataset.sequence_lengths[sequences]), 1, dtype=np.int64
         )
         pieces[0, 1] = begin
-        pieces[-1, 2] = end + self._extra
+        pieces[-1, 2] = 0 if end == self._no_end else end + self._extra
         return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
