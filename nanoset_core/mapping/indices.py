@@ -99,10 +99,11 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     for begin in range(0, len(numbers), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         limits = lengths[dataset_index[chunk]]
+        beyond = numbers[chunk] >= limits if preset.wraps == "never" else limits == 0
+        if beyond.any():
+            raise _takes_too_much(plan, int(dataset_index[chunk][np.argmax(beyond)]))
         if preset.wraps == "built":
             numbers[chunk] %= limits
-        elif preset.wraps == "never" and (numbers[chunk] >= limits).any():
-            raise _takes_too_much(plan, int(dataset_index[chunk][np.argmax(numbers[chunk] >= limits)]))
     return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
 
 

@@ -6,7 +6,7 @@ Only `.idx` files are read, and everything is in closed form: no array as long a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.naming import SIDECAR, blend_files, describe_blend, describe_member, md5, member_files
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.speculation import greedy_segments
 from nanoset_core.mapping.splits import (
     SPLITS,
     Rows,
@@ -31,6 +32,8 @@ from nanoset_core.storage.access import FileAccess
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 
 _LAST_EPOCH_SHARE = 0.80
+_PICKED_SAMPLES = 1 << 20  # of a blend, picked in less than half a second; the rest is looked at when it is built
+_LEAST_TOKENS = 2  # that nanotron builds indices of
 
 
 class LengthReader:
@@ -253,8 +256,8 @@ class _Planner:
         if weights is None:
             self._check_lengths(members)
         size, shares = self._mix(members, weights)
-        if weights is not None and rules.wraps != "never" and size > 0:
-            self._check_lengths(members)
+        if weights is not None and rules.wraps != "never":
+            self._check_taken(members, shares, size)
         if size == 0 and rules.zero_samples != "any":
             raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")
         exhaustive = weights is None and self.asked is None
@@ -291,11 +294,26 @@ class _Planner:
     def _check_lengths(self, members: tuple[MemberPlan, ...]) -> None:
         for member in members:
             if member.samples_given == 0:
-                raise self._error(
-                    "a dataset of the blend has no samples in the split",
-                    f"{member.prefix}: {member.tokens} tokens",
-                    f"{self.config.sample_tokens} tokens or more",
-                )
+                raise self._no_samples(member)
+
+    def _check_taken(self, members: tuple[MemberPlan, ...], shares: Sequence[float], size: int) -> None:
+        """Refuse a dataset without samples that a blend would start again, as far as its first samples tell."""
+        empty = np.array([member.samples_given == 0 for member in members])
+        if not size or not empty.any():
+            return
+        for _, picks in greedy_segments(np.array(shares, np.float64), min(size, _PICKED_SAMPLES)):
+            if (taken := empty[picks]).any():
+                raise self._no_samples(members[int(picks[np.argmax(taken)])])
+        for member in members:
+            if member.tokens < _LEAST_TOKENS:
+                raise self._no_samples(member)
+
+    def _no_samples(self, member: MemberPlan) -> ConfigError:
+        return self._error(
+            "a dataset of the blend has no samples in the split",
+            f"{member.prefix}: {member.tokens} tokens",
+            f"{self.config.sample_tokens} tokens or more",
+        )
 
     def _check_names(self, members: tuple[MemberPlan, ...]) -> None:
         """Two datasets must not share index files in one cache folder."""

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, MissingError, SampleIndexError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import write_idx
-from nanoset_core.loading import NanosetConfig
+from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import PRESETS
@@ -337,3 +337,39 @@ def test_a_blend_without_weights_of_datasets_without_samples_is_refused(tmp_path
     config = NanosetConfig([str(tmp_path / "a"), str(tmp_path / "b")], sequence_length=64, train_split_samples=10)
     with pytest.raises(ConfigError, match="no samples in the split"):
         plan_split(config, "train")
+
+
+def test_a_nanotron_dataset_without_samples_that_the_blend_does_not_take(tmp_path):
+    # nanotron builds and reads this blend: its two samples of valid are those of the first two datasets.
+    lengths = {"first": [9, 9], "second": [9, 9], "third": [9, 5]}
+    prefixes = [write(tmp_path / name, sizes) for name, sizes in lengths.items()]
+    options = {"sequence_length": 6, "split": "5,5,0", "train_split_samples": 20, "preset": "nanotron"}
+    config = NanosetConfig(dict(zip(prefixes, (0.5, 0.45, 0.05), strict=True)), **options)
+    plan = plan_split(config, "valid")
+    assert [member.samples_given for member in plan.members] == [1, 1, 0]
+    assert json.loads(plan.blend.description)["dataset_sizes"] == [1, 1, 0]
+    indices = build_blend_indices(plan)
+    assert indices.dataset_index.tolist() == [0, 1]
+    assert indices.dataset_sample_index.tolist() == [0, 0]
+    _, valid, _ = NanosetBuilder(config).build()
+    assert valid.batch([0, 1]).tolist() == [list(range(9, 16))] * 2
+    taken = NanosetConfig(dict(zip(prefixes, (0.5, 0.05, 0.45), strict=True)), **options)
+    with pytest.raises(ConfigError, match="no samples in the split") as caught:
+        plan_split(taken, "valid")
+    assert caught.value.found == f"{prefixes[2]}: 5 tokens"
+    write(tmp_path / "third", [9, 1])  # nanotron refuses to build indices of a single token
+    with pytest.raises(ConfigError, match="no samples in the split"):
+        plan_split(config, "valid")
+
+
+def test_a_dataset_without_samples_is_refused_when_the_blend_is_built_at_the_latest(tmp_path, monkeypatch):
+    long, short = write(tmp_path / "long", [9] * 400), write(tmp_path / "short", [3] * 5 + [1] * 5)
+    options = {"sequence_length": 6, "split": "5,5,0", "train_split_samples": 20, "preset": "nanotron"}
+    config = NanosetConfig({long: 0.99, short: 0.01}, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr("nanoset_core.mapping.plan._PICKED_SAMPLES", 1)
+        plan = plan_split(config, "valid")
+    with pytest.raises(SampleIndexError, match="short"):
+        build_blend_indices(plan)
+    with pytest.raises(ConfigError, match="no samples in the split"):
+        plan_split(config, "valid")
