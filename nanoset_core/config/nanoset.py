@@ -100,6 +100,9 @@ class NanosetSpec:
     """Trainer whose index mappings are matched bit for bit."""
     trainer_path: str | None = None
     """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
+    trainer_python: str | None = None
+    """Python that the trainer runs, in quotes, such as "3.12" (preset nemo): from 3.12 on it adds the shares of `split`
+    up otherwise, and some sequences change splits. Absent = one before 3.12."""
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
     """The trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
     …-description.txt that the trainer wrote."""

@@ -37,8 +37,22 @@ def check_nanoset(file: Path, name: str, nanoset: NanosetSpec) -> None:
         )
     if nanoset.phases:
         _check_phases(where, nanoset)
+    _check_python(where, nanoset)
     _check_samples(where, nanoset)
     _check_limits(where, nanoset)
+
+
+def _check_python(where: str, nanoset: NanosetSpec) -> None:
+    try:
+        get_preset(nanoset.preset).compensates(nanoset.trainer_python)
+    except ConfigError as error:
+        raise ConfigError(
+            error.what,
+            where=f"{where}.trainer_python",
+            found=error.found,
+            expected=error.expected,
+            remedy="remove the key, or correct it" if nanoset.preset == "nemo" else "remove the key",
+        ) from error
 
 
 def _blends(nanoset: NanosetSpec) -> list[tuple[str, BlendSpec]]:

@@ -12,6 +12,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.handoff.data_args import blend_from_words, read_data_args, read_per_split
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.naming import read_identifiers
+from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
 
@@ -40,6 +41,7 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
         preset=options["preset"],
         tokenizer_identifiers=_identifiers(options["tokenizer_identifiers"]),
         trainer_paths=_trainer_paths(data, options["trainer_path"]),
+        compensated_sums=get_preset(options["preset"]).compensates(options.get("trainer_python")),
     )
     return config.with_samples({split: count for split, count in _samples(options).items() if split in splits})
 

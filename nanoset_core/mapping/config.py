@@ -65,6 +65,8 @@ class NanosetConfig:
     """Prefix → path as the trainer will be given it, which goes into descriptions and hashes; default the prefix."""
     shuffle_documents: bool = True
     """False keeps the order of documents, where the trainer can (preset nemo)."""
+    compensated_sums: bool = False
+    """Whether the trainer's Python is 3.12 or newer, so that shares are divided by its compensated sum (nemo)."""
     eod_token: int | None = None
     """Id of the end-of-document token; needed by the three options that look for it."""
     pad_token: int | None = None
@@ -87,8 +89,10 @@ class NanosetConfig:
         rules.check_options(
             add_extra_token=self.add_extra_token, shuffle_documents=self.shuffle_documents, surplus=self.surplus
         )
+        if self.compensated_sums and not rules.sums_by_python:
+            rules.compensates("3.12")  # says that the trainer does not
         if self.blend_per_split is None:
-            parse_split(self.split, exactly_three=rules.exactly_three_shares)
+            self.shares()
         needs_eod = self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
         if needs_eod and self.eod_token is None:
             raise ConfigError(
@@ -102,6 +106,15 @@ class NanosetConfig:
     def rules(self) -> Preset:
         """The preset itself."""
         return get_preset(self.preset)
+
+    def shares(self) -> tuple[float, float, float]:
+        """Shares of train, valid and test, as the trainer computes them.
+
+        Raises:
+            ConfigError: `split` holds none.
+        """
+        rules = self.rules
+        return parse_split(self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums)
 
     @property
     def sample_tokens(self) -> int:
@@ -155,7 +168,10 @@ class NanosetConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Plain types, for `from_json`."""
-        return asdict(self)
+        values = asdict(self)
+        if not self.compensated_sums:
+            del values["compensated_sums"]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.speculation import greedy_segments
+from nanoset_core.mapping.splits import plain_sum
 
 _EXACT_SAMPLES = 1 << 20
 """Samples of a blend that are picked in less than half a second, whatever the weights."""
@@ -84,7 +85,7 @@ def coverage(
 def _weights(plan: SplitPlan) -> list[float]:
     if plan.blend is None:
         return [1.0]
-    total = sum(plan.blend.weights)
+    total = plain_sum(plan.blend.weights)
     return [weight / total for weight in plan.blend.weights]
 
 

@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.coverage import epochs_drawn
 from nanoset_core.mapping.plan import LengthReader, MemberPlan, largest, plan_split
-from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName, plain_sum
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
 
@@ -194,7 +194,7 @@ def _filled(shares: dict[str, float], most: Mapping[str, float]) -> dict[str, fl
         free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
         if not free:
             return None
-        left, total = 1.0 - sum(fixed.values()), sum(free.values())
+        left, total = 1.0 - plain_sum(fixed.values()), plain_sum(free.values())
         scaled = {prefix: share / total * left for prefix, share in free.items()}
         over = [prefix for prefix, share in scaled.items() if share > most[prefix]]
         if not over:

@@ -22,7 +22,6 @@ from nanoset_core.mapping.splits import (
     SPLITS,
     Rows,
     SplitName,
-    parse_split,
     rows_by_bookends,
     rows_by_cuts,
     split_bookends,
@@ -132,7 +131,7 @@ class _Planner:
         # shares of train, valid and test; None where every split has data of its own
         self.shares = None
         if config.blend_per_split is None:
-            self.shares = parse_split(config.split, exactly_three=self.rules.exactly_three_shares)
+            self.shares = config.shares()
 
     def plan(self) -> SplitPlan | None:
         data = self.config.blend(self.split)

@@ -8,17 +8,19 @@ single dataset and 698c85b4 for blends (31ff34c has none).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.splits import SplitName, normalize
+from nanoset_core.mapping.splits import SplitName, normalize, plain_sum
 
 _HASHED = "{hash}-{kind}-{part}"
 _HASHED_SPLIT = "{hash}-{kind}-{split}-{part}"
 _OWN_MARGIN = 1.005
 _DEFAULT_SURPLUS = 0.005
+_COMPENSATED_SINCE = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Preset:
     """Whether samples always have the extra token."""
     shuffles_optionally: bool = False
     """Whether shuffling documents can be switched off."""
+    sums_by_python: bool = False
+    """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated from 3.12 on."""
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
@@ -107,13 +111,31 @@ class Preset:
         if self.blend_margin != "surplus" and surplus != _DEFAULT_SURPLUS:
             raise self._cannot(f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant")
 
+    def compensates(self, python: str | None) -> bool:
+        """Whether the trainer, run by that Python, adds shares up with compensation.
+
+        Args:
+            python: such as "3.12"; None is any before 3.12.
+
+        Raises:
+            ConfigError: it is no Python 3, or the trainer does not depend on it.
+        """
+        if python is None:
+            return False
+        if not self.sums_by_python:
+            raise self._cannot(f"trainer_python={python!r}", "none: its splits are the same in every Python")
+        version = re.fullmatch(r"3\.(\d{1,3})(\.\d+)?", python, re.ASCII)
+        if version is None:
+            raise ConfigError(
+                "not a version of Python 3", where="trainer_python", found=repr(python), expected='such as "3.12"'
+            )
+        return int(version[1]) >= _COMPENSATED_SINCE
+
     def normalized(self, weights: Sequence[float]) -> list[float]:
         """Weights as the datasets' sizes are computed from them."""
         if self.weights_normalized != "sum, numpy":
             return normalize(weights)
-        total = 0.0
-        for weight in weights:
-            total += weight
+        total = plain_sum(weights)
         return [weight / total for weight in weights]
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
@@ -224,6 +246,7 @@ _NEMO = Preset(
     unweighted_blends=False,
     wraps="read",
     shuffles_optionally=True,
+    sums_by_python=True,
 )
 
 _NANOTRON_000 = Preset(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -26,13 +27,14 @@ def normalize(weights: Sequence[float]) -> list[float]:
     return shares
 
 
-def parse_split(split: str, *, exactly_three: bool = False) -> tuple[float, float, float]:
+def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = False) -> tuple[float, float, float]:
     """Shares of train, valid and test, normalised, from text such as "969,30,1".
 
     Args:
         split: the text. By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
             `parse_and_normalize_split`: so "949/50/1" works and "1e-3" is two numbers).
         exactly_three: the text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
+        compensated: they are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
 
     Raises:
         ConfigError: there are no three shares, or one is negative, or all are 0.
@@ -47,8 +49,28 @@ def parse_split(split: str, *, exactly_three: bool = False) -> tuple[float, floa
     valid_count = len(numbers) == 3 if exactly_three else 1 <= len(numbers) <= 3
     if not valid_count or any(number < 0 for number in numbers) or not 0 < sum(numbers) < float("inf"):
         raise _bad_split(split)
-    train, valid, test = normalize(numbers + [0.0] * (3 - len(numbers)))
+    numbers += [0.0] * (3 - len(numbers))
+    total = compensated_sum(numbers) if compensated else 0.0
+    train, valid, test = [number / total for number in numbers] if compensated else normalize(numbers)
     return train, valid, test
+
+
+def plain_sum(values: Iterable[float]) -> float:
+    """The values added up one by one, as `sum` does in Python before 3.12, in any Python."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def compensated_sum(values: Sequence[float]) -> float:
+    """What `sum` gives in Python 3.12 and newer, in any Python: Neumaier's sum, its error added at the end."""
+    total = error = 0.0
+    for value in values:
+        step = total + value
+        error += (total - step) + value if abs(total) >= abs(value) else (value - step) + total
+        total = step
+    return total + error if error and math.isfinite(error) else total
 
 
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:

@@ -107,7 +107,13 @@ class NanosetContext:
         """
         if get_preset(self.spec.preset).names_tell_versions:
             return ""
-        return digest_of([self.digests(self.spec.corpora), self.spec.shares]) + "/"
+        made_from = [self.digests(self.spec.corpora), self.spec.shares]
+        return digest_of([*made_from, "compensated sums"] if self.compensated_sums else made_from) + "/"
+
+    @property
+    def compensated_sums(self) -> bool:
+        """Whether the trainer's Python adds shares up with compensation."""
+        return get_preset(self.spec.preset).compensates(self.spec.trainer_python)
 
     @property
     def trainer_root(self) -> str:
@@ -145,6 +151,8 @@ class NanosetContext:
         }
         if not get_preset(spec.preset).names_tell_versions:
             options["index_files"] = "a folder for each version"
+        if self.compensated_sums:
+            options["sums"] = "compensated"
         if limits is not None:
             # Where splits share one set of weights, the samples of each decide what the others get.
             limits = dict(limits) if isinstance(limits, Mapping) else limits
@@ -228,6 +236,7 @@ class NanosetContext:
             tokenizer_identifiers=self.tokenizer_identifiers,
             trainer_paths={prefixes[corpus]: self.trainer_prefix(corpus) for corpus in corpora},
             path_to_cache=str(self.cache),
+            compensated_sums=self.compensated_sums,
         )
         return config.with_samples({split: spec.samples.get(split) for split in splits}), prefixes
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.mapping.splits import plain_sum
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.order import WINDOW, keys_of, ranks
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -164,7 +165,7 @@ def _same_source_expected(plan: ShufflePlan) -> float:
 
 def _neighbours_expected(plan: ShufflePlan) -> float:
     total = plan.table.contexts
-    return sum(_touching(source) for source in plan.table.sources) / max(total * (total - 1), 1)
+    return plain_sum(_touching(source) for source in plan.table.sources) / max(total * (total - 1), 1)
 
 
 def _touching(source: SourceContexts) -> float:

@@ -220,7 +220,9 @@ def nemo_project(make_project, blend):
 
 
 @pytest.mark.parametrize(
-    "change", ["web", "books", "shares"], ids=["a corpus of train", "a corpus of valid", "other shares"]
+    "change",
+    ["web", "books", "shares", "python"],
+    ids=["a corpus of train", "a corpus of valid", "other shares", "another Python"],
 )
 @pytest.mark.parametrize(
     "blend",
@@ -240,6 +242,8 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change)
     assert names == {path.name for path in Path(folder).iterdir() if path.name.endswith("_idx.npy")}
     if change == "shares":
         file.write_text(file.read_text().replace('split: "80,15,5"', 'split: "60,30,10"'))
+    elif change == "python":
+        file.write_text(file.read_text().replace("preset: nemo", 'preset: nemo\n    trainer_python: "3.12"'))
     else:
         (project.config.raw_folder / change / "more.jsonl").write_bytes(jsonl(sentences("more", 30)))
     again = build_all(file)

@@ -16,6 +16,7 @@ from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import PRESETS
+from nanoset_core.mapping.splits import SPLITS
 
 
 def write(prefix, lengths):
@@ -217,6 +218,28 @@ def test_nemo_goes_by_rows_where_rounding_gives_a_sequence_to_a_split_without_a_
     assert plan.members[0].rows == (0, 1)
     for preset in ("megatron", "nanotron", "nanotron-000"):
         assert plan_split(NanosetConfig(prefix, **options, preset=preset), "train") is None
+
+
+def test_nemo_cuts_as_the_python_that_it_runs_on_does(tmp_path):
+    prefix = write(tmp_path / "d", [30] * 5)
+    options = {"sequence_length": 4, "preset": "nemo", "split": "0.7,0.2,0.1"}
+    before, since = (NanosetConfig(prefix, **options, compensated_sums=sums) for sums in (False, True))
+    assert [plan_split(before, split).members[0].rows for split in SPLITS] == [(0, 3), (3, 4), (4, 5)]
+    assert [plan_split(since, split) and plan_split(since, split).members[0].rows for split in SPLITS] == [
+        (0, 4), (4, 5), None,
+    ]  # fmt: skip
+    assert "compensated_sums" not in before.to_json()
+    assert NanosetConfig.from_json(before.to_json()) == before
+    assert NanosetConfig.from_json(since.to_json()) == since
+    for preset in set(PRESETS) - {"nemo"}:
+        with pytest.raises(ConfigError, match="no such option"):
+            NanosetConfig(prefix, **options | {"preset": preset}, compensated_sums=True)
+
+
+@pytest.mark.parametrize(("python", "compensates"), [("3.9", False), ("3.11.7", False), ("3.12", True), ("3.14", True)])
+def test_versions_of_python(python, compensates):
+    assert PRESETS["nemo"].compensates(python) is compensates
+    assert PRESETS["nemo"].compensates(None) is False
 
 
 def test_nemo_leaves_out_datasets_without_a_sample(tmp_path):

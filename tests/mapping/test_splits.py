@@ -1,5 +1,7 @@
 """Splits against the trainers' own."""
 
+import sys
+
 import numpy as np
 import pytest
 from golden.megatron.cases import rows
@@ -7,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.splits import parse_split, rows_by_bookends, rows_by_cuts, split_bookends
+from nanoset_core.mapping.splits import (
+    compensated_sum,
+    parse_split,
+    plain_sum,
+    rows_by_bookends,
+    rows_by_cuts,
+    split_bookends,
+)
 
 SHARES = st.tuples(*[st.one_of(st.just(0.0), st.floats(0.001, 1000.0))] * 3).filter(any)
 
@@ -28,6 +37,35 @@ def test_golden(row):
     else:
         with pytest.raises(ConfigError, match="three shares"):
             parse_split(row["split"], exactly_three=True)
+
+
+def test_nemo_cuts_otherwise_on_python_3_12_and_newer():
+    # NeMo's get_train_valid_test_split_("0.7,0.2,0.1", 5), run on Python 3.11 and on 3.12
+    borders = {}
+    for compensated in (False, True):
+        cuts = rows_by_cuts(parse_split("0.7,0.2,0.1", exactly_three=True, compensated=compensated), 5)
+        borders[compensated] = [cuts[0][0], *(end for _, end in cuts)]
+    assert borders == {False: [0, 3, 4, 5], True: [0, 4, 5, 5]}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
+def test_the_sums_are_those_of_python_whatever_python_runs(values):
+    expected = sum(values)
+    assert repr((compensated_sum if sys.version_info >= (3, 12) else plain_sum)(values)) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "since"),
+    [
+        ([0.7, 0.2, 0.1], 0.9999999999999999, 1.0),
+        ([0.1] * 10, 0.9999999999999999, 1.0),
+        ([1.0, 1e100, 1.0, -1e100], 0.0, 2.0),
+        ([1e308, 1e308, -1e308], float("inf"), float("inf")),
+    ],
+)
+def test_sums_before_and_since_python_3_12(values, before, since):
+    assert (plain_sum(values), compensated_sum(values)) == (before, since)
 
 
 def test_the_first_border_is_an_integer():

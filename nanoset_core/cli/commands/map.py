@@ -57,6 +57,7 @@ _COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", 
 @option_for(NanosetSpec, "preset")
 @click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: the trainer tokenizer's own.")
 @click.option("--trainer-path", multiple=True, help="HERE=THERE: the trainer spells paths that begin so otherwise.")
+@option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
 @option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")
 def command(
