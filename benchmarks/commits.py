@@ -158,15 +158,17 @@ def nanoset(checkout: Path, *words: str) -> None:
 
 def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
     """Measure one case and print its row."""
-    folders = {name: place / name for name in checkouts}
+    folder = place / "run"  # the same for both: names of caches hold their place
+    contents: dict[str, str] = {}
 
     def command(name: str) -> Command:
-        folder = folders[name]
-
         def prepare() -> None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             case.prepare(folder, checkouts[name])
+
+        def look() -> None:
+            contents[name] = digest(folder)
 
         return Command(
             [sys.executable, *case.command(folder)],
@@ -174,10 +176,10 @@ def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> Non
             case.prints,
             {"PYTHONPATH": str(checkouts[name])},
             prepare,
+            look,
         )
 
     costs = interleaved({name: command(name) for name in checkouts}, rounds)
-    contents = {name: digest(folder) for name, folder in folders.items()}
     other, this = costs["other"], costs["this"]
     same = "same" if contents["other"] == contents["this"] else "OTHER BYTES"
     print(

@@ -28,6 +28,8 @@ class Command:
     """variables that are set for it"""
     prepare: Callable[[], object] = lambda: None
     """called before each run, after what it makes was removed"""
+    look: Callable[[], object] = lambda: None
+    """called after each run, while what it made is there"""
 
     def __post_init__(self) -> None:
         if not self.makes and not self.prints:
@@ -46,6 +48,7 @@ class Command:
             raise RuntimeError(f"{' '.join(self.words)} did not make {', '.join(missing)}:\n{output[-3000:]}")
         if not re.search(self.prints, output, re.MULTILINE):
             raise RuntimeError(f"{' '.join(self.words)} did not print {self.prints!r}:\n{output[-3000:]}")
+        self.look()
 
 
 IMPORT_NUMPY = Command([sys.executable, "-c", "import numpy; print(numpy.__name__)"], prints="^numpy$")
