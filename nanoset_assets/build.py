@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from nanoset_assets.checks import failed_reports, failure
+from nanoset_assets.dagster_compat import interruptible_runs
 from nanoset_assets.definitions import build_definitions, job_of
+from nanoset_assets.failures import Failure, noted_failures
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import REBUILD_TAG, terminal
@@ -34,7 +35,7 @@ class BuildReport:
     made: dict[str, float] = field(default_factory=dict)
     """Label of each step that ran → seconds of the run that held it, shared evenly."""
     failed: dict[str, Exception] = field(default_factory=dict)
-    """Label of the run's first step → what went wrong."""
+    """Label of the step that failed → what went wrong."""
     skipped: list[str] = field(default_factory=list)
     """Labels of steps that needed one that failed."""
     seconds: float = 0.0
@@ -165,18 +166,26 @@ class _Builder:
             return
         started = time.monotonic()
         job = self._definitions.resolve_job_def(_family(run[0])[0])
-        try:
-            with failed_reports() as reports:
-                job.execute_in_process(
-                    instance=self._instance,
-                    partition_key=run[0].partition,
-                    asset_selection=[dg.AssetKey(step.asset) for step in run],
-                    tags=self._tags,
-                    run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
-                )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
-            self._failed.update(step.key for step in run)
-            self._report.failed[run[0].label] = failure(reports) or error
-            return
-        seconds = (time.monotonic() - started) / len(run)
-        self._report.made.update({step.label: seconds for step in run})
+        failed: Failure | None = None
+        with noted_failures() as noted:
+            try:
+                with interruptible_runs(self._instance):
+                    job.execute_in_process(
+                        instance=self._instance,
+                        partition_key=run[0].partition,
+                        asset_selection=[dg.AssetKey(step.asset) for step in run],
+                        tags=self._tags,
+                        run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
+                    )
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
+                failed = noted[0] if noted else Failure(run[0].node, error)
+        self._record(run, failed, time.monotonic() - started)
+
+    def _record(self, run: list[Step], failed: Failure | None, seconds: float) -> None:
+        """Note what became of a run: what comes before the step that failed is made, what comes after it is not."""
+        whole = len(run) if failed is None else [step.node for step in run].index(failed.node)
+        self._report.made.update({step.label: seconds / len(run) for step in run[:whole]})
+        if failed is not None:
+            self._report.failed[failed.node.label] = failed.error
+            self._failed.update(step.key for step in run[whole:])
+            self._report.skipped.extend(step.label for step in run[whole + 1 :])

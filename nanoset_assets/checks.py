@@ -1,14 +1,13 @@
 """Asset checks: what was just made is verified before anything is made of it."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import dagster as dg
 
 from nanoset_assets.dagster_compat import unsuccessful_checks
+from nanoset_assets.failures import note_failure
 from nanoset_assets.partitions import partitions_of
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.stage_assets import subjects_of
@@ -41,27 +40,11 @@ class VerificationError(NanosetError, ValueError):
 Verify = Callable[[Project, Key], Report]
 """Verifies one output of a stage."""
 
-_failures: ContextVar[list[Report] | None] = ContextVar("failures", default=None)
 
-
-@contextmanager
-def failed_reports() -> Iterator[list[Report]]:
-    """The reports with errors of all checks that run in this process within the block."""
-    found: list[Report] = []
-    token = _failures.set(found)
-    try:
-        yield found
-    finally:
-        _failures.reset(token)
-
-
-def failure(reports: list[Report]) -> VerificationError | None:
-    """The error that says what checks found; None where they found none."""
-    findings = [finding for report in reports for finding in report.errors]
-    if not findings:
-        return None
-    first = findings[0]
-    more = f" (and {len(findings) - 1:,} more: run `nanoset verify`)" if len(findings) > 1 else ""
+def _failure(report: Report) -> VerificationError:
+    """The error that says what a check found."""
+    first, *others = report.errors
+    more = f" (and {len(others):,} more: run `nanoset verify`)" if others else ""
     return VerificationError(
         f"what was made is not right: {first.what}{more}",
         where=f"{first.output}: {first.where}" if first.where is not None else first.output,
@@ -138,8 +121,8 @@ def _verified(stage: Stage, subject: str, verify: Verify) -> Callable[..., dg.As
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
         report = verify(Project.open(project.config_file), key)
-        if not report.passed and (failures := _failures.get()) is not None:
-            failures.append(report)
+        if not report.passed:
+            note_failure(Node(stage, key), _failure(report))
         for finding in report.findings:
             (context.log.error if finding.severity == "error" else context.log.warning)(str(finding))
         return _result(report)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.failures import message
 from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import load_config
-from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
     from nanoset_assets.build import build as run_build
     from nanoset_assets.instance import open_instance
 
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
     with progress_bars() as (listener, say):
         report = run_build(
             Project(project_config, listener),
@@ -45,8 +46,7 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
     show_report(Project(project_config), report)
     for label, error in report.failed.items():
         click.secho(f"failed: {label}", fg="red", bold=True, err=True)
-        known = isinstance(error, NanosetError)
-        click.echo(str(error) if known else "".join(traceback.format_exception(error)), err=True)
+        click.echo(message(error), err=True)
     if report.skipped:
         click.echo(f"not made, since they need what failed: {', '.join(report.skipped)}", err=True)
     if report.failed:

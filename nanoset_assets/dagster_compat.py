@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._utils.schedules import is_valid_cron_string
 
-__all__ = ["is_valid_cron_string", "latest_data_versions", "latest_planned_run", "unsuccessful_checks"]
+from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard
+
+__all__ = [
+    "interruptible_runs",
+    "is_valid_cron_string",
+    "latest_data_versions",
+    "latest_planned_run",
+    "unsuccessful_checks",
+]
 
 DATA_VERSION_TAG = "dagster/data_version"
 
@@ -61,3 +71,35 @@ def unsuccessful_checks(
         known = isinstance(evaluation, dg.AssetCheckEvaluation)
         found.append((key, partition, evaluation if known else None))
     return found
+
+
+@contextmanager
+def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM leave this block as KeyboardInterrupt, whatever part of a run they come in.
+
+    Dagster raises an error of its own, forgets a signal that comes between the last step and the end of the run, and
+    starts helpers that copy the run's output, which would die of a Ctrl-C with tracebacks.
+    """
+    logs: Any = instance.compute_log_manager
+    capture_logs = logs.capture_logs
+
+    @contextmanager
+    def capture_by_deaf_helpers(log_key: Sequence[str]) -> Iterator[Any]:
+        with ExitStack() as captured:
+            with deaf_children():
+                context = captured.enter_context(capture_logs(log_key))
+            yield context
+
+    logs.capture_logs = capture_by_deaf_helpers
+    try:
+        with handlers_kept():
+            yield
+    except dg.DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    except Exception:
+        if heard() is None:
+            raise
+    finally:
+        logs.capture_logs = capture_logs
+    if heard() is not None:
+        raise KeyboardInterrupt

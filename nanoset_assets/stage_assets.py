@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.failures import note_failure
 from nanoset_assets.partitions import dependencies_of, partitions_of
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.ui.metadata import result
@@ -103,7 +104,11 @@ def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsD
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
             return
         work = Work(context, opened, stage, key)
-        found = page(work)
+        try:
+            found = page(work)
+        except Exception as error:
+            note_failure(Node(stage, key), error)
+            raise
         if isinstance(found, dg.MaterializeResult):
             yield found
         elif work.manifest is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -10,8 +12,8 @@ from importlib.metadata import entry_points
 
 import click
 
-from nanoset_core.cli import commands
-from nanoset_core.errors import NanosetError
+from nanoset_core.cli import commands, failures
+from nanoset_core.execution.interruption import heard, interruptible
 
 PLUGINS = "nanoset.commands"
 
@@ -40,10 +42,39 @@ def nanoset() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: errors of ours are shown as text, without a traceback."""
+    """Entry point: whatever goes wrong is shown as text, without a traceback, and in the exit code."""
+    with interruptible():
+        if code := _exit_code(arguments):
+            gc.collect()  # generators that an error left hanging end their worker processes
+    sys.exit(code)
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
-        nanoset.main(args=arguments, prog_name="nanoset")
-    except NanosetError as error:
-        click.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        click.echo(str(error), err=True)
-        sys.exit(1)
+        return _run(arguments)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return failures.say_interrupted()
+    except Exception as error:  # noqa: BLE001 - nobody is there to see it otherwise
+        if heard() is not None:  # what fails then, fails since its worker processes heard the same
+            return failures.say_interrupted()
+        failures.say(error)
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
+    except SystemExit as left:
+        code = left.code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        if isinstance(error, BrokenPipeError):  # whoever read it has seen enough
+            return 1
+        error.filename = "standard output"
+        raise
+    return code if isinstance(code, int) else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.execution.interruption import deaf_children
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -125,7 +125,7 @@ def bounded(
 def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
     """Hand out a task, which may start a worker; BrokenProcessPool also where another died at that very moment."""
     try:
-        with _without_main():
+        with _without_main(), deaf_children():
             return pool.submit(work, task)
     except OSError as error:
         if error.errno not in (None, errno.EPIPE):
@@ -151,7 +151,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection) -> None:
-    """In a worker: leave with the owner, which would otherwise be waited for forever, and leave Ctrl-C to it."""
+    """In a worker: leave with the owner, which would otherwise be waited for forever."""
 
     def watch() -> None:
         try:
@@ -160,4 +160,3 @@ def _end_with_owner(owner: Connection) -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="end-with-owner").start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -67,8 +67,11 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
     with monkeypatch.context() as patch:
         spoil(patch)
         report = build(Project.open(config), instance, select='key:"raw_jsonl"+')
-    assert set(report.failed) == {"raw_jsonl [books]", "raw_jsonl [code]", "raw_jsonl [web]"}
-    error = report.failed["raw_jsonl [web]"]
+    assert set(report.failed) == {"indexed_dataset [books]", "indexed_dataset [code]", "indexed_dataset [web]"}
+    assert set(report.made) == {
+        f"{asset} [{corpus}]" for asset in ("raw_jsonl", "tokenized_shards") for corpus in ("books", "code", "web")
+    }
+    error = report.failed["indexed_dataset [web]"]
     assert isinstance(error, VerificationError)
     assert "a token is not in the vocabulary" in str(error)
     assert "found: id 9999" in str(error)

@@ -121,8 +121,8 @@ def test_a_corpus_that_failed_is_named(project, instance):
     opened = project()
     (opened.config.raw_folder / "web" / "bad.jsonl").write_text("no json\n" * 500)
     report = build(opened, instance)
-    assert list(report.failed) == ["raw_jsonl [web]"]
-    assert report.skipped == ["packed_dataset [web]"]
+    assert list(report.failed) == ["tokenized_shards [web]"]
+    assert report.skipped == ["indexed_dataset [web]", "packed_dataset [web]"]
     assert materialised(instance) == {"books"}
 
 

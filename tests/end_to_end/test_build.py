@@ -221,9 +221,11 @@ def test_too_many_rejects_fail_their_corpus_and_nothing_else(make_project, insta
     bad = config.parent / "raw/web/part-0/web-0.jsonl"
     bad.write_bytes(bad.read_bytes() + b"nonsense\n")
     report = build(Project.open(config), instance)
-    assert list(report.failed) == ["raw_jsonl [web]"]
-    assert isinstance(report.failed["raw_jsonl [web]"], InputError)
-    assert "max_rejected_fraction" in str(report.failed["raw_jsonl [web]"])
+    assert list(report.failed) == ["tokenized_shards [web]"]
+    assert isinstance(report.failed["tokenized_shards [web]"], InputError)
+    assert "max_rejected_fraction" in str(report.failed["tokenized_shards [web]"])
+    assert "raw_jsonl [web]" in report.made
+    assert "indexed_dataset [web]" in report.skipped
     assert "shuffled/manifest" in report.skipped
     assert "indexed_dataset [code]" in report.made
     assert "plain/index_mappings [train]" in report.made
@@ -236,7 +238,7 @@ def test_the_policy_fail_names_the_line(make_project, instance):
     bad = config.parent / "raw/web/part-0/web-0.jsonl"
     bad.write_bytes(bad.read_bytes() + b"nonsense\n")
     report = build(Project.open(config), instance)
-    assert "web-0.jsonl:61" in str(report.failed["raw_jsonl [web]"])
+    assert "web-0.jsonl:61" in str(report.failed["tokenized_shards [web]"])
 
 
 def test_a_stricter_policy_reaches_what_was_made_before(make_project, instance):
@@ -266,8 +268,8 @@ def test_an_empty_corpus_and_an_unknown_one(make_project, instance):
     (config.parent / "raw/empty").mkdir()
     (config.parent / "raw/empty/nothing.jsonl").write_bytes(b"")
     report = build(Project.open(config), instance)
-    assert list(report.failed) == ["raw_jsonl [empty]"]
-    assert "holds no text" in str(report.failed["raw_jsonl [empty]"])
+    assert list(report.failed) == ["tokenized_shards [empty]"]
+    assert "holds no text" in str(report.failed["tokenized_shards [empty]"])
     config.write_text(config.read_text().replace("blend: books", "blend: bokos"))
     with pytest.raises(ConfigError, match=r"nanosets\.plain\.blend\.bokos"):
         build(Project.open(config), instance)

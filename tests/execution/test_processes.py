@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+from child_processes import start, wait_until
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import run_tasks
@@ -104,15 +105,6 @@ def alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def wait_until(condition, seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
-
-
 OWNER = """
 from nanoset_core.execution.processes import run_tasks
 import sys
@@ -126,7 +118,7 @@ list(run_tasks(eval, tasks, 2))
 def test_no_worker_outlives_its_owner(tmp_path, number):
     listing = tmp_path / "pids"
     command = [sys.executable, "-c", OWNER, str(listing), "60", "60", "60", "60"]
-    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    owner = start(command)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
         pids = [int(pid) for pid in listing.read_text().split()]
@@ -145,7 +137,7 @@ def test_ctrl_c_is_the_owners(tmp_path):
     """A terminal sends it to every process: workers wait for the owner's word, and say nothing."""
     listing = tmp_path / "pids"
     command = [sys.executable, "-c", OWNER, str(listing), "60", "60"]
-    owner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    owner = start(command)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
         pids = [int(pid) for pid in listing.read_text().split()]

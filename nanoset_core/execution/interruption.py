@@ -1,0 +1,82 @@
+"""Ctrl-C and SIGTERM: both end a command in the same orderly way, whoever's handler is in place when they come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_heard: list[signal.Signals] = []
+_reader: list[int] = []
+"""Where Python writes the number of each signal that comes, whatever its handler makes of it; at most one."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
+
+    A signal that the parent process has set to be ignored, as nohup and shells do for background jobs, stays ignored.
+    """
+    read, write = os.pipe()
+    for descriptor in (read, write):
+        os.set_blocking(descriptor, False)
+    former = signal.getsignal(signal.SIGTERM)
+    if former == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _raise)
+    earlier = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    _heard.clear()
+    _reader.append(read)
+    try:
+        yield
+    finally:
+        _reader.remove(read)
+        signal.set_wakeup_fd(earlier)
+        signal.signal(signal.SIGTERM, former)
+        os.close(read)
+        os.close(write)
+
+
+def heard() -> signal.Signals | None:
+    """The first signal to end that came since `interruptible` began; None where none did."""
+    for reader in _reader:
+        try:
+            _heard.extend(signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING)
+        except BlockingIOError:
+            break
+    return _heard[0] if _heard else None
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Put the handlers of both signals back after a block that changes them; what is ignored waits, and is dropped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no handler can be changed there
+        return
+    kept = {number: signal.getsignal(number) for number in _ENDING}
+    ignored = [number for number, handler in kept.items() if handler == signal.SIG_IGN]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Start processes in this block that no Ctrl-C reaches: a terminal sends it to all, and it is their owner's."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

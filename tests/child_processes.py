@@ -1,0 +1,58 @@
+"""Processes that tests start to send them signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
+    """A process that hears Ctrl-C, even where the suite itself was started with SIGINT ignored, as in the background.
+
+    It leads a process group of its own, so that a signal can be sent to all of it, as a terminal does.
+    """
+    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(
+        [os.fspath(word) for word in command],
+        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": hear} | options,
+    )
+
+
+def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subprocess.Popen[str]:
+    """The command of this checkout; `before` is Python that it runs first."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | options.pop("env", {})
+    script = f"{before}\nfrom nanoset_core.cli import main\nmain()"
+    return start([sys.executable, "-c", script, *map(str, arguments)], env=environment, **options)
+
+
+def members(group: int) -> list[int]:
+    """Living processes of a group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Whether a condition came true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return bool(condition())
