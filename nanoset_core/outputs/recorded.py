@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
 from nanoset_core.storage.locks import alone_in
@@ -42,12 +42,22 @@ def record_of(command: str, output: Path, sources: Iterable[Path], options: Mapp
     """What a call makes its output from: the settings, and of each input file its place, size and time of change.
 
     Places are relative to the output's folder, so that both may be moved together.
+
+    Raises:
+        MissingError: a source is not there.
     """
     folder = output.parent.resolve()
-    facts = [(os.path.relpath(path.resolve(), folder), path.stat()) for path in sources]
+    facts = [(os.path.relpath(path.resolve(), folder), _stat(path)) for path in sources]
     rows = [{"path": path, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns} for path, stat in facts]
     plain: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
     return {"nanoset": 1, "command": command, **plain}
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError("no such file", where=path, remedy="name a file that is there") from error
 
 
 def damage(record: Mapping[str, Any], folder: Path) -> str | None:

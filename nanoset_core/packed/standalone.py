@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.layout import bin_path, idx_path
+from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
@@ -19,7 +20,7 @@ from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
-from nanoset_core.tokenization.tokenizer import token_id
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +78,95 @@ def make_packed(
         ConfigError: an option is missing, or the inputs are not of one kind.
         MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
     """
+    source, tokenizer = _source(inputs), _tokenizer(options)
+    return _write(source, Path(output), Path(output), options, tokenizer, listener)
+
+
+def pack_once(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: Path,
+    options: PackOptions,
+    listener: Listener = silent,
+    *,
+    overwrite: bool = False,
+) -> tuple[PackResult, bool]:
+    """`make_packed`, unless the file was made of just this already; → (what came of it, whether it was made).
+
+    Raises:
+        ConfigError: the output, or its list of rejected lines, is an input, or something else is there and may not be
+            replaced; or as make_packed.
+        StorageError: the output cannot be written.
+        MissingError, InputError, FormatError: as make_packed.
+    """
+    rejects = _rejects_of(output)
+    is_ours = read_record(record_path(output)) is not None
+    source = _source(inputs, leave_out=lambda path: is_ours and path == rejects.absolute())
+    tokenizer, paths = _tokenizer(options), _paths(source)
+    check_apart([output, rejects], paths if tokenizer is None else [*paths, tokenizer])
+    made_from = record_of("pack write", output, paths, _settings(source, options, tokenizer))
+    result = RecordedOutput.single(output, made_from, *([] if isinstance(source, Path) else [rejects]))
+    record = result.find(overwrite=overwrite)
+    policy = [options.on_reject, options.max_rejected_fraction]
+    # What was rejected under another policy is judged anew.
+    if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
+        facts = record["facts"]
+        return PackResult(
+            PackedFacts(**facts["packed"]), facts["rejected"], rejects if facts["rejected"] else None
+        ), False
+    with result.making(overwrite=overwrite) as draft:
+        made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
+        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy}
+    return replace(made, rejects=rejects if made.rejects else None), True
+
+
+def _source(
+    inputs: Sequence[str | os.PathLike[str]],
+    leave_out: Callable[[Path], bool] = lambda path: False,
+) -> Path | InputFiles:
+    """The prefix of a pair, or files of text."""
     given = [os.fspath(name) for name in inputs]
-    prefix = _prefix(given)
-    tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
-    if prefix is None:
-        return _pack_text(resolve_inputs(given), Path(output), options, tokenizer, listener)
+    return _prefix(given) or resolve_inputs(given, leave_out=leave_out)
+
+
+def _paths(source: Path | InputFiles) -> list[Path]:
+    if isinstance(source, Path):
+        return [bin_path(source), idx_path(source)]
+    return [source.folder / file.path for file in source.files]
+
+
+def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: Path | None) -> dict[str, object]:
+    """The options that reach the bytes."""
+    is_text = not isinstance(source, Path)
+    return {
+        "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
+        "vocab_size": options.vocab_size,
+        "append_eod": is_text or options.append_eod,
+        "eod": _end(tokenizer, options) if is_text or options.append_eod else None,
+        "json_key": options.key if is_text else None,
+    }
+
+
+def _write(
+    source: Path | InputFiles,
+    target: Path,
+    output: Path,
+    options: PackOptions,
+    tokenizer: Path | None,
+    listener: Listener,
+) -> PackResult:
+    """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
+    if not isinstance(source, Path):
+        return _pack_text(source, target, output, options, tokenizer, listener)
     end = _end(tokenizer, options) if options.append_eod else None
-    return PackResult(_pack_pair(prefix, Path(output), options, tokenizer, end, listener))
+    return PackResult(_pack_pair(source, target, options, tokenizer, end, listener))
+
+
+def _tokenizer(options: PackOptions) -> Path | None:
+    return None if options.tokenizer is None else tokenizer_path(options.tokenizer)
+
+
+def _rejects_of(target: Path) -> Path:
+    return target.with_name(f"{target.stem}_rejects.jsonl")
 
 
 def _end(tokenizer: Path | None, options: PackOptions) -> int:
@@ -134,10 +217,15 @@ def _pack_pair(
 
 
 def _pack_text(
-    files: InputFiles, target: Path, options: PackOptions, tokenizer: Path | None, listener: Listener
+    files: InputFiles,
+    target: Path,
+    output: Path,
+    options: PackOptions,
+    tokenizer: Path | None,
+    listener: Listener,
 ) -> PackResult:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)
-    folder = detour(target, f".{target.name}.packing", options.scratch)
+    folder = detour(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
         tokenizer=tokenizer,
         keys=(options.key,),
@@ -149,7 +237,7 @@ def _pack_text(
     )
     (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
     facts = _pack_pair(pair.prefix, target, options, tokenizer, end, listener)
-    rejects = target.with_name(f"{target.stem}_rejects.jsonl")
+    rejects = _rejects_of(target)
     if pair.rejects is None:
         rejects.unlink(missing_ok=True)  # of an earlier call
     else:

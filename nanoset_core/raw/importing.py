@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.outputs.recorded import make_once
 from nanoset_core.raw.columns import Leaf, slices
 from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.endings import ARROW, PARQUET, is_table, is_text
@@ -89,6 +90,30 @@ def import_parquet(
         file.write(finish())
         stored = file.tell()
     return ImportFacts(len(paths), rows, written, stored)
+
+
+def import_once(
+    sources: Sequence[Path],
+    target: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> tuple[ImportFacts, bool]:
+    """`import_parquet`, unless the target was made from these tables already; → (facts, whether it was made).
+
+    Raises:
+        ConfigError: the target is a source, or something else is there and may not be replaced; or as import_parquet.
+        MissingError, InputError, FormatError: as import_parquet.
+        StorageError: the target cannot be written.
+    """
+
+    def make(path: Path) -> dict[str, int]:
+        return asdict(import_parquet(sources, path, columns=columns))
+
+    facts, made = make_once(
+        "import-parquet", target, _table_files(sources), {"columns": columns}, make, overwrite=overwrite
+    )
+    return ImportFacts(**facts), made
 
 
 def _ignore(_count: int) -> None:

@@ -58,11 +58,11 @@ def test_shuffle(pack):
     assert pack("shuffle", GOLDEN / "docs.pbin", "--seed", 11, "-o", "x.pbin")[1] == golden("docs.shuffle-s11.pbin")
     files = (GOLDEN / "docs.pbin", GOLDEN / "edge.pbin", "--seed", 11, "-o", "x.pbin")
     for chunk in range(3):
-        _, written = pack("shuffle", *files, "--chunk", chunk, "--chunks", 3)
+        _, written = pack("shuffle", *files, "--chunk", chunk, "--chunks", 3, "--overwrite")
         assert written == golden(f"chunk-s11-{chunk}-of-3.pbin")
     assert "shuffle one file" in pack("shuffle", *files)
     assert "--chunk and --chunks go together" in pack("shuffle", *files, "--chunks", 3)
-    assert "no such chunk" in pack("shuffle", *files, "--chunk", 3, "--chunks", 3)
+    assert "no such chunk" in pack("shuffle", *files, "--chunk", 3, "--chunks", 3, "--overwrite")
 
 
 def test_filter(pack):
@@ -86,10 +86,10 @@ def test_repair(pack):
 def test_raw_index(pack):
     pack("raw-index", GOLDEN / "edge.jsonl", "-o", "x.idx")
     assert Path("x.idx").read_bytes() == golden("edge.idx")
-    shown, _ = pack("raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx")
+    shown, _ = pack("raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx", "--overwrite")
     assert Path("x.idx").read_bytes() == golden("bad-json.drop-faulty.idx")
     assert "2 of 3 lines, 1 dropped, the first in line 2" in shown
-    assert "line 2, byte 15: this line is not JSON" in pack("raw-index", GOLDEN / "bad-json.jsonl", "-o", "x.idx")
+    assert "line 2, byte 15: this line is not JSON" in pack("raw-index", GOLDEN / "bad-json.jsonl", "-o", "y.idx")
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,68 @@ def test_errors_name_the_file(pack):
     Path("bad.pbin").write_bytes(b"no header")
     assert "bad.pbin, byte" in pack("describe", "bad.pbin")
     assert "Missing option '--output'" in pack("merge", GOLDEN / "u1.pbin")
+
+
+CALLS = {
+    "write": ((GOLDEN / "edge.jsonl", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1), ("--eod", "!")),
+    "merge": ((GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"), (GOLDEN / "docs.pbin",)),
+    "shuffle": ((GOLDEN / "docs.pbin", "--seed", 1), ("--seed", 2)),
+    "filter": ((GOLDEN / "docs.pbin", "--every", 3), ("--every", 2)),
+    "repair": ((GOLDEN / "merge-buggy-index.pbin",), None),
+    "raw-index": ((GOLDEN / "edge.jsonl",), ("--drop-faulty",)),
+}
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_nothing_is_replaced_unasked(pack, command):
+    arguments, more = CALLS[command]
+    first, written = pack(command, *arguments, "-o", "x.pbin")
+    again, same = pack(command, *arguments, "-o", "x.pbin")
+    assert again == first.replace("\n", " (there already)\n")
+    assert same == written
+    if more is not None:
+        assert "other input or settings" in pack(command, *arguments, *more, "-o", "x.pbin")
+        assert Path("x.pbin").read_bytes() == written
+        shown, _ = pack(command, *arguments, *more, "-o", "x.pbin", "--overwrite")
+        assert "there already" not in shown
+        pack(command, *arguments, "-o", "x.pbin", "--overwrite")
+        assert Path("x.pbin").read_bytes() == written
+    Path("y.pbin").write_bytes(b"of another tool")
+    assert "nothing says what it was made from" in pack(command, *arguments, "-o", "y.pbin")
+    assert Path("y.pbin").read_bytes() == b"of another tool"
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_an_input_is_never_written_onto(pack, command):
+    source, *others = CALLS[command][0]
+    Path("folder").mkdir()
+    Path("folder", source.name).write_bytes(source.read_bytes())
+    Path("link").symlink_to(Path("folder", source.name))
+    for output in (f"folder/../folder/{source.name}", "link"):
+        refused = pack(command, f"folder/{source.name}", *others, "-o", output, "--overwrite")
+        assert "an input would be overwritten" in refused
+    assert Path("folder", source.name).read_bytes() == source.read_bytes()
+
+
+def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pack):
+    Path("raw").mkdir()
+    Path("raw/a.jsonl").write_bytes(golden("bad-json.jsonl"))
+    arguments = ("raw", "-o", "raw/x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
+    more = (*arguments, "--max-rejected-fraction", 0.5)
+    Path("raw/x_rejects.jsonl").write_bytes(golden("edge.jsonl"))
+    assert "an input would be overwritten" in pack("write", *more)
+    Path("raw/x_rejects.jsonl").rename("kept.jsonl")
+    first, _ = pack("write", *more)
+    again, _ = pack("write", *more)
+    assert again == first.replace("\n", " (there already)\n")
+    Path("raw/y_rejects.jsonl").write_bytes(b"mine")
+    assert "nothing says" in pack("write", "raw/a.jsonl", "-o", "raw/y.pbin", *more[3:])
+    Path("raw/y_rejects.jsonl").unlink()
+    assert "line was rejected" in pack("write", *arguments, "--on-reject", "fail"), "what was rejected is judged anew"
+    assert "1 lines rejected (raw/x_rejects.jsonl)" in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
+
+
+def test_what_is_not_there_is_named(pack):
+    for command in ("merge", "filter", "repair", "raw-index"):
+        more = ("--every", 2) if command == "filter" else ()
+        assert "no such file" in pack(command, "none.x", *more, "-o", "y.pbin")

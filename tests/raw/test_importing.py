@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.raw.importing import ImportFacts, import_parquet
 
@@ -153,3 +155,26 @@ def test_arguments(tmp_path, write):
     fails(MissingError, "no such file or folder", tmp_path / "nothing.parquet", tmp_path / "o.jsonl")
     fails(InputError, "no tables", tmp_path / "empty", tmp_path / "o.jsonl")
     fails(InputError, "nothing to import", [], tmp_path / "o.jsonl")
+
+
+def test_the_command_replaces_nothing_unasked(tmp_path, write):
+    source, target = write(TABLE), tmp_path / "x.jsonl"
+
+    def run(*more):
+        return CliRunner().invoke(nanoset, ["import-parquet", str(source), "--output", str(target), *more])
+
+    first = run("--columns", "n")
+    data = target.read_bytes()
+    assert run("--columns", "n").output == first.output.replace("\n", " (there already)\n")
+    refused = run()
+    assert isinstance(refused.exception, ConfigError)
+    assert refused.exception.found == "--columns: ['n'] → none"
+    assert target.read_bytes() == data
+    assert run("--overwrite").exit_code == 0
+    assert target.read_bytes() == LINES
+    write(TABLE.slice(1))
+    assert "written again since" in run().exception.found
+    target.unlink()
+    target.symlink_to(source)
+    assert "an input would be overwritten" in str(run("--overwrite").exception)
+    assert "rename it" in run("--overwrite", "--output", str(tmp_path / "x.txt")).exception.remedy

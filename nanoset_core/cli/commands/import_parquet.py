@@ -6,19 +6,23 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import PATH
+from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
 
 
 @click.command("import-parquet")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--output", type=PATH, required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file.")
 @click.option("--columns", help="Keep only these, in this order: a,b,c.")
-def command(sources: tuple[Path, ...], output: Path, columns: str | None) -> None:
+@OVERWRITE_OPTION
+def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwrite: bool) -> None:
     """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data sets') as JSON lines.
 
     Corpora may hold .parquet and .arrow files as they are; this is for tools that want JSON lines.
     """
-    from nanoset_core.raw.importing import import_parquet as run
+    from nanoset_core.raw.importing import import_once
 
-    facts = run(sources, output, columns=columns.split(",") if columns else None)
-    click.echo(f"{output}: {facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines")
+    facts, made = import_once(sources, output, columns=columns.split(",") if columns else None, overwrite=overwrite)
+    click.echo(
+        f"{output}: {facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"
+        + ("" if made else " (there already)")
+    )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import FILE, FOLDER, PATH, option_for
+from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, PATH, option_for
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
+    from nanoset_core.execution.progress import Listener
     from nanoset_core.packed import PackedFacts
 
 _WRITTEN = {
@@ -23,7 +25,7 @@ _WRITTEN = {
     "D": "the present one",
 }
 _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
-_OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write; one of that name goes.")
+_OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write.")
 
 
 class _Pack(click.Group):
@@ -61,29 +63,34 @@ def command() -> None:
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
 @click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
-def write(inputs: tuple[str, ...], output: Path, **options: object) -> None:
+@OVERWRITE_OPTION
+def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: object) -> None:
     """Pack INPUTS: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
 
     Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
     Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
     """
-    from nanoset_core.packed.standalone import PackOptions, make_packed
+    from nanoset_core.packed.standalone import PackOptions, pack_once
 
     with progress_bars() as (listener, _):
-        made = make_packed(inputs, output, PackOptions(**options), listener)  # type: ignore[arg-type]
-    _say(output, made.facts, f", {made.rejected:,} lines rejected ({made.rejects})" if made.rejects else "")
+        made, is_new = pack_once(inputs, output, PackOptions(**options), listener, overwrite=overwrite)  # type: ignore[arg-type]
+    more = f", {made.rejected:,} lines rejected ({made.rejects})" if made.rejects else ""
+    _say(output, made.facts, more, is_new=is_new)
 
 
 @command.command()
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @_OUTPUT
-def merge(files: tuple[Path, ...], output: Path) -> None:
+@OVERWRITE_OPTION
+def merge(files: tuple[Path, ...], output: Path, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
 
-    with progress_bars() as (listener, _):
-        facts = merge_packed(files, output, listener=listener)
-    _say(output, facts)
+    def run(target: Path, listener: Listener) -> PackedFacts:
+        return merge_packed(files, target, listener=listener)
+
+    facts, is_new = _once("pack merge", output, files, {}, run, overwrite)
+    _say(output, facts, is_new=is_new)
 
 
 @command.command()
@@ -92,7 +99,10 @@ def merge(files: tuple[Path, ...], output: Path) -> None:
 @click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
 @click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
 @click.option("--chunks", type=click.IntRange(1), help="Into how many parts each file is cut; needs --chunk.")
-def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None, chunks: int | None) -> None:
+@OVERWRITE_OPTION
+def shuffle(
+    files: tuple[Path, ...], output: Path, seed: int, chunk: int | None, chunks: int | None, overwrite: bool
+) -> None:
     """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
 
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
@@ -103,12 +113,14 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
 
-    with progress_bars() as (listener, _):
+    def run(target: Path, listener: Listener) -> PackedFacts:
         if chunk is None or chunks is None:
-            facts = shuffle_packed(files[0], output, seed=seed, listener=listener)
-        else:
-            facts = shuffle_packed_chunk(files, output, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
-    _say(output, facts)
+            return shuffle_packed(files[0], target, seed=seed, listener=listener)
+        return shuffle_packed_chunk(files, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+
+    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
+    facts, is_new = _once("pack shuffle", output, files, settings, run, overwrite)
+    _say(output, facts, is_new=is_new)
 
 
 @command.command("filter")
@@ -119,42 +131,69 @@ def shuffle(files: tuple[Path, ...], output: Path, seed: int, chunk: int | None,
 @click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
 @click.option("--keep", type=FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
 @click.option("--drop", type=FILE, help="Leave out the documents whose numbers this text file lists.")
-def filter_documents(file: Path, output: Path, **conditions: object) -> None:
+@OVERWRITE_OPTION
+def filter_documents(file: Path, output: Path, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
 
-    mask = DocumentFilter(**conditions).mask(PackedDataset(file))  # type: ignore[arg-type]
-    with progress_bars() as (listener, _):
-        facts = filter_packed(file, output, mask, listener=listener)
-    _say(output, facts, f" of {len(mask):,} documents")
+    dataset = PackedDataset(file)
+    mask = DocumentFilter(**conditions).mask(dataset)
+
+    def run(target: Path, listener: Listener) -> PackedFacts:
+        return filter_packed(file, target, mask, listener=listener)
+
+    lists = [conditions[name] for name in ("keep", "drop") if conditions[name] is not None]
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in conditions.items()}
+    facts, is_new = _once("pack filter", output, [file, *lists], settings, run, overwrite)
+    _say(output, facts, f" of {len(mask):,} documents", is_new=is_new)
 
 
 @command.command()
 @click.argument("file", type=FILE)
 @click.option("--output", "-o", type=FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
-def repair(file: Path, output: Path | None) -> None:
+@OVERWRITE_OPTION
+def repair(file: Path, output: Path | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
     from nanoset_core.packed import PackedDataset, repair_packed
+    from nanoset_core.storage.os_errors import writing_to
 
     found = PackedDataset(file)
     was = f"; it was of layout {found.layout}, with {format_count(found.index_facts.merge_faults, 'fault')} of a merge"
-    with progress_bars() as (listener, _):
-        facts = repair_packed(file, output, listener=listener)
-    _say(output or file, facts, was)
+
+    def run(target: Path, listener: Listener) -> PackedFacts:
+        return repair_packed(file, target, listener=listener)
+
+    if output is None:
+        with progress_bars() as (listener, _), writing_to(file.parent):
+            facts, is_new = repair_packed(file, listener=listener), True
+    else:
+        facts, is_new = _once("pack repair", output, [file], {}, run, overwrite)
+    _say(output or file, facts, was, is_new=is_new)
 
 
 @command.command("raw-index")
 @click.argument("text", type=FILE)
 @click.option("--output", "-o", type=FILE, help="The index; default: TEXT's name, ending in .idx.")
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
-def raw_index(text: Path, output: Path | None, drop_faulty: bool) -> None:
+@OVERWRITE_OPTION
+def raw_index(text: Path, output: Path | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
+    from nanoset_core.outputs.recorded import make_once
     from nanoset_core.packed import create_raw_index
 
+    index = text.with_suffix(".idx") if output is None else output
     with progress_bars() as (listener, _):
-        facts = create_raw_index(text, output, on_fault="drop" if drop_faulty else "raise", listener=listener)
-    dropped = f", {facts.dropped:,} dropped, the first in line {facts.first_dropped[0]:,}" if facts.dropped else ""
-    click.echo(f"{facts.path}: {facts.documents:,} of {facts.lines:,} lines{dropped}")
+
+        def run(target: Path) -> dict[str, Any]:
+            facts = create_raw_index(text, target, on_fault="drop" if drop_faulty else "raise", listener=listener)
+            return {"documents": facts.documents, "lines": facts.lines, "first_dropped": facts.first_dropped[:1]}
+
+        settings = {"drop_faulty": drop_faulty}
+        facts, is_new = make_once("pack raw-index", index, [text], settings, run, overwrite=overwrite)
+    dropped = facts["lines"] - facts["documents"]
+    more = f", {dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}" if dropped else ""
+    more += "" if is_new else " (there already)"
+    click.echo(f"{index}: {facts['documents']:,} of {facts['lines']:,} lines{more}")
 
 
 @command.command()
@@ -191,8 +230,28 @@ def _description(path: Path) -> Iterator[str]:
         )
 
 
-def _say(path: Path, facts: PackedFacts, more: str = "") -> None:
+def _once(
+    command: str,
+    output: Path,
+    files: Sequence[Path],
+    settings: Mapping[str, object],
+    run: Callable[[Path, Listener], PackedFacts],
+    overwrite: bool,
+) -> tuple[PackedFacts, bool]:
+    """(what the output holds, whether it was made now)."""
+    from nanoset_core.outputs.recorded import make_once
+    from nanoset_core.packed import PackedFacts
+
+    with progress_bars() as (listener, _):
+        facts, is_new = make_once(
+            command, output, files, settings, lambda target: asdict(run(target, listener)), overwrite=overwrite
+        )
+    return PackedFacts(**facts), is_new
+
+
+def _say(path: Path, facts: PackedFacts, more: str = "", *, is_new: bool = True) -> None:
     left_out = f", {facts.left_out:,} documents without tokens left out" if facts.left_out else ""
     click.echo(
         f"{path}: {facts.documents:,} documents, {facts.tokens:,} tokens of {facts.token_bytes} byte(s){left_out}{more}"
+        + ("" if is_new else " (there already)")
     )
