@@ -15,7 +15,9 @@ from nanoset_assets.ui.pictures import length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.indexed import shards_of
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.tokenization import losses
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
@@ -92,7 +94,7 @@ def tokenized_metadata(
         {"shard": shard.digest, **{name: f"{shard.facts[name]:,}" for name in names}} for shard in shards[:ROWS_SHOWN]
     ]
     return {
-        "summary": markdown(_tokenized(facts), work),
+        "summary": markdown(_tokenized(facts), *_lost(project, manifest), work),
         "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
         **({"rejects": table(reasons), "first_rejected": first_rejects(shards)} if reasons else {}),
         **_files(project, manifest, shards),
@@ -112,9 +114,13 @@ def tokenized_metadata(
 
 def _tokenized(facts: Mapping[str, Any]) -> str:
     parts = [f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"]
-    parts += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
     parts += [f"{format_count(facts['skipped'], 'document')} without tokens skipped"] if facts["skipped"] else []
     return f"{_counts(facts)} of {format_bytes(facts['read_bytes'])} of lines; {', '.join(parts)}."
+
+
+def _lost(project: Project, tokenized: Manifest) -> list[str]:
+    """What was lost between files and tokens, in bold."""
+    return [f"**Lost:** **{code(text)}**" for text in losses(project.outputs, tokenized).texts()]
 
 
 def _counts(facts: Mapping[str, Any]) -> str:
@@ -197,12 +203,13 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts
     lost = [f"{format_count(facts['rejected'], 'line')} rejected"] if facts["rejected"] else []
     lost += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
+    shards = shards_of(project.outputs, manifest)
     summary = (
         f"{_counts(facts)} of {facts['dtype']}, {format_bytes(size_bytes(manifest))}; "
         f"{', '.join(lost) or 'every line became a document'}."
     )
     return {
-        "summary": markdown(summary, _readers(project, manifest.name)),
+        "summary": markdown(summary, *_lost(project, shards), _readers(project, manifest.name)),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(manifest.url(facts["prefix"])),
         "dagster/row_count": facts["documents"],

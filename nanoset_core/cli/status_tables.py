@@ -31,11 +31,14 @@ def print_json(rows: Iterable[Row]) -> bool:
 
 
 def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | None], float] | None = None) -> bool:
-    """Print a table for each kind, where rejected lines are, and a count of the states; → whether all is up to date.
+    """Print a table for each kind, warnings, where rejected lines are, and a count of the states.
 
     Args:
         rows: what is told.
         seconds: how long a build worked on a kind, name and part; shown in place of the age.
+
+    Returns:
+        Whether all is up to date.
     """
     console = tables.wide_console()
     with console.status("looking"):
@@ -46,6 +49,9 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
     for row in found:
         for reason in row.why:
             tables.print_line(console, f"{row.state}: {row.label}: {reason}")
+    for row in found:
+        for warning in row.warnings:
+            tables.print_line(console, f"warning: {row.label}: {warning}", "bold yellow")
     for row in found:
         if row.rejects:
             tables.print_line(console, _rejects(row), "yellow")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import click
+
 from nanoset_core.execution.progress import Listener, Progress
 
 
@@ -46,6 +48,11 @@ def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
                 console.print(line, highlight=False, markup=False)
 
         yield listen, say
+
+
+def emphasis(lost: str) -> str:
+    """What was lost, in bold, to follow what was made; nothing where nothing was lost."""
+    return f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
 
 
 def rate(progress: Progress, seconds: float) -> str:

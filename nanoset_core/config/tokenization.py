@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.raw.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
 from nanoset_core.serialization.settings import Between
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.framing import WriterPreset
@@ -43,6 +49,8 @@ class DocumentsSpec:
     """Share of lines that may be rejected; where it is more, nothing is written."""
     max_line_mib: Annotated[float, Between(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of stored bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
 
 
 @dataclass(frozen=True, slots=True)

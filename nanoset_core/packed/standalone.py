@@ -14,7 +14,13 @@ from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
-from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.raw.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
@@ -45,6 +51,8 @@ class PackOptions:
     """What a line that is no document does: quarantine or fail."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines, 0 to 1, above which nothing is written."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which nothing is written."""
     scratch: Path | None = None
     """Where to make the folder for unfinished work, which holds the tokens once more; None = beside the output."""
 
@@ -59,6 +67,8 @@ class PackResult:
     """Lines of text that are no documents, and files that could not be read to their end."""
     rejects: Path | None = None
     """The rejected lines, or None where there are none."""
+    lost: str = ""
+    """Which files could not be read to their end, and how much of the input that is; empty where all could."""
 
 
 def make_packed(
@@ -106,16 +116,15 @@ def pack_once(
     made_from = record_of("pack write", output, paths, _settings(source, options, tokenizer))
     result = RecordedOutput.single(output, made_from, *([] if isinstance(source, Path) else [rejects]))
     record = result.find(overwrite=overwrite)
-    policy = [options.on_reject, options.max_rejected_fraction]
+    policy = [options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction]
     # What was rejected under another policy is judged anew.
     if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
         facts = record["facts"]
-        return PackResult(
-            PackedFacts(**facts["packed"]), facts["rejected"], rejects if facts["rejected"] else None
-        ), False
+        listed = rejects if facts["rejected"] else None
+        return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, facts.get("lost", "")), False
     with result.making(overwrite=overwrite) as draft:
         made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
-        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy}
+        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "lost": made.lost, "policy": policy}
     return replace(made, rejects=rejects if made.rejects else None), True
 
 
@@ -234,6 +243,7 @@ def _pack_text(
         engine=options.engine,
         on_reject=options.on_reject,
         max_rejected_fraction=options.max_rejected_fraction,
+        max_unreadable_fraction=options.max_unreadable_fraction,
     )
     (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
     facts = _pack_pair(pair.prefix, target, options, tokenizer, end, listener)
@@ -243,4 +253,4 @@ def _pack_text(
     else:
         write_atomic(rejects, pair.rejects.read_bytes())
     shutil.rmtree(folder)
-    return PackResult(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None)
+    return PackResult(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None, pair.lost)

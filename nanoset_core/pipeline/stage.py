@@ -137,6 +137,10 @@ class Stage(ABC):
         """What is wrong with what belongs to an output and lies elsewhere; its own files are whole."""
         return None
 
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        """What is not as it should be with a version that is allowed all the same: clauses that name the files."""
+        return ()
+
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
         """Why an output would be refused, as far as that can be told by reading no more than a budget."""
         return None

@@ -8,21 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing
+from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
+from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
 STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
 FILES_CHANGED = {"inventory": "files changed since it was built"}
 """What a changed inventory means to a user."""
+_NAMES = SettingNames(
+    on_reject="documents.on_reject: fail",
+    rejected="documents.max_rejected_fraction",
+    unreadable="documents.max_unreadable_fraction",
+    text_key="documents.text_key",
+)
 
 
 def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
@@ -73,15 +82,17 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     """Tokenize what is not yet tokenized of a corpus's current inventory; make the set of its shards current.
 
     Raises:
-        InputError: no documents at all, or more rejected than documents.max_rejected_fraction allows, or any where
-            documents.on_reject is `fail`.
+        InputError: no documents at all, or more lost than documents.max_rejected_fraction and max_unreadable_fraction
+            allow, or anything where documents.on_reject is `fail`.
         SourceChangedError: a file is not as the inventory found it.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
     ranges = cut_ranges(inventory, _range_bytes(project))
     made = _make_shards(project, corpus, ranges)
-    facts = reject_policy(project).check(made, corpus_folder(project, corpus))
+    lost = losses_of(made, inventory.pieces)
+    reject_policy(project).check(lost, corpus_folder(project, corpus))
+    facts = lost.facts
     if facts.tokens == 0:
         raise InputError(
             "the corpus holds no text",
@@ -115,9 +126,25 @@ def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
     return shards.ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
 
 
-def is_allowed(project: Project, facts: shards.ShardFacts) -> bool:
-    """Whether a corpus has no more rejects than the present policy allows."""
-    return reject_policy(project).allows(facts.rejects, facts.lines)
+def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
+    """What a tokenized corpus lost.
+
+    Raises:
+        FormatError: the manifest of a shard, or the inventory, cannot be read.
+    """
+    facts = tokenized_facts(tokenized)
+    if not facts.reasons:
+        return Losses(facts)
+    place = outputs.folder / SHARDS / tokenized.name
+    found = outputs.access.each(lambda digest: outputs.manifest_at(place / digest), tokenized.facts[SHARDS])
+    listings = [Listing.of(shard) for shard in found if shard is not None and shard.facts["reasons"]]
+    inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
+    return Losses(facts, listings, {} if inventory is None else stored_sizes(inventory.pieces))
+
+
+def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
+    """Why a corpus that lost so much is refused by the present policy; None where it is not."""
+    return reject_policy(project).refusal(lost, project.config.raw_folder / corpus)
 
 
 def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
@@ -179,14 +206,15 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
     )
 
 
-def reject_policy(project: Project) -> job.RejectPolicy:
-    """How many lines of a corpus may be no documents at present, whatever it was when its shards were made."""
+def reject_policy(project: Project) -> RejectPolicy:
+    """How much of a corpus may be lost at present, whatever it was when its shards were made."""
     documents = project.config.documents
-    return job.RejectPolicy(
+    return RejectPolicy(
         documents.on_reject,
         documents.max_rejected_fraction,
-        "documents.on_reject: fail",
-        "documents.max_rejected_fraction",
+        documents.max_unreadable_fraction,
+        documents.text_key,
+        _NAMES,
     )
 
 
@@ -224,22 +252,26 @@ class TokenizedStage(CorpusStage):
         return tokenize(project, key.subject)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        if not is_allowed(project, tokenized_facts(manifest)):
-            return "more lines were rejected than are allowed now"
         try:
             current_shards(project, manifest)
         except NanosetError:
             return "a shard is missing or damaged"
-        return None
+        try:
+            return _told(refusal(project, key.subject, losses(project.outputs, manifest)))
+        except NanosetError as error:
+            return one_line(error)
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Too many rejects, where all shards of the inventory are there to tell."""
-        facts = _counted(project, key.subject, wanted)
-        if facts is None or is_allowed(project, facts):
-            return None
-        rejected = facts.rejected + facts.faults
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in facts.reasons.items())
-        return f"{rejected:,} of {facts.lines:,} lines rejected, which is more than allowed ({reasons})"
+        """Too much is lost, where all shards of the inventory are there to tell."""
+        lost = _lost(project, key.subject, wanted)
+        return None if lost is None else _told(refusal(project, key.subject, lost))
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        return losses(project.outputs, manifest).texts()
+
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        faults = manifest.facts["faults"]
+        return {"unreadable": format_count(faults, "file")} if faults else {}
 
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
         if manifest.facts["rejected"] + manifest.facts["faults"]:
@@ -255,22 +287,31 @@ class TokenizedStage(CorpusStage):
         return map(str, manifest.facts["shards"])
 
 
-def _counted(project: Project, corpus: str, wanted: Recipe) -> shards.ShardFacts | None:
-    """What the shards of a set hold together, made or not; None where one of them is not there."""
+def _told(refused: InputError | None) -> str | None:
+    """A refusal in one line, with the limit that it names."""
+    return None if refused is None else f"{one_line(refused)}; expected {refused.expected}"
+
+
+def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
+    """What the shards of a set lost, whether the set was made or not; None where one of them is not there."""
     outputs = project.outputs
     if (tokenized := outputs.find(wanted)) is not None:
-        return tokenized_facts(tokenized)
-    place = outputs.folder / INVENTORY.folder / corpus / wanted.parents["inventory"]
-    manifest = outputs.manifest_at(place)
-    if manifest is None:
+        return losses(outputs, tokenized)
+    inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
+    if inventory is None:
         return None
-    total = shards.ShardFacts()
-    for source in cut_ranges(manifest.load(FILE, Inventory.from_json), wanted.options["range_bytes"]):
+    found = []
+    for source in cut_ranges(inventory, wanted.options["range_bytes"]):
         shard = outputs.find(shard_recipe(project, corpus, source))
         if shard is None:
             return None
-        total += shards.ShardFacts(**shard.facts)
-    return total
+        found.append(shard)
+    return losses_of(found, inventory.pieces)
+
+
+def _inventory(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
+    manifest = outputs.manifest_at(outputs.folder / INVENTORY.folder / corpus / digest)
+    return None if manifest is None else manifest.load(FILE, Inventory.from_json)
 
 
 TOKENIZED = TokenizedStage()

@@ -13,10 +13,16 @@ RejectedFraction = Annotated[float, Between(0, 1)]
 """Share of lines above which nothing is written."""
 MAX_REJECTED_FRACTION = 0.01
 """Default of that share."""
+UnreadableFraction = Annotated[float, Between(0, 1)]
+"""Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
+MAX_UNREADABLE_FRACTION = 0.0
+"""Default of that share: every file must be whole."""
 
 NO_OFFSET = -1
 """Stands for the byte offset of a row of a table, which has none."""
 EXCERPT_BYTES = 200
+FAULTS = ("corrupt_", "truncated_", "wrong_format")
+"""What the reasons of faults begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,12 @@ class Reject:
     @property
     def is_fault(self) -> bool:
         """Whether it is no line, but where a file could not be read to its end."""
-        return not self.excerpt and self.reason.startswith(("corrupt_", "truncated_", "wrong_format"))
+        return not self.excerpt and is_fault(self.reason)
+
+
+def is_fault(reason: str) -> bool:
+    """Whether a reason is that of a file which could not be read to its end."""
+    return reason.startswith(FAULTS)
 
 
 def excerpt(data: bytes) -> str:

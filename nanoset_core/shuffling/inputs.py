@@ -201,6 +201,8 @@ class Prepared:
     """Lines that were no documents."""
     rejects: tuple[Path, ...] = ()
     """Files that list these lines."""
+    lost: tuple[str, ...] = ()
+    """Of each source that has such files: which could not be read to their end, and how much of it that is."""
     sequence_length: int | None = None
     """Tokens in contexts that come ready-made from tars."""
 
@@ -221,16 +223,17 @@ def tokenize_sources(
         NanosetError: as `preprocess`.
     """
     sources, streams = [], {}
-    documents, rejected, rejects = 0, 0, []
+    documents, rejected, rejects, lost = 0, 0, [], []
     for source in inputs.sources:
         (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
         sources.append(TokenSource.of_dataset(source.name, done.prefix))
         documents += done.facts.documents
         rejected += done.facts.rejected + done.facts.faults
         rejects += [done.rejects] if done.rejects is not None else []
+        lost += [done.lost] if done.lost else []
         if done.tokens_by_file is not None:
             streams[source.name] = tuple(done.tokens_by_file.values())
-    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects))
+    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost))
 
 
 def input_files(source: ShuffleInput) -> InputFiles:

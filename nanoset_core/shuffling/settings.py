@@ -17,7 +17,13 @@ from nanoset_core.config.webdataset import (
 )
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
-from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.raw.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
 from nanoset_core.shuffling.order import check_seed
 from nanoset_core.shuffling.sampling import check_frequency
 
@@ -166,6 +172,8 @@ class ShuffleOptions:
     """Extension of the members to take from tars."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines above which nothing is written."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
     on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
     tokenizer_engine: EngineName = "auto"

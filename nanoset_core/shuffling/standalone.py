@@ -21,6 +21,7 @@ from nanoset_core.shuffling.inputs import (
     Prepared,
     ShuffleInputs,
     decode_sources,
+    input_files,
     open_pairs,
     survey_sources,
     tokenize_sources,
@@ -34,8 +35,10 @@ from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, s
 from nanoset_core.storage.locks import held_alone
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import detour
-from nanoset_core.tokenization.job import RejectPolicy
+from nanoset_core.tokenization.losses import Listing, Losses
+from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.preprocess import PreprocessOptions
+from nanoset_core.tokenization.shards import ShardFacts
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 STAGE = "webdatasets"
@@ -44,7 +47,10 @@ REJECTS = "rejects.jsonl"
 _ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
 
 
-_TRACELESS = ("tokenizer_engine", "engine", "memory_bytes", "workers", "on_reject", "max_rejected_fraction")
+_TRACELESS = (
+    *("tokenizer_engine", "engine", "memory_bytes", "workers"),
+    *("on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class Shuffled:
     """False when it was there already."""
     plan: dict[str, Any] = field(default_factory=dict)
     """The plan's JSON."""
+    lost: tuple[str, ...] = ()
+    """Which files of text could not be read to their end, and how much of the input that is."""
 
 
 def shuffle(
@@ -89,11 +97,12 @@ def shuffle(
     options.check(inputs.kind)
     recipe = _recipe(inputs, options, output.name)
     work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
-    if (done := _finished(output, recipe, options)) is not None:
+    if (finished := _finished(output, recipe, inputs, options)) is not None:
+        done, lost = finished
         if work.exists():  # of a call that was killed just after it had published
             with _owned(work, recipe):
                 _remove(work, aside)
-        return Shuffled(output, done, False, done.facts["plan"])
+        return Shuffled(output, done, False, done.facts["plan"], lost)
     _check_output(output)
     with _owned(work, recipe), explained(work, expected=_ROOM):
         prepared = prepare(inputs, options, aside / "tokens", listener)
@@ -109,7 +118,7 @@ def shuffle(
         manifest = _write(prepared, plan, recipe, work / "tars", options, how)
         _publish(work / "tars", output)
         _remove(work, aside)
-    return Shuffled(output, replace(manifest, folder=output), True, plan.to_json())
+    return Shuffled(output, replace(manifest, folder=output), True, plan.to_json(), prepared.lost)
 
 
 def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: Listener = silent) -> Prepared:
@@ -155,6 +164,7 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
         engine=options.tokenizer_engine,
         on_reject=options.on_reject,
         max_rejected_fraction=options.max_rejected_fraction,
+        max_unreadable_fraction=options.max_unreadable_fraction,
         count_by_file=is_tokshuf,
     )
 
@@ -197,15 +207,34 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
     return Recipe(STAGE, name, VERSION, {"inputs": digest_of([inputs.kind, inputs.state()])}, given)
 
 
-def _finished(output: Path, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
-    """The result of the same call, where it is whole and has no more rejects than the options allow."""
+def _finished(
+    output: Path, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
+) -> tuple[Manifest, tuple[str, ...]] | None:
+    """The result of the same call, where it is whole and lost no more than the options allow, and what it lost."""
     with contextlib.suppress(NanosetError):
         found = read_manifest(output)
         if found is not None and found.digest == recipe.digest and found.damage() is None:
-            rejected, documents = found.facts["rejected"], found.facts["documents"]
-            policy = RejectPolicy(options.on_reject, options.max_rejected_fraction)
-            return found if policy.allows(rejected, rejected + documents) else None
+            lost = _lost(found, inputs)
+            policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
+            return (found, tuple(filter(None, [lost.unreadable_text()]))) if policy.allows(lost) else None
     return None
+
+
+def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
+    """What a call lost, by its list of rejects; of files of one name in several sources the largest counts."""
+    rejected, documents = found.facts["rejected"], found.facts["documents"]
+    if not rejected:
+        return Losses(ShardFacts(lines=documents, documents=documents))
+    sizes: dict[str, int] = {}
+    for stat in (stat for source in inputs.sources for stat in input_files(source).files):
+        sizes[stat.path] = max(stat.size, sizes.get(stat.path, 0))
+    listing = Listing(ShardFacts(faults=rejected), lambda: found.path(REJECTS))
+    faults = len(Losses(listing.facts, [listing], sizes).unreadable)
+    lines = rejected - faults
+    facts = ShardFacts(
+        lines=lines + documents, documents=documents, rejected=lines, faults=faults, stored_bytes=sum(sizes.values())
+    )
+    return Losses(facts, [listing], sizes)
 
 
 def _check_output(output: Path) -> None:

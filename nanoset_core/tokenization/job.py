@@ -1,4 +1,4 @@
-"""One tokenising job: source ranges → shards in worker processes, with their progress summed and rejects judged."""
+"""One tokenising job: source ranges → shards in worker processes, with their progress summed."""
 
 from __future__ import annotations
 
@@ -6,66 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nanoset_core.errors import InputError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.raw.rejects import OnReject
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization.shards import (
-    REJECTS,
     STAGE,
     VERSION,
-    ShardFacts,
     ShardSettings,
     ShardTask,
     make_shard,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RejectPolicy:
-    """How many lines may be no documents."""
-
-    on_reject: OnReject
-    """`quarantine`: rejects are kept aside, up to the share below; `fail`: the first one ends the work."""
-    max_fraction: float
-    """Share of the lines read that may be rejects, 0 to 1."""
-    on_reject_setting: str = "--on-reject fail"
-    """How the user asked for `fail`, for messages."""
-    max_fraction_setting: str = "--max-rejected-fraction"
-    """What the user calls the share, for messages."""
-
-    @property
-    def fails(self) -> bool:
-        """Whether the first reject ends the work."""
-        return self.on_reject == "fail"
-
-    def allows(self, rejects: int, lines: int) -> bool:
-        """Whether so many rejects, unreadable files included, are few enough among so many lines."""
-        return rejects <= (0.0 if self.fails else self.max_fraction) * max(lines, 1)
-
-    def check(self, shards: Sequence[Manifest], folder: RawFolder) -> ShardFacts:
-        """The counts of shards, added up.
-
-        Raises:
-            InputError: they hold more rejects than are allowed.
-        """
-        facts = sum((ShardFacts(**shard.facts) for shard in shards), ShardFacts())
-        if not self.allows(facts.rejects, facts.lines):
-            limit = f"at most {self.max_fraction:.2%} rejected ({self.max_fraction_setting})"
-            listing = ", ".join(str(shard.path(REJECTS)) for shard in shards if shard.facts["reasons"])
-            raise InputError(
-                "too many lines are no documents",
-                where=folder,
-                found=facts.described(),
-                expected=f"none rejected ({self.on_reject_setting})" if self.fails else limit,
-                remedy=f"mend them, or raise the limit; each is listed in {listing}",
-            )
-        return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

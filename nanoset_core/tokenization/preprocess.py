@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
@@ -21,7 +21,13 @@ from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_reco
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
-from nanoset_core.raw.rejects import MAX_REJECTED_FRACTION, OnReject, RejectedFraction
+from nanoset_core.raw.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
@@ -30,7 +36,9 @@ from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
-from nanoset_core.tokenization.job import RejectPolicy, TokenizeJob
+from nanoset_core.tokenization.job import TokenizeJob
+from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
+from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
@@ -67,6 +75,8 @@ class PreprocessOptions:
     """What a line that is no document does: quarantine or fail."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines above which nothing is written."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
     max_line_bytes: int = 1 << 30
     """A longer line is rejected."""
     count_by_file: bool = False
@@ -83,6 +93,8 @@ class Preprocessed:
     """What was read and written."""
     rejects: Path | None
     """The rejected lines, or None where there are none."""
+    lost: str = ""
+    """Which files could not be read to their end, and how much of the input that is; empty where all could."""
     tokens_by_file: dict[str, int] | None = None
     """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
     made: bool = field(default=True, compare=False)
@@ -242,11 +254,20 @@ class _Call:
         self.overwrite = overwrite
         self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
         self.root, self.ranges, self.listener = root, ranges, listener
-        self.policy = RejectPolicy(options.on_reject, options.max_rejected_fraction)
         self.tokenizer = tokenizer_facts(options.tokenizer)
         bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
         eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
         self.framing = make_framing(options.preset, options.tokenizer, bos=bos, eod=eod)
+
+    def policy(self, key: str) -> RejectPolicy:
+        """How much of the input may be lost."""
+        options = self.options
+        return RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction, key)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All pieces of the input's files, in document order."""
+        return [piece for source in self.ranges for piece in source.pieces]
 
     def provenance(self, key: str) -> dict[str, Any]:
         """All that decides the bytes of a pair."""
@@ -260,7 +281,7 @@ class _Call:
             "keys": list(options.keys),
             "max_line_bytes": options.max_line_bytes,
         }
-        sources = [asdict(piece) for source in self.ranges for piece in source.pieces]
+        sources = [asdict(piece) for piece in self.pieces]
         return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
 
     def output(self, key: str) -> RecordedOutput:
@@ -296,7 +317,7 @@ class _Call:
             text_key=key,
             required_keys=others,
             max_line_bytes=self.options.max_line_bytes,
-            fail_on_reject=self.policy.fails,
+            fail_on_reject=self.options.on_reject == "fail",
         )
         recipe_options = {
             "tokenizer": self.tokenizer.fingerprint,
@@ -320,7 +341,9 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     options, inputs = call.options, call.inputs
     workers = options.workers or available_processors()
     shards = call.job(key).run(workers, listener=call.listener, stage="tokenize", name=key)
-    facts = call.policy.check(shards, inputs.folder)
+    lost = losses_of(shards, call.pieces)
+    call.policy(key).check(lost, inputs.folder)
+    facts = lost.facts
     if facts.documents == 0:
         raise InputError(
             "the input holds no documents",
@@ -340,7 +363,7 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
         if facts.reasons:
             rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
             write_atomic(draft.folder / call.rejects.name, rejected)
-    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, by_file)
+    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, lost.unreadable_text(), by_file)
 
 
 def _ending(prefix: Path, ending: str) -> Path:
@@ -354,12 +377,22 @@ def _finished(call: _Call, key: str) -> Preprocessed | None:
         facts = None if record is None else ShardFacts(**record["facts"])
     except (KeyError, TypeError):
         return None
-    if record is None or facts is None or not call.policy.allows(facts.rejects, facts.lines):
+    if record is None or facts is None or (lost := _lost_before(call, key, facts)) is None:
         return None
     by_file = record.get("tokens_by_file")
     if call.options.count_by_file and by_file is None:
         return None
-    return Preprocessed(call.prefix(key), facts, call.rejects if facts.reasons else None, by_file, made=False)
+    rejects = call.rejects if facts.reasons else None
+    return Preprocessed(call.prefix(key), facts, rejects, lost.unreadable_text(), by_file, made=False)
+
+
+def _lost_before(call: _Call, key: str, facts: ShardFacts) -> Losses | None:
+    """What a pair that is there lost; None where that is more than is allowed, or cannot be told any more."""
+    lost = Losses(facts, [Listing(facts, lambda: call.rejects)], stored_sizes(call.pieces))
+    try:
+        return lost if call.policy(key).allows(lost) and len(lost.unreadable) == facts.faults else None
+    except FormatError:  # the list of rejects is gone, or another call's
+        return None
 
 
 def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:

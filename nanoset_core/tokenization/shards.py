@@ -98,11 +98,6 @@ class ShardFacts:
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
 
-    @property
-    def rejects(self) -> int:
-        """Rejected lines and unreadable files."""
-        return self.rejected + self.faults
-
     def described(self) -> str:
         """Lines and rejects for a message."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())

@@ -35,7 +35,7 @@ def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
     report = Report(f"corpora/{corpus}")
     shards = verify_shards(project, corpus, deep)
     report.include(shards)
-    dataset = verify_indexed(project, corpus, deep)
+    dataset = _verify_indexed(project, corpus, deep, alone=False)
     report.include(dataset)
     return report
 
@@ -43,15 +43,16 @@ def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
 def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
     """Check the current shards of a corpus against its inventory.
 
-    Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, the share
-    of rejects is allowed, the shards are those of the inventory's ranges, their files are whole (`deep`: by sha256, and
-    each table of documents holds as many tokens as its shard).
+    Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, no more is
+    lost than is allowed (what is lost and allowed is a warning), the shards are those of the inventory's ranges, their
+    files are whole (`deep`: by sha256, and each table of documents holds as many tokens as its shard).
     """
     report = Report(f"tokenized/{corpus}")
     with report.catching(_BUILD):
         tokenized = project.outputs.require(tokenization.STAGE, corpus, remedy=_BUILD)
         shards = tokenization.current_shards(project, tokenized)
-        _check_lines(report, project, tokenized, shards)
+        _check_lines(report, tokenized, shards)
+        _check_losses(report, project, tokenized)
         _check_ranges(report, project, tokenized)
         for shard in shards:
             _check_shard(report, shard, deep)
@@ -61,7 +62,12 @@ def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
 def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
     """Check the current merged dataset of a corpus: its counts, .idx and tokens (see `verify_dataset`), whether it is
     the one that the current inventory and settings give, and whether sampled documents give the same tokens when their
-    source lines are tokenized again."""
+    source lines are tokenized again; and what was lost on the way to it."""
+    return _verify_indexed(project, corpus, deep, alone=True)
+
+
+def _verify_indexed(project: Project, corpus: str, deep: bool, *, alone: bool) -> Report:
+    """`alone`: what was lost is told here as well, since nobody tells it of the shards."""
     report = Report(f"{indexed.STAGE}/{corpus}")
     with report.catching(_BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
@@ -71,6 +77,8 @@ def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
+            if alone:
+                _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
             lineage = Lineage(project.outputs, dataset)
             _check_merged(report, lineage, MMapIndexedDataset(prefix, validate=False), deep)
             check_round_trip(report, project, lineage, MMapIndexedDataset(prefix, validate=False), deep=deep)
@@ -92,7 +100,7 @@ def _promise(project: Project, dataset: Manifest) -> Promise:
     )
 
 
-def _check_lines(report: Report, project: Project, tokenized: Manifest, shards: Iterable[Manifest]) -> None:
+def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]) -> None:
     total = tokenization.tokenized_facts(tokenized)
     added = ShardFacts()
     for shard in shards:
@@ -111,16 +119,25 @@ def _check_lines(report: Report, project: Project, tokenized: Manifest, shards: 
             )
     rejected = (total.rejected + total.faults) / max(total.lines, 1)
     report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
-    if not tokenization.is_allowed(project, total):
-        limit = project.config.documents
-        allowed = "none" if limit.on_reject == "fail" else f"{limit.max_rejected_fraction:.2%}"
+
+
+def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
+    """Whether a corpus lost more than is allowed now; what it lost within that is a warning."""
+    lost = tokenization.losses(project.outputs, tokenized)
+    if lost.facts.faults:
+        report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
+    if (refused := tokenization.refusal(project, tokenized.name, lost)) is not None:
         report.error(
-            "too many lines were rejected",
-            where=raw.corpus_folder(project, tokenized.name),
-            found=f"{rejected:.2%}: {total.reasons}",
-            expected=f"at most {allowed}",
-            remedy="mend them, or raise documents.max_rejected_fraction; the shards' rejects.jsonl list them",
+            refused.what, where=refused.where, found=refused.found, expected=refused.expected, remedy=refused.remedy
         )
+        return
+    folder = project.config.raw_folder / tokenized.name
+    if found := lost.unreadable_text():
+        remedy = "fetch or write these files again; documents.max_unreadable_fraction allows them as they are"
+        report.warn("text was not read to its end", where=folder, found=found, expected="whole files", remedy=remedy)
+    if found := lost.damaged_text():
+        remedy = "look at them in the shards' rejects.jsonl; where files were damaged, fetch or write these again"
+        report.warn("lines were rejected that may be damaged", where=folder, found=found, remedy=remedy)
 
 
 def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import Reason
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
@@ -43,6 +43,8 @@ class Row:
     """Whether a build works on it at this moment."""
     rejects: tuple[str, ...] = field(default=())
     """Files that hold rejected lines."""
+    warnings: tuple[str, ...] = field(default=())
+    """What is not as it should be, though it is allowed: clauses that name the files."""
     details: Mapping[str, str] = field(default_factory=dict)
     """What only tables show: name of a column → what stands there, such as epochs and tokens dropped."""
 
@@ -63,6 +65,7 @@ class Row:
             "made_at": self.made_at,
             "building": self.busy,
             "rejects": list(self.rejects),
+            "warnings": list(self.warnings),
         }
 
 
@@ -128,6 +131,7 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
         state, why = "failing", [failure]
     figures: dict[str, int] = {}
     rejects: list[str] = []
+    warnings: list[str] = []
     details: dict[str, str] = {}
     sizes: list[int] = []
     for node in nodes:
@@ -137,9 +141,19 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
             figures |= found
             details |= node.stage.details(manifest)
             rejects.extend(node.stage.rejects(graph.project, manifest))
+            warnings.extend(_warnings(graph.project, node, manifest) if failure is None else ())
     if sizes:
         figures["bytes"] = sum(sizes)
-    return Row(kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), details)
+    return Row(
+        kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), tuple(warnings), details
+    )
+
+
+def _warnings(project: Project, node: Node, manifest: Manifest) -> Iterable[str]:
+    try:
+        return node.stage.warnings(project, manifest)
+    except NanosetError as error:
+        return [one_line(error)]
 
 
 def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator[str]:

@@ -89,7 +89,8 @@ def test_every_key_is_read(tmp_path):
 raw: /raw
 root: ../out
 tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
-documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5}
+documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5,
+            max_unreadable_fraction: 0.25}
 tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
                range_mib: 1.5}
 executor: {kind: dask, address: "tls://[::1]:8786"}
@@ -120,7 +121,7 @@ webdatasets:
     assert config.tokenizer_file == Path.home() / "t.json"
     assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
     assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
-    assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5)
+    assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5, 0.25)
     assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
     assert config.workers == 3
     assert config.nanosets["a"] == NanosetSpec(

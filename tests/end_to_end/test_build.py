@@ -19,6 +19,7 @@ from nanoset_assets.commands import show_report
 from nanoset_assets.partitions import CORPORA
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.verify import verify_indexed, verify_shards
 
 
 @pytest.fixture
@@ -251,8 +252,39 @@ def test_a_stricter_policy_reaches_what_was_made_before(make_project, instance):
     assert "on_reject: fail" in str(report.failed["tokenized_shards [web]"])
 
 
-def test_a_corrupt_gzip_is_reported_and_what_came_before_is_kept(make_project, instance):
-    config = make_project()
+def test_a_corrupt_gzip_fails_its_corpus_where_nothing_else_is_said(make_project, instance):
+    config = make_project("strict", {"max_rejected_fraction: 0.2": "max_rejected_fraction: 1"})
+    file = config.parent / "raw/code/code.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-40])
+    report = build(Project.open(config), instance)
+    assert list(report.failed) == ["raw_jsonl [code]"]
+    error = report.failed["raw_jsonl [code]"]
+    assert error.where == str(file)
+    assert "1 file not readable to the end" in error.found
+    assert "documents.max_unreadable_fraction" in error.remedy
+    assert "indexed_dataset [web]" in report.made
+
+
+def metadata_of(instance, asset, partition):
+    """Of the last materialisation."""
+    (record,) = instance.fetch_materializations(
+        dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=[partition]), limit=1
+    ).records
+    return record.asset_materialization.metadata
+
+
+def evaluation_of(instance, asset, partition):
+    """The last evaluation of an asset's check."""
+    for run in instance.get_run_records():
+        for entry in instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            found = entry.dagster_event.event_specific_data
+            if (found.asset_key, found.partition) == (dg.AssetKey(asset), partition):
+                return found
+    raise AssertionError(f"{asset} was not checked")
+
+
+def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instance, capsys):
+    config = make_project("lenient", {"max_rejected_fraction: 0.2": "max_unreadable_fraction: 1"})
     file = config.parent / "raw/code/code.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-40])
     report = build(Project.open(config), instance)
@@ -261,6 +293,32 @@ def test_a_corrupt_gzip_is_reported_and_what_came_before_is_kept(make_project, i
     assert facts["faults"] == 1
     assert 50 < facts["documents"] < 120
     assert facts["reasons"]["truncated_gzip"] == 1
+    named = "1 file not readable to the end ("
+    for again in (report, build(Project.open(config), instance)):
+        show_report(Project.open(config), again)
+        shown = capsys.readouterr().out
+        warnings = [line for line in shown.splitlines() if line.startswith("warning: corpus code: ")]
+        assert named in warnings[0]
+        assert "code.jsonl.gz from line " in warnings[0]
+        assert re.search(r"│ code +│ up to date │.* 1 file │", shown)
+    for asset in ("tokenized_shards", "indexed_dataset"):
+        evaluation = evaluation_of(instance, asset, "code")
+        assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+        found = [record.data["found"] for record in evaluation.metadata["findings"].records]
+        assert any(named in text and "code.jsonl.gz from line " in text for text in found)
+        assert f"**`{named}" in metadata_of(instance, asset, "code")["summary"].value
+    # As a project that an older version built: its live dataset is judged anew.
+    config.write_text(config.read_text().replace("max_unreadable_fraction: 1", "max_rejected_fraction: 0.2"))
+    report = build(Project.open(config), instance)
+    assert list(report.failed) == ["tokenized_shards [code]"]
+    show_report(Project.open(config), report)
+    failing = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("failing: corpus code: "))
+    assert "code.jsonl.gz from line " in failing
+    assert "documents.max_unreadable_fraction: 0" in failing
+    for verified in (verify_shards, verify_indexed):
+        (error,) = verified(Project.open(config), "code").errors
+        assert error.what == "a file cannot be read to its end"
+        assert "documents.max_unreadable_fraction" in error.remedy
 
 
 def test_an_empty_corpus_and_an_unknown_one(make_project, instance):

@@ -49,9 +49,11 @@ def cache_file(project, name, split, part):
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_healthy_project_has_no_findings(project, deep):
+def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
     reports = list(verify_project(project, deep=deep))
-    assert [str(finding) for report in reports for finding in report.findings] == []
+    (finding,) = [finding for report in reports for finding in report.findings]
+    assert (finding.severity, finding.what) == ("warning", "lines were rejected that may be damaged")
+    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found, "the blank line is none of them"
     figures = {report.output: report.figures for report in reports}
     web = figures["corpora/web"]
     assert (web["lines"], web["documents"], web["rejected"]) == (245, 243, 2)
@@ -91,7 +93,7 @@ def test_too_many_rejects_for_the_present_policy(copy):
     file = project.config.file
     file.write_text(file.read_text().replace("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"))
     report = verify_shards(Project.open(file), "web")
-    assert whats(report) == ["too many lines were rejected"]
+    assert whats(report) == ["too many lines are no documents"]
     assert whats(report, "warning") == [], "told once"
 
 
@@ -137,7 +139,7 @@ def test_changed_bytes_are_found_by_checksum(copy):
     project = copy()
     path = one(project, "shards/web/*/rejects.jsonl")
     path = next(p for p in project.outputs.folder.glob("shards/web/*/rejects.jsonl") if p.stat().st_size)
-    poke(path, 0, b" ")
+    poke(path, path.read_bytes().index(b"no json"), b"so")
     assert verify_shards(project, "web").passed
     assert whats(verify_shards(project, "web", deep=True)) == ["a file has other bytes than when it was written"]
 
@@ -181,10 +183,10 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
     report = verify_indexed(project, "web")
     assert report.passed
-    (what,) = whats(report, "warning")
+    (_, what) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
     path.unlink()
-    (what,) = whats(verify_indexed(project, "web"), "warning")
+    (_, what) = whats(verify_indexed(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
 
 

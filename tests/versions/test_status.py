@@ -228,7 +228,8 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
 
     set_config(folder, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
     assert states(folder)["corpus web"] == "failing"
-    assert "3 of 243 lines rejected, which is more than allowed" in why(folder, "corpus web")[0]
+    assert "3 of 243 lines rejected, 1.23% (invalid_json 3)" in why(folder, "corpus web")[0]
+    assert "documents.max_rejected_fraction" in why(folder, "corpus web")[0]
 
     file.write_bytes(file.read_bytes() + b"no json\n")
     assert states(folder)["corpus web"] == "stale", "its shards are not there to tell"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, PATH, option_for
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.terminal import emphasis, progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
@@ -62,6 +62,7 @@ def command() -> None:
 @option_for(TokenizationSpec, "engine")
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
+@option_for(DocumentsSpec, "max_unreadable_fraction")
 @click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
 @OVERWRITE_OPTION
 def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: object) -> None:
@@ -75,7 +76,7 @@ def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: obj
     with progress_bars() as (listener, _):
         made, is_new = pack_once(inputs, output, PackOptions(**options), listener, overwrite=overwrite)  # type: ignore[arg-type]
     more = f", {made.rejected:,} lines rejected ({made.rejects})" if made.rejects else ""
-    _say(output, made.facts, more, is_new=is_new)
+    _say(output, made.facts, more + emphasis(made.lost), is_new=is_new)
 
 
 @command.command()

@@ -45,6 +45,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 @click.option("--workers", "--threads", "workers", type=click.IntRange(0), help="Processes; default: all processors.")
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
+@option_for(DocumentsSpec, "max_unreadable_fraction")
 @click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Where tokens and buckets lie meanwhile.")
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
 def command(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.terminal import emphasis, progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 
 
@@ -41,6 +41,7 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 @option_for(TokenizationSpec, "engine")
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
+@option_for(DocumentsSpec, "max_unreadable_fraction")
 @click.option("--scratch", type=FOLDER, help="Where to make the folder for unfinished work.")
 @OVERWRITE_OPTION
 def command(
@@ -83,4 +84,5 @@ def command(
             f"{facts.rejected + facts.faults:,} rejected"
             + (f" ({result.rejects})" if result.rejects else "")
             + ("" if result.made else " (there already)")
+            + emphasis(result.lost)
         )

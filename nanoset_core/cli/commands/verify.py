@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nanoset_core.verification.report import Figure, Report
 
-_SHARES = ("rejected_fraction", "duplicate_documents")
+_SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 """Figures that are shares, besides those named share_…"""
 
 

@@ -1,0 +1,134 @@
+"""What may be lost on the way to shards, and what is said of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from click.testing import CliRunner
+from sample_project import EOD, jsonl, sentences
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import InputError
+from nanoset_core.tokenization.inputs import resolve_inputs
+from nanoset_core.tokenization.losses import Listing, Losses
+from nanoset_core.tokenization.policy import RejectPolicy
+from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
+from nanoset_core.tokenization.shards import ShardFacts
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """A thousand whole documents, and a gz of 60 that was cut to a half."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(sentences("a", 1000)))
+    whole = gzip.compress(jsonl(sentences("b", 60)), mtime=0)
+    (folder / "b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    return folder
+
+
+def options(tokenizer_file, **changes):
+    return PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD, **changes)
+
+
+def test_a_cut_file_is_refused_whatever_the_share_of_lines(cut, tmp_path, tokenizer_file):
+    with pytest.raises(InputError) as refused:
+        preprocess(resolve_inputs([cut]), tmp_path / "out", options(tokenizer_file))
+    error = refused.value
+    assert error.what == "a file cannot be read to its end"
+    assert error.where == str(cut / "b.jsonl.gz")
+    assert "in the middle of a compressed member" in error.found
+    assert error.expected == "whole files (--max-unreadable-fraction: 0)"
+    enough = error.remedy.rpartition(" ")[2]
+    assert not list(tmp_path.glob("out*"))
+    (made,) = preprocess(
+        resolve_inputs([cut]), tmp_path / "out", options(tokenizer_file, max_unreadable_fraction=float(enough))
+    )
+    assert made.facts.faults == 1
+    assert made.lost.startswith("1 file not readable to the end (")
+    assert "b.jsonl.gz from line " in made.lost
+    with pytest.raises(InputError, match="cannot be read to its end"):
+        preprocess(resolve_inputs([cut]), tmp_path / "out", options(tokenizer_file))
+
+
+def test_the_last_line_of_the_command_says_it(cut, tmp_path, tokenizer_file):
+    arguments = ["tokenize", "--input", str(cut), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    arguments += ["--tokenizer", str(tokenizer_file)]
+    outcome = CliRunner().invoke(nanoset, arguments)
+    assert outcome.exit_code == 1
+    for _ in range(2):  # the second call finds it made
+        outcome = CliRunner().invoke(nanoset, [*arguments, "--max-unreadable-fraction", "0.5"], catch_exceptions=False)
+        assert outcome.exit_code == 0
+        assert "1 file not readable to the end (" in outcome.output.splitlines()[-1]
+        assert "b.jsonl.gz from line " in outcome.output.splitlines()[-1]
+
+
+def losses(tmp_path, rejects=(), sizes=None, **facts):
+    path = tmp_path / "rejects.jsonl"
+    names = ("file", "line", "offset", "reason", "detail", "excerpt")
+    path.write_bytes(jsonl(dict(zip(names, reject, strict=True)) for reject in rejects))
+    reasons = {}
+    for reject in rejects:
+        reasons[reject[3]] = reasons.get(reject[3], 0) + 1
+    counts = ShardFacts(reasons=reasons, **facts)
+    return Losses(counts, [Listing(counts, lambda: path)], sizes or {})
+
+
+SOUND = ("blank_line", "not_an_object", "text_not_a_string")
+FAULT = ("b.gz", 7, 700, "truncated_gzip", "the file ends", "")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "size", "allowed"),
+    [(0, 0, False), (0, 100, False), (0.1, 0, True), (0.1, 100, True), (0.1, 101, False)],
+)
+def test_the_share_is_of_stored_bytes(tmp_path, fraction, size, allowed):
+    lost = losses(tmp_path, [FAULT], {"b.gz": size}, lines=2, documents=2, faults=1, stored_bytes=1000)
+    assert RejectPolicy("quarantine", 0.0, fraction).allows(lost) is allowed
+    assert not RejectPolicy("fail", 0.0, fraction).allows(lost)
+
+
+def test_a_file_that_is_not_known_any_more_may_be_any(tmp_path):
+    lost = losses(tmp_path, [], lines=9, documents=9, faults=1, stored_bytes=1000)
+    assert lost.unreadable_share == 1
+    assert "which ones is not known any more" in lost.unreadable_text()
+
+
+def test_lines_that_hold_no_text_are_no_damage(tmp_path):
+    rows = [("a", n, 0, reason, "…", "x") for n, reason in enumerate(SOUND)]
+    assert losses(tmp_path, rows).texts() == []
+    rows += [("a", 4, 0, "invalid_json", "…", "x"), ("b", 5, 0, "invalid_utf8", "…", "\\x00"), FAULT]
+    text = losses(tmp_path, rows, faults=1).damaged_text()
+    assert text == "2 rejected lines that may be damaged (invalid_json 1, invalid_utf8 1): a 1, b 1"
+
+
+def test_a_wrong_text_key_names_the_file_and_the_keys_that_are_there(tmp_path, tokenizer_file):
+    rows = [{"id": n, "content": "some text", "meta": {}} for n in range(20)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
+    with pytest.raises(InputError) as refused:
+        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file))
+    error = refused.value
+    assert error.where == str(tmp_path / "a.jsonl")
+    assert (
+        "20 of 20 lines rejected, 100.00% (missing_key 20); line 1 has the keys 'content', 'id', 'meta'" in error.found
+    )
+    assert error.expected.startswith("the key 'text' (--json-key) in every line")
+    assert error.remedy.startswith("name the key that holds the text")
+    assert "{" not in str(error)
+
+
+def test_plain_text_is_shown(tmp_path, tokenizer_file):
+    (tmp_path / "a.jsonl").write_text("It was a dark and stormy night.\nThe rain fell.\n")
+    with pytest.raises(InputError) as refused:
+        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file))
+    assert "line 1 is 'It was a dark and stormy night.' (invalid_json" in refused.value.found
+    assert 'one JSON object in each line, as {"text": "Some text."}' in refused.value.expected
+
+
+def test_a_spoilt_list_of_rejects_is_said(tmp_path):
+    lost = losses(tmp_path, [FAULT], faults=1)
+    (tmp_path / "rejects.jsonl").write_bytes(json.dumps({"file": "b.gz", "reason": "truncated_gzip"}).encode())
+    with pytest.raises(ValueError, match="not the list of"):
+        lost.unreadable_text()
