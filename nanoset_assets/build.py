@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -15,11 +15,14 @@ from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
-from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_assets.selection import check_names, selected, with_needs
+from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Node
 
 
 @dataclass(slots=True)
@@ -27,11 +30,11 @@ class BuildReport:
     """What a build did."""
 
     steps: list[Step]
-    """Every step of the project, selected or not."""
+    """Every step of the project, or of the corpora that were asked for, selected or not."""
     graph: Graph
-    """As the project was before anything was made."""
-    inventories: Mapping[str, Recipe] = field(default_factory=dict)
-    """Of the corpora that could be read."""
+    """With what was made."""
+    whole: bool = True
+    """Whether all corpora were looked at, and not only those that were asked for."""
     made: dict[str, float] = field(default_factory=dict)
     """Label of each step that ran → seconds of the run that held it, shared evenly."""
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -46,58 +49,72 @@ def build(
     project: Project,
     instance: dg.DagsterInstance,
     *,
-    select: str | None = None,
+    select: str | Sequence[str] = (),
+    corpora: Sequence[str] = (),
     rebuild: bool = False,
     verbose: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> BuildReport:
     """Discover corpora, register their partitions, and materialise every step that is missing or stale.
 
-    A step is left alone when its output belongs to the inputs as they are now and Dagster's history says so too.
+    What a selected step needs is made too, where it is missing or stale. A step is left alone when its output belongs
+    to the inputs as they are now and Dagster's history says so too.
 
     Args:
         project: the project; its listener hears the progress.
         instance: where the history goes.
-        select: Dagster's asset selection syntax, such as `+pretrain/blend`; other steps are left as they are.
+        select: Dagster's asset selection syntax, such as `+pretrain/blend`, or names of corpora, nanosets,
+            nanoset/split and webdatasets; other steps are left as they are.
+        corpora: only these are looked at, and built up to their datasets where nothing is selected; empty: all.
         rebuild: make the selected steps again even where they are up to date.
         verbose: let Dagster's own log through.
         say: hears one line for each run that starts.
 
     Raises:
-        ConfigError: the configuration asks for what cannot be.
+        ConfigError: the configuration asks for what cannot be, or nothing is selected.
         MissingError: there is no raw folder.
     """
     started = time.monotonic()
     close_abandoned_runs(instance)
     project.outputs.sweep()
-    corpora = raw.corpora(project)
-    check_corpora(project.config, corpora)
-    instance.add_dynamic_partitions(CORPORA.name or "", corpora)
-    inventories, failed = _survey(project, corpora)
-    graph = graph_over(project, inventories, corpora)
+    found = raw.corpora(project)
+    check_corpora(project.config, found)
+    check_names(corpora, found)
+    instance.add_dynamic_partitions(CORPORA.name or "", found)
+    looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
+    inventories, failed = _survey(project, looked_at)
+    graph = graph_over(project, inventories, looked_at)
+    graph.reasons |= {node: [Reason(one_line(error))] for node, error in failed.items()}
     state = load_graph_state(graph, instance, same_versions=True)
-    report = BuildReport(list(state.steps.values()), graph, inventories, failed=failed, skipped=_held_up(graph))
-    builder = _Builder(build_definitions(project.config), instance, rebuild, verbose, report)
-    selected = builder.select(select)
-    chosen = [step for step in report.steps if step.asset in selected and (rebuild or state.needs_run(step.key))]
+    definitions = build_definitions(project.config)
+    steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
+    asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions)
+    due = {step.key for step in steps if step.node in asked and (rebuild or state.needs_run(step.key))}
+    needed = with_needs(due, state)
+    chosen = [step for step in steps if step.key in needed]
+    report = BuildReport(steps, graph, whole=not corpora)
+    report.failed |= {node.label: error for node, error in failed.items()}
+    report.skipped += [] if corpora else _held_up(graph)
+    builder = _Builder(definitions, instance, rebuild, verbose, report)
     with terminal(project.listener):
         for run in _runs(chosen):
             say(_describe(run))
             builder.execute(run)
+    graph.look_again(step.node for step in chosen)
     report.seconds = time.monotonic() - started
     return report
 
 
-def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[str, Exception]]:
+def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[Node, Exception]]:
     """Inventories of the corpora that can be read, and what is wrong with the others."""
     inventories: dict[str, Recipe] = {}
-    failed: dict[str, Exception] = {}
+    failed: dict[Node, Exception] = {}
     for corpus in corpora:
         node = inventory_node(corpus)
         try:
             inventories[corpus] = node.stage.recipe(project, node.key, {})
         except (NanosetError, OSError) as error:
-            failed[node.label] = error
+            failed[node] = error
     return inventories, failed
 
 
@@ -140,24 +157,6 @@ class _Builder:
         self._tags = owner_tag() | ({REBUILD_TAG: "true"} if rebuild else {})
         self._log_level = "INFO" if verbose else "CRITICAL"
         self._failed: set[StepKey] = set()
-
-    def select(self, selection: str | None) -> set[tuple[str, ...]]:
-        everything = self._definitions.resolve_asset_graph().get_all_asset_keys()
-        if selection is None:
-            return {tuple(key.path) for key in everything}
-        try:
-            keys = dg.AssetSelection.from_string(selection).resolve(self._definitions.resolve_asset_graph())
-        except Exception as error:  # the parser's errors have no common kind
-            raise ConfigError(
-                "this selects no assets",
-                where="--select",
-                found=f"{selection!r} ({error})",
-                expected="an asset key such as indexed_dataset, or Dagster's selection syntax, such as +pretrain/blend",
-            ) from error
-        if not keys:
-            names = ", ".join(sorted(key.to_user_string() for key in everything))
-            raise ConfigError("this selects no assets", where="--select", found=repr(selection), expected=names)
-        return {tuple(key.path) for key in keys}
 
     def execute(self, run: list[Step]) -> None:
         if any(need in self._failed for step in run for need in step.needs):

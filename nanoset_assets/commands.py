@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +18,32 @@ from nanoset_core.cli.failures import message
 from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars
-from nanoset_core.config.project import load_config
+from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.project import Project
 
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
+    from nanoset_core.pipeline.graph import Graph
 
 
 @click.command()
 @CONFIG_OPTION
-@click.option("--select", "-s", help="Build only these assets: Dagster's selection syntax, such as +pretrain/blend.")
+@click.option("--corpus", multiple=True, help="Build only this corpus, up to its dataset.")
+@click.option(
+    "--select",
+    "-s",
+    multiple=True,
+    help="Only these and what they need: an asset, corpus, nanoset, nanoset/split or webdataset; a*; Dagster's syntax.",
+)
 @click.option("--force", is_flag=True, help="Make the selected assets again even where they are up to date.")
 @click.option("--verbose", "-v", is_flag=True, help="Show Dagster's own log.")
-def build(config: Path, select: str | None = None, force: bool = False, verbose: bool = False) -> None:
+def build(
+    config: Path,
+    corpus: Sequence[str] = (),
+    select: Sequence[str] = (),
+    force: bool = False,
+    verbose: bool = False,
+) -> None:
     """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
     project_config = load_config(config)
     from nanoset_assets.build import build as run_build
@@ -39,6 +55,7 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
             Project(project_config, listener),
             open_instance(project_config),
             select=select,
+            corpora=corpus,
             rebuild=force,
             verbose=verbose,
             say=say,
@@ -56,38 +73,53 @@ def build(config: Path, select: str | None = None, force: bool = False, verbose:
 def show_report(project: Project, report: BuildReport) -> None:
     """Print what a project holds after a build, what the build took, and what to do next."""
     from nanoset_core.cli.status_tables import print_tables
-    from nanoset_core.pipeline.graph import graph_over
     from nanoset_core.versions.status import graph_status
 
     spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
     for step in report.steps:
         spent[step.node.row] += report.made.get(step.label, 0)
-    is_as_before = not report.made and not report.failed
-    print_tables(graph_status(report.graph if is_as_before else graph_over(project, report.inventories)), spent)
+    rows = [row for row in graph_status(report.graph) if report.whole or (row.kind, row.name, row.part) in spent]
+    print_tables(rows, spent)
     console = wide_console()
-    if is_as_before:
+    if not report.made and not report.failed:
         console.print(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
         console.print(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
-    for line in _next_steps(project):
+    readable = [(row.name, row.part) for row in rows if row.state == "up to date" and row.figures.get("samples")]
+    for line in _next_steps(project, report.graph, readable):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _next_steps(project: Project) -> Iterator[str]:
-    """What to do with the result."""
+def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, str | None]]) -> Iterator[str]:
+    """What to do with the result; `readable` are the (nanoset, split) that have samples."""
+    from nanoset_assets.instance import HOME_FOLDER, HOME_VARIABLE
+
     config = project.config
+    manifests = (graph.current(node).manifest for node in graph.nodes())
+    if (first := next((found for found in manifests if found is not None), None)) is not None:
+        has_links = config.root_place is None and (first.folder.parent / "current").is_symlink()
+        root = config.root_folder if config.root_place is None else config.root_place.url
+        live = "current" if has_links else "current.json"
+        yield f"Outputs are below {root}; `{live}` in each folder names the live version."
+    for name, split in readable[:1]:
+        yield f"Read samples: python -c {shlex.quote(_reading(config, name, split or ''))}"
+    home = shlex.quote(os.environ.get(HOME_VARIABLE) or str(config.file.parent / HOME_FOLDER))
+    file = shlex.quote(str(config.file))
+    yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
+
+
+def _reading(config: ProjectConfig, name: str, split: str) -> str:
+    """A program that prints the first sample of a split."""
+    endpoint = config.storage.endpoint_url
+    imports, storage = "load_nanoset", ""
+    if config.root_place is not None and endpoint is not None:
+        imports, storage = "StorageSpec, load_nanoset", f", StorageSpec({_literal(endpoint)})"
     root = config.root_folder if config.root_place is None else config.root_place.url
-    live = "`current`" if config.root_place is None else "`current.json`"
-    yield f"Outputs are below {root}; {live} in each folder names the live version."
-    for name in config.nanosets:
-        endpoint = config.storage.endpoint_url
-        imports, storage = "load_nanoset", ""
-        if config.root_place is not None and endpoint is not None:
-            imports, storage = "StorageSpec, load_nanoset", f", StorageSpec('{endpoint}')"
-        yield (
-            f'Read samples: python -c "from nanoset_core import {imports}; '
-            f"print(load_nanoset('{root}', '{name}', 'train'{storage})[0])\""
-        )
-        break
-    yield f"Look at it: NANOSET_CONFIG={project.config.file} dagster dev   (`make dev` for the demo)"
+    where = ", ".join(map(_literal, (str(root), name, split)))
+    return f"from nanoset_core import {imports}; print(load_nanoset({where}{storage})[0])"
+
+
+def _literal(text: str) -> str:
+    """Text as a Python literal in double quotes, which a shell takes as it is within single ones."""
+    return json.dumps(text, ensure_ascii=False)

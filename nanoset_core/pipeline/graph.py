@@ -115,6 +115,15 @@ class Graph:
             self.reasons[node] = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
         return self.reasons[node]
 
+    def look_again(self, nodes: Iterable[Node]) -> None:
+        """Forget how some outputs were found, and all that is made from them: they were made, or tried, meanwhile."""
+        changed = {node: None for node in nodes}
+        for node in self.nodes() if changed else ():
+            if not changed.keys().isdisjoint((node, *node.inputs(self.project.config).values())):
+                changed[node] = None
+                self._current.pop(node, None)
+                self.reasons.pop(node, None)
+
     def changes(self, node: Node) -> Sequence[Reason]:
         """Why an output is not made from what its inputs ask for; whether it is whole is not looked at."""
         wanted, manifest = self.recipe(node), self.current(node).manifest

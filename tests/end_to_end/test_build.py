@@ -113,7 +113,7 @@ def test_select_and_force(make_project, instance):
     assert made(forced) == [f"shuffled/tars [{group}]" for group in range(3)]
     assert tree(config.parent / "data") == before
     assert all(path.stat().st_mtime_ns > then for path, then in times.items())
-    with pytest.raises(ConfigError, match="selects no assets"):
+    with pytest.raises(ConfigError, match="selects nothing"):
         build(Project.open(config), instance, select="no_such_asset")
 
 
