@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.endings import is_cuttable
-from nanoset_core.raw.listing import FileStat
+from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest
 from nanoset_core.storage.atomic import write_atomic
@@ -45,7 +45,7 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
             pieces.append(Piece(stat.path, begin, end, line, digest))
             begin, line = end, line + lines
         after = status_of(file)
-    if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.size, stat.mtime_ns, stat.inode):
+    if not stat.is_as(file_stat(stat.path, after)):
         raise SourceChangedError(
             "the file changed while it was read",
             where=path,
@@ -84,7 +84,7 @@ def _hash_piece(
 class FingerprintMemory:
     """Pieces by path, carried from one inventory to the next in a small JSON file.
 
-    What it says of a file is trusted while the file's size, time and inode stay the same.
+    What it says of a file is trusted while the file is as it was, by size, time, and inode or time of change.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -106,9 +106,12 @@ class FingerprintMemory:
     def recall(self, stat: FileStat) -> list[Piece] | None:
         """The pieces of a file that is as it was when they were noted."""
         entry = self._entries.get(stat.path)
-        if not isinstance(entry, dict) or entry.get("stat") != [stat.size, stat.mtime_ns, stat.inode]:
+        if not isinstance(entry, dict):
             return None
         try:
+            size, mtime_ns, inode = entry["stat"]
+            if not stat.is_as(FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))):
+                return None
             pieces = [checked_piece(Piece(stat.path, *piece)) for piece in entry["pieces"]]
         except (KeyError, TypeError, ValueError):
             return None
@@ -134,6 +137,8 @@ class FingerprintMemory:
         if stat.mtime_ns < self._started_ns - _RACY_NS:
             rows = [[piece.begin, piece.end, piece.first_line, piece.digest] for piece in pieces]
             self._entries[stat.path] = {"stat": [stat.size, stat.mtime_ns, stat.inode], "pieces": rows}
+            if stat.changed_ns < self._started_ns - _RACY_NS:
+                self._entries[stat.path]["changed_ns"] = stat.changed_ns
             self._unsaved_bytes += stat.size
         if self._unsaved_bytes >= SAVE_BYTES:
             self.save(self._entries)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.paths import has_control_characters
-from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
+from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100
@@ -29,12 +29,26 @@ class FileStat:
     """Last modification, nanoseconds since 1970."""
     inode: int
     """So that a replaced file is not taken for the old one."""
+    changed_ns: int = 0
+    """When the file itself came to its place, or changed, which nobody can set; 0 where that is not known."""
+
+    def is_as(self, other: FileStat) -> bool:
+        """Whether another look found the same file, unchanged: of the same size and time, and not replaced.
+
+        Some file systems number their inodes anew for each process, or each time that they are mounted.
+        """
+        same = (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
+        return same and (self.inode == other.inode or self.changed_ns == other.changed_ns != 0)
+
+
+def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
+    """What the system's answer says of the file at a path."""
+    return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
 
 
 def stat_file(folder: RawFolder, path: str) -> FileStat:
     """What the file system says of one file below a folder; FileNotFoundError where it is not there."""
-    stat = (folder / path).stat()
-    return FileStat(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return file_stat(path, (folder / path).stat())
 
 
 def natural_key(path: str) -> tuple[object, ...]:
@@ -106,7 +120,7 @@ def _walk(
                 )
             yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
         elif entry.is_file():
-            yield FileStat(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            yield file_stat(path, stat)
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:

@@ -197,9 +197,9 @@ def take_inventory(
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
-    Every byte is hashed once; a file whose size, time and inode are those remembered from an earlier inventory is
-    not read again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so that a
-    grown file leaves its first pieces as they were.
+    Every byte is hashed once; a file that is as an earlier inventory remembers it, by size, time, and inode or time of
+    change, is not read again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so
+    that a grown file leaves its first pieces as they were.
 
     Args:
         folder: the corpus's folder, searched through all its folders.

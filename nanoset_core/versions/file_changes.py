@@ -26,7 +26,7 @@ class FileChanges:
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
-    """of the same size, but written since: whether the content is another is not known without reading it"""
+    """of the same size, but copied or written since: whether the content is another is not known without reading"""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.touched)
@@ -34,7 +34,9 @@ class FileChanges:
     def __str__(self) -> str:
         named = {"added": self.added, "removed": self.removed, "changed": self.changed}
         found = [(what, paths) for what, paths in named.items() if paths]
-        found += [("written again, perhaps with other content", self.touched)] if self.touched else []
+        found += (
+            [("copied or written again, which the next build reads to compare", self.touched)] if self.touched else []
+        )
         return "; ".join(f"{len(paths):,} {_files(paths)} {what} ({_some(paths)})" for what, paths in found)
 
 
@@ -70,13 +72,11 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
         raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {ACCEPTED}")
     memory = FingerprintMemory(raw.memory_file(project, corpus))
     noted = read_inventory(live) if live is not None else {}
-    found: dict[str, list[Piece] | None] = {}
-    for stat in texts:
-        pieces = memory.recall(stat)
-        if pieces is None and _may_be_same(stat, noted) and stat.size <= budget.left:
-            budget.left -= stat.size
-            pieces = fingerprint(folder, stat)
-        found[stat.path] = pieces
+    found = {stat.path: memory.recall(stat) for stat in texts}
+    unknown = [stat for stat in texts if found[stat.path] is None and _may_be_same(stat, noted)]
+    if (size := sum(stat.size for stat in unknown)) <= budget.left:  # all or none: some would look as if they differed
+        budget.left -= size
+        found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
     changes = _changes(texts, found, noted)
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:
         return StatSurvey(Recipe(**live.recipe), changes)

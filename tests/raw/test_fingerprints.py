@@ -3,6 +3,7 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
-from nanoset_core.raw.listing import FileStat, list_files
+from nanoset_core.raw.listing import FileStat, list_files, stat_file
 from nanoset_core.raw.pieces import Piece
 
 HOUR_NS = 3600 * 10**9
@@ -151,6 +152,41 @@ def test_memory_gives_back_what_it_was_given(tmp_path):
 )
 def test_memory_is_trusted_only_while_size_time_and_inode_stay(tmp_path, other):
     assert remember(tmp_path, OLD, PIECES).recall(other) is None
+
+
+PLACED = replace(OLD, changed_ns=OLD.mtime_ns + HOUR_NS // 2)
+
+
+@pytest.mark.parametrize(
+    ("inode", "changed_ns", "known"),
+    [(77, 0, True), (78, 0, True), (77, 1, True), (78, 1, False)],
+)
+def test_memory_is_trusted_where_inodes_are_numbered_anew_while_the_time_of_change_stays(
+    tmp_path, inode, changed_ns, known
+):
+    """As on file systems in user space. A replaced file has another inode and another time of change."""
+    found = replace(PLACED, inode=inode, changed_ns=PLACED.changed_ns + changed_ns)
+    assert (remember(tmp_path, PLACED, PIECES).recall(found) is not None) is known
+
+
+def test_a_file_put_in_place_a_moment_ago_is_known_by_its_inode_alone(tmp_path):
+    """Another one could replace it within the clock's grain."""
+    placed = replace(OLD, changed_ns=time.time_ns())
+    memory = remember(tmp_path, placed, PIECES)
+    assert memory.recall(placed) == PIECES
+    assert memory.recall(replace(placed, inode=78)) is None
+
+
+def test_a_replaced_file_of_the_same_size_and_time_is_another(tmp_path):
+    before = write(tmp_path, "a.jsonl", b"one\n")
+    os.utime(tmp_path / "a.jsonl", ns=(OLD.mtime_ns, OLD.mtime_ns))
+    before = stat_file(tmp_path, "a.jsonl")
+    (tmp_path / "other").write_bytes(b"two\n")
+    os.utime(tmp_path / "other", ns=(OLD.mtime_ns, OLD.mtime_ns))
+    (tmp_path / "other").rename(tmp_path / "a.jsonl")
+    after = stat_file(tmp_path, "a.jsonl")
+    assert (after.size, after.mtime_ns) == (before.size, before.mtime_ns)
+    assert remember(tmp_path, before, PIECES).recall(after) is None
 
 
 @pytest.mark.parametrize(("age_ns", "kept"), [(1_500_000_000, False), (-HOUR_NS, False), (60_000_000_000, True)])

@@ -124,10 +124,30 @@ def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatc
     raw.make_inventory(Project.open(folder / "nanoset.yaml"), "web")
     os.utime(file, (time.time() - 99, time.time() - 99))
     monkeypatch.setattr(status_module, "READ_BYTES", 10)
-    touched = why(folder, "corpus web")
-    assert len(touched) == 1
-    assert "written again, perhaps with other content (" in touched[0]
+    assert why(folder, "corpus web") == [
+        "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
+    ]
     assert "web is not up to date" in why(folder, "webdataset shuffled")
+
+
+def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_nothing_to_do(copy, monkeypatch, tmp_path):
+    """As `cp -r` makes it: all times and inodes are new."""
+    folder = tmp_path / "copied"
+    shutil.copytree(copy(), folder, symlinks=True, copy_function=shutil.copyfile)
+    for number, path in enumerate(sorted((folder / "raw").rglob("*.jsonl*"))):
+        os.utime(path, (1e9 + number, 1e9 + number))
+    files = [path.relative_to(folder / "raw/web") for path in (folder / "raw/web").rglob("*.jsonl*")]
+    some = min(path.stat().st_size for path in (folder / "raw").rglob("*.jsonl*")) + 1
+    monkeypatch.setattr(status_module, "READ_BYTES", some)
+    assert len(files) > 1
+    assert why(folder, "corpus web")[0].startswith(f"{len(files)} files copied or written again"), (
+        "all of them, not some"
+    )
+    before = tree(folder / "data")
+    build(folder)
+    assert states(folder) == {}
+    changed = {name for name, digest in tree(folder / "data").items() if before.get(name) != digest}
+    assert all(name.endswith(".fingerprints.json") or name.startswith(".in-use") for name in changed)
 
 
 def test_known_files_are_not_read(copy, monkeypatch):
