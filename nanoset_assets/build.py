@@ -12,7 +12,7 @@ from nanoset_assets.dagster_compat import interruptible_runs
 from nanoset_assets.definitions import build_definitions, job_of
 from nanoset_assets.failures import Failure, noted_failures
 from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.instance import HistoryError, history_faults, register_corpora
 from nanoset_assets.resources import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_names, selected, with_needs
@@ -73,6 +73,7 @@ def build(
     Raises:
         ConfigError: the configuration asks for what cannot be, or nothing is selected.
         MissingError: there is no raw folder.
+        HistoryError: the history could not be written when a run was noted in it.
     """
     started = time.monotonic()
     close_abandoned_runs(instance)
@@ -80,7 +81,7 @@ def build(
     found = raw.corpora(project)
     check_corpora(project.config, found)
     check_names(corpora, found)
-    instance.add_dynamic_partitions(CORPORA.name or "", found)
+    register_corpora(instance, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)
@@ -168,7 +169,7 @@ class _Builder:
         failed: Failure | None = None
         with noted_failures() as noted:
             try:
-                with interruptible_runs(self._instance):
+                with history_faults(self._instance.root_directory), interruptible_runs(self._instance):
                     job.execute_in_process(
                         instance=self._instance,
                         partition_key=run[0].partition,
@@ -176,6 +177,8 @@ class _Builder:
                         tags=self._tags,
                         run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
                     )
+            except HistoryError:  # the next run could not be noted either
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
                 failed = noted[0] if noted else Failure(run[0].node, error)
         self._record(run, failed, time.monotonic() - started)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shlex
 import sys
 from collections import defaultdict
@@ -47,13 +46,14 @@ def build(
     """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
     project_config = load_config(config)
     from nanoset_assets.build import build as run_build
-    from nanoset_assets.instance import open_instance
+    from nanoset_assets.instance import history_faults, open_instance
 
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
-    with progress_bars() as (listener, say):
+    instance = open_instance(project_config)
+    with progress_bars() as (listener, say), history_faults(instance.root_directory):
         report = run_build(
             Project(project_config, listener),
-            open_instance(project_config),
+            instance,
             select=select,
             corpora=corpus,
             rebuild=force,
@@ -93,7 +93,7 @@ def show_report(project: Project, report: BuildReport) -> None:
 
 def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, str | None]]) -> Iterator[str]:
     """What to do with the result; `readable` are the (nanoset, split) that have samples."""
-    from nanoset_assets.instance import HOME_FOLDER, HOME_VARIABLE
+    from nanoset_assets.instance import HOME_VARIABLE, dagster_home
 
     config = project.config
     manifests = (graph.current(node).manifest for node in graph.nodes())
@@ -104,7 +104,7 @@ def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, st
         yield f"Outputs are below {root}; `{live}` in each folder names the live version."
     for name, split in readable[:1]:
         yield f"Read samples: python -c {shlex.quote(_reading(config, name, split or ''))}"
-    home = shlex.quote(os.environ.get(HOME_VARIABLE) or str(config.file.parent / HOME_FOLDER))
+    home = shlex.quote(str(dagster_home(config)))
     file = shlex.quote(str(config.file))
     yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
 

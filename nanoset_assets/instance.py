@@ -1,32 +1,150 @@
-"""The Dagster instance that holds a project's history."""
+"""The Dagster instance that holds a project's history: where it lies, how it is opened, what can be wrong with it."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-import shutil
+import sqlite3
+from collections.abc import Collection, Iterator
 from importlib import resources
 from pathlib import Path
 
 import dagster as dg
 
+from nanoset_assets.partitions import CORPORA
 from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import ConfigError, NanosetError, StorageError
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.os_errors import explained
 
 HOME_VARIABLE = "DAGSTER_HOME"
-HOME_FOLDER = ".dagster"
+SETTINGS = "dagster.yaml"
+LOCK = ".lock"
+"""Held by whoever opens the history: two who make Dagster's tables at once leave them broken."""
+_ROOM = "make room there and run again: what is finished is kept"
+_ASIDE = "move the folder away and run again: a new history is begun, and what is finished is kept"
+_FAULTS = {
+    "database or disk is full": ("the disk is full, or the quota used up", _ROOM),
+    "readonly database": ("the history may not be written", "give this user the right to write there, and run again"),
+    "unable to open database": (
+        "the history cannot be opened",
+        "give this user the right to write there, or make room",
+    ),
+    "disk I/O error": ("the disk takes no more, or fails", "make room there, or see what the system log says"),
+    "database is locked": ("another process keeps the history locked", "end that process, or wait, and run again"),
+    "malformed": ("the history is damaged", _ASIDE),
+    "not a database": ("the history is damaged", _ASIDE),
+    "more than one head": ("the history is damaged", _ASIDE),
+}
+"""What SQLite says → what that means, and what to do."""
+
+
+class HistoryError(StorageError):
+    """Dagster's history cannot be read or written."""
 
 
 def dagster_home(config: ProjectConfig) -> Path:
-    """DAGSTER_HOME where it is set, else .dagster beside nanoset.yaml; made, with our dagster.yaml, where missing."""
-    home = Path(os.environ.get(HOME_VARIABLE) or config.file.parent / HOME_FOLDER).expanduser().resolve()
-    home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists():
-        with resources.as_file(resources.files("nanoset_assets") / "dagster.yaml") as shipped:
-            shutil.copyfile(shipped, settings)
+    """DAGSTER_HOME where it is set, else the history of nanoset.yaml; made, with our dagster.yaml, where missing.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    home = Path(os.environ.get(HOME_VARIABLE) or config.history_folder).expanduser().resolve()
+    with explained(home):
+        home.mkdir(parents=True, exist_ok=True)
+        if not (home / SETTINGS).exists():
+            write_atomic(home / SETTINGS, (resources.files("nanoset_assets") / SETTINGS).read_bytes())
     return home
 
 
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
-    """The project's instance; sets DAGSTER_HOME for this process and its children."""
-    os.environ[HOME_VARIABLE] = str(dagster_home(config))
-    return dg.DagsterInstance.get()
+    """The project's instance; sets DAGSTER_HOME for this process and its children.
+
+    Raises:
+        HistoryError: the history cannot be read or written.
+        ConfigError: its dagster.yaml is not one.
+    """
+    setting = HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else f"`history` in {config.file}"
+    home = dagster_home(config)
+    os.environ[HOME_VARIABLE] = str(home)
+    with _alone_in(home) as refusal:
+        try:
+            with history_faults(home):
+                return dg.DagsterInstance.get()
+        except HistoryError as error:
+            if refusal is None:
+                raise
+            raise HistoryError(
+                "this file system has no file locks, which the history (SQLite) needs",
+                where=home,
+                found=refusal,
+                expected="a folder on a disk of this machine",
+                remedy=f"name one by {setting}, or keep the history in Postgres; the outputs can stay where they are",
+            ) from error
+        except dg.DagsterError as error:
+            raise ConfigError(
+                "Dagster cannot use these settings", where=home / SETTINGS, found=error, remedy="correct the file"
+            ) from error
+
+
+@contextlib.contextmanager
+def _alone_in(home: Path) -> Iterator[str | None]:
+    """Keep others who open the history waiting; → why the file system refuses that: the lock is of SQLite's own kind.
+
+    Whoever may not write to the folder waits for nobody: what Dagster needs of it is for Dagster to say.
+    """
+    with contextlib.ExitStack() as held:
+        refusal = None
+        try:
+            file = held.enter_context((home / LOCK).open("ab"))
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        except OSError as error:
+            is_lock = error.filename is None
+            refusal = f"{error.strerror} (errno {error.errno})" if is_lock else None
+        yield refusal
+
+
+@contextlib.contextmanager
+def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
+    """Say what is to be done where the history in a folder cannot be read or written.
+
+    Raises:
+        HistoryError: that is so.
+    """
+    try:
+        yield
+    except NanosetError:
+        raise
+    except Exception as error:
+        fault = _database_fault(error)
+        if fault is None:
+            raise
+        known = (value for text, value in _FAULTS.items() if text in str(fault))
+        what, remedy = next(known, ("the history cannot be used", "see what the database says, and run again"))
+        found = str(getattr(fault, "orig", None) or fault).strip()
+        raise HistoryError(what, where=home, found=found, remedy=remedy) from error
+
+
+def register_corpora(instance: dg.DagsterInstance, corpora: Collection[str]) -> None:
+    """Let the history know these partitions, those that it does not know."""
+    from sqlalchemy.exc import IntegrityError
+
+    try:
+        instance.add_dynamic_partitions(CORPORA.name or "", list(corpora))
+    except IntegrityError:  # another build added some at this very moment
+        instance.add_dynamic_partitions(CORPORA.name or "", list(corpora))
+
+
+def _database_fault(error: BaseException | None) -> BaseException | None:
+    """The error of a database that another one was raised from, or for."""
+    from alembic.util import CommandError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, SQLAlchemyError | CommandError | sqlite3.Error):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None

@@ -10,7 +10,7 @@ import dagster as dg
 from nanoset_assets.automation import AUTOMATION_TAG
 from nanoset_assets.dagster_compat import is_valid_cron_string
 from nanoset_assets.graph_state import GraphState, load_graph_state
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.instance import register_corpora
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import is_under_way
 from nanoset_core.config.running import AutomationSpec, no_cron_line
@@ -50,7 +50,7 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         opened = Project.open(project.config_file)
         text = list_corpora(opened.config.raw_folder)
         opened.outputs.sweep()
-        context.instance.add_dynamic_partitions(CORPORA.name or "", list(text.corpora))
+        register_corpora(context.instance, text.corpora)
         state, unknown = _look(opened, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         settled = [corpus for corpus in unknown if _is_settled(opened, text.corpora[corpus])]

@@ -51,6 +51,8 @@ class ProjectConfig:
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
     """How buckets are reached, where raw or root is s3://…"""
+    history: str = ".dagster"
+    """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set, it comes first."""
     file: Path = field(default=Path(CONFIG_FILE), init=False)
     """Where it was read from; set by `load_config`."""
 
@@ -80,6 +82,11 @@ class ProjectConfig:
     def root_place(self) -> S3Place | None:
         """Where in a bucket the outputs live; None where they are local."""
         return parse_place(self.root, self.storage, where=f"{self.file}: root") if is_remote(self.root) else None
+
+    @property
+    def history_folder(self) -> Path:
+        """The folder of Dagster's history."""
+        return local_path(self.history, base=self.file.parent, where=f"{self.file}: history")
 
     @property
     def tokenizer_file(self) -> Path:
@@ -152,7 +159,7 @@ def _check(config: ProjectConfig) -> None:
 
 
 def _check_places(config: ProjectConfig) -> None:
-    raw, root, _ = config.raw_folder, config.root_folder, config.tokenizer_file
+    raw, root, *_ = config.raw_folder, config.root_folder, config.tokenizer_file, config.history_folder
     inside = root == raw or raw in root.parents
     if isinstance(raw, RemoteFolder) or config.root_place is not None:
         inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")

@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
+"""Said of folders by file systems in user space, and SMB: that of a file is another matter."""
 _REPLACING_ATTEMPTS = 16
 _swept: set[Path] = set()
 
@@ -55,12 +57,16 @@ def sha256_file(path: Path) -> str:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Make renames inside `folder` durable, where its file system has a way to ask for that."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _NO_FSYNC:
+            raise
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import pytest
 
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.instance import dagster_home
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.resources import describe
 from nanoset_core.config.project import load_config
@@ -114,18 +113,6 @@ def test_a_materialisation_without_a_data_version_is_one(instance):
     for path, partition in ((["whole"], None), (["cut"], "web")):
         instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(path), partition=partition))
         assert latest_data_versions(instance, dg.AssetKey(path), {partition, "none"}) == {partition: ""}
-
-
-def test_the_home_is_made_beside_the_configuration_with_our_settings(config, monkeypatch):
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    home = dagster_home(config)
-    assert home == config.file.parent / ".dagster"
-    settings = (home / "dagster.yaml").read_text()
-    for line in ("telemetry:\n  enabled: false", "nux:\n  enabled: false", "max_concurrent_runs"):
-        assert line in settings
-    (home / "dagster.yaml").write_text("# mine\n")
-    dagster_home(config)
-    assert (home / "dagster.yaml").read_text() == "# mine\n"
 
 
 def test_progress_is_described_in_one_line():

@@ -1,0 +1,81 @@
+"""Builds on file systems of clusters, imitated: what they refuse is refused by a library that is loaded before C's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sample_project import run_stages, tree
+
+from nanoset_core.pipeline.project import Project
+
+EVERYTHING = "flock,lockf,fsync,link,copy,rights,room,inodes"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """The library, compiled."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("it takes a C compiler, and Linux, to imitate what a file system refuses")
+    path = tmp_path_factory.mktemp("library") / "refusing.so"
+    source = Path(__file__).with_name("refusing.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+@pytest.fixture
+def run(library, monkeypatch):
+    """Runs `nanoset` where so much is refused in a project's folder; → what it said, and its exit code."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+    def run(config, refused, *arguments):
+        told = {"LD_PRELOAD": str(library), "REFUSED": refused, "REFUSED_BELOW": str(config.parent)}
+        done = subprocess.run(
+            [sys.executable, "-m", "nanoset_core.cli", *arguments, "--config", str(config)],
+            env=os.environ | told,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def outputs(config):
+    """Without the links, which are a convenience, and what belongs to the machine."""
+    found = tree(config.parent / "data").items()
+    return {name: digest for name, digest in found if not name.endswith("/current") and not name.startswith(".in-use/")}
+
+
+def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(make_project, run, tmp_path):
+    local = make_project("local")
+    run_stages(Project.open(local))
+    config = make_project("refusing", {"root: data": f"root: data\nhistory: {tmp_path / 'history'}"})
+    built = run(config, EVERYTHING, "build")
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "history" / "dagster.yaml").is_file()
+    without_notes = {name: digest for name, digest in outputs(config).items() if ".fingerprints" not in name}
+    assert without_notes == {name: digest for name, digest in outputs(local).items() if ".fingerprints" not in name}
+    assert "nothing was made" in run(config, EVERYTHING, "build").stdout
+    assert run(config, EVERYTHING, "verify").returncode == 0
+    assert "--no-locks" in run(config, EVERYTHING, "gc", "--yes").stderr
+    assert run(config, EVERYTHING, "gc", "--yes", "--no-locks").returncode == 0
+
+
+def test_a_history_without_file_locks_is_a_sentence(make_project, run):
+    config = make_project()
+    done = run(config, "lockf", "build")
+    assert done.returncode == 1
+    assert f"{config.parent / '.dagster'}: this file system has no file locks" in done.stderr
+    assert f"`history` in {config}" in done.stderr
+    assert len(done.stderr.splitlines()) <= 5
+    status = run(config, "lockf", "status", "--json")
+    assert {row["state"] for row in json.loads(status.stdout)} == {"missing"}, "it needs no history"
