@@ -16,6 +16,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
+from nanoset_core.pipeline.packed import PACKED
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import WEBDATASET
 from nanoset_core.pipeline.stage import Key, Node, Stage
@@ -25,6 +26,7 @@ from nanoset_core.verification.verify import (
     verify_blend,
     verify_indexed,
     verify_mappings,
+    verify_packed,
     verify_shards,
     verify_webdataset,
 )
@@ -87,6 +89,10 @@ _CHECKS: dict[Stage, tuple[str, Verify]] = {
     BLENDED: (
         "The blend's files are there, belong to the index mappings, and name corpora and samples that exist.",
         lambda project, key: verify_blend(project, key.subject, split_of(key)),
+    ),
+    PACKED: (
+        "The .pbin is whole: its index covers the tokens exactly, and documents and tokens are the dataset's.",
+        lambda project, key: verify_packed(project, key.subject),
     ),
     WEBDATASET: (
         "Every tar is there and listed; opened ones hold the contexts of their plan.",

@@ -10,8 +10,9 @@ import pytest
 from sample_project import CONFIG, jsonl, write_raw
 
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.report import Report
 
 EXTRA = """\
   several_epochs:
@@ -43,15 +44,37 @@ def build_all(project: Project) -> None:
         raw.make_inventory(project, corpus)
         tokenization.tokenize(project, corpus)
         indexed.index(project, corpus)
-    for name in project.config.nanosets:
+    for name, spec in project.config.nanosets.items():
         for split in SPLITS:
-            if mapping.write_mappings(project, name, split).facts["blended"]:
+            mapping.write_mappings(project, name, split)
+            if spec.is_blended:
                 mapping.write_blended(project, name, split)
-    for name, spec in project.config.webdatasets.items():
+        handoff.write_handoff(project, name)
+    for corpus in project.config.packed:
+        packed.pack(project, corpus)
+    for name, webdataset in project.config.webdatasets.items():
         shuffling.make_plan(project, name)
-        for group in range(spec.groups):
+        for group in range(webdataset.groups):
             shuffling.write_group(project, name, group)
         shuffling.finish(project, name)
+
+
+def poke(path: Path, offset: int, data: bytes) -> None:
+    """Overwrite bytes of a file."""
+    content = bytearray(path.read_bytes())
+    content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def whats(report: Report, severity: str = "error") -> list[str]:
+    """What a report found."""
+    assert all(finding.remedy for finding in report.findings), "every finding says what to do"
+    return [finding.what for finding in report.findings if finding.severity == severity]
+
+
+def one(project: Project, pattern: str) -> Path:
+    """The first file below the output root that fits a pattern."""
+    return next(iter(sorted(project.outputs.folder.glob(pattern))))
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +88,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     first.write_bytes(first.read_bytes() + jsonl(odd) + b"no json\n\n")
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "webdatasets:"))
+    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "packed: [web, books]\nwebdatasets:"))
     build_all(Project.open(folder / "nanoset.yaml"))
     return folder
 

@@ -63,7 +63,7 @@ def pack_indexed_dataset(
     _check_whole(prefix, dataset)
     check_not_empty(prefix, len(dataset.tokens))
     token_bytes = min(dataset.dtype.itemsize, 4) if vocab_size is None else token_size_bytes(vocab_size)
-    documents = sum(len(lengths) for _, lengths in _documents(dataset))
+    documents = sum(len(lengths) for _, lengths in document_spans(dataset))
     left_out = len(dataset.document_indices) - 1 - documents
     meter = Meter(listener, "pack", Path(path).name, len(dataset.tokens) * token_bytes)
     lacking: Iterable[NDArray[np.bool_] | int] = repeat(0)
@@ -75,7 +75,7 @@ def pack_indexed_dataset(
         else:
             lacking = list(_write_ended(dataset, end_token, token_bytes, file, meter))
             tokens += sum(int(np.count_nonzero(part)) for part in lacking)
-        lengths = (own + lacks for (_, own), lacks in zip(_documents(dataset), lacking, strict=False))
+        lengths = (own + lacks for (_, own), lacks in zip(document_spans(dataset), lacking, strict=False))
         write_index(file, back_to_back(part * token_bytes for part in lengths))
         file.seek(0)
         file.write(encode_header(tokens * token_bytes, token_bytes))
@@ -159,7 +159,7 @@ def _write_ended(
     """Write all documents, each with `end_token` at its end; → which of them lacked it, in order, in chunks."""
     source = str(bin_path(dataset.prefix))
     check_fit(np.array([end_token]), token_bytes, "the end-of-document token")
-    for begins, lengths in _documents(dataset):
+    for begins, lengths in document_spans(dataset):
         ends = begins + lengths
         lacks: list[NDArray[np.bool_]] = []
         for first, tokens in _pieces(dataset, int(begins[0]), int(ends[-1])):
@@ -172,7 +172,7 @@ def _write_ended(
         yield np.concatenate(lacks)
 
 
-def _documents(dataset: MMapIndexedDataset) -> Iterator[Entries]:
+def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
     """(first tokens, lengths > 0) of all documents with tokens, in tokens; the .bin is known to be without gaps."""
     starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
     for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):

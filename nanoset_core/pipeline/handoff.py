@@ -92,6 +92,20 @@ def write_handoff(project: Project, name: str) -> Manifest:
     return manifest
 
 
+def handoff_texts(project: Project, manifest: Manifest, name: str) -> Mapping[str, bytes]:
+    """File name → content that a nanoset's handoff must have while nothing that it is made from has changed.
+
+    Args:
+        project: that the nanoset belongs to.
+        manifest: of the handoff.
+        name: of the nanoset.
+
+    Raises:
+        NanosetError: whatever planning the nanoset raises.
+    """
+    return handoff_files(_request(NanosetContext(project, name), Recipe(**manifest.recipe)))[0]
+
+
 def _check_cache(nanoset: NanosetContext) -> None:
     """Raise MissingError unless every index file that the trainer will look for is there, of the size it had.
 

@@ -15,7 +15,9 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_shards
 from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.handoff import verify_handoff
 from nanoset_core.verification.nanoset import verify_blend, verify_mappings, verify_nanoset
+from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.webdataset import verify_webdataset
 
@@ -27,9 +29,11 @@ __all__ = [
     "verify_blend",
     "verify_corpus",
     "verify_dataset",
+    "verify_handoff",
     "verify_indexed",
     "verify_mappings",
     "verify_nanoset",
+    "verify_packed",
     "verify_project",
     "verify_shards",
     "verify_webdataset",
@@ -41,7 +45,7 @@ class Target:
     """Something that can be verified."""
 
     name: str
-    """A corpus, nanoset/split or webdataset."""
+    """A corpus, corpus/packed, nanoset/split, nanoset/handoff or webdataset."""
     run: Callable[[bool], Report]
     """Verifies it; takes whether deeply."""
 
@@ -63,7 +67,9 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
         for name in project.config.nanosets
         for split in SPLITS
     ]
+    found += [Target(f"{name}/handoff", partial(verify_handoff, quiet, name)) for name in project.config.nanosets]
     found += [Target(name, partial(verify_webdataset, quiet, name)) for name in project.config.webdatasets]
+    found += [Target(f"{corpus}/packed", partial(verify_packed, quiet, corpus)) for corpus in project.config.packed]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):
             raise ConfigError(

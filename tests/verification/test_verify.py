@@ -8,6 +8,7 @@ import struct
 
 import numpy as np
 import pytest
+from built_project import one, poke, whats
 from sample_project import jsonl, sentences
 
 from nanoset_core.errors import ConfigError
@@ -24,21 +25,6 @@ from nanoset_core.verification.verify import (
     verify_shards,
     verify_webdataset,
 )
-
-
-def poke(path, offset, data):
-    content = bytearray(path.read_bytes())
-    content[offset : offset + len(data)] = data
-    path.write_bytes(content)
-
-
-def whats(report, severity="error"):
-    assert all(finding.remedy for finding in report.findings), "every finding says what to do"
-    return [finding.what for finding in report.findings if finding.severity == severity]
-
-
-def one(project, pattern):
-    return next(iter(sorted(project.outputs.folder.glob(pattern))))
 
 
 def cache_file(project, name, split, part):
@@ -67,11 +53,16 @@ def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
 
 
 def test_selecting(project):
-    assert [target.name for target in targets(project, ["pretrain/train", "b*"])] == ["books", "pretrain/train"]
+    assert [target.name for target in targets(project, ["pretrain/train", "b*"])] == [
+        "books",
+        "pretrain/train",
+        "books/packed",
+    ]
     assert [target.name for target in targets(project, ["pretrain"])] == [
         "pretrain/train",
         "pretrain/valid",
         "pretrain/test",
+        "pretrain/handoff",
     ]
     with pytest.raises(ConfigError, match="selects nothing"):
         targets(project, ["nothing"])

@@ -24,7 +24,12 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 @click.command("verify")
 @click.argument("prefix", type=PATH, required=False)
 @CONFIG_OPTION
-@click.option("--select", "-s", multiple=True, help="Only these: a corpus, nanoset, nanoset/split or webdataset; a*.")
+@click.option(
+    "--select",
+    "-s",
+    multiple=True,
+    help="Only these: a corpus, its .pbin (corpus/packed), nanoset, nanoset/split or /handoff, webdataset; a*.",
+)
 @click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
 @click.option("--tokenizer", type=PATH, help="Of PREFIX: a tokenizer.json, for its vocabulary.")
 @click.option("--eod", help="Of PREFIX: the token that must end every document.")

@@ -1,0 +1,94 @@
+"""Every kind of damage to a .pbin is found and named."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from built_project import one, poke, whats
+
+from nanoset_core.packed import PackedDataset, write_packed
+from nanoset_core.verification.verify import targets, verify_packed, verify_project
+
+
+def pbin(project):
+    return one(project, "packed/web/*/web.pbin")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_pbin(project, deep):
+    report = verify_packed(project, "web", deep=deep)
+    assert report.findings == []
+    assert report.figures["tokens_read"] == report.figures["tokens"]
+    assert [target.name for target in targets(project, ["web"])] == ["web", "web/packed"]
+    assert [target.name for target in targets(project, ["*/packed"])] == ["web/packed", "books/packed"]
+
+
+def test_a_token_of_it_changed(copy):
+    project = copy()
+    dataset = PackedDataset(pbin(project))
+    token = int(dataset.tokens[1234])
+    poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
+    (finding,) = verify_packed(project, "web").errors
+    assert finding.what == "a token is not that of the dataset"
+    assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
+    assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
+    assert whats(verify_packed(project, "web", deep=True)) == ["a file has other bytes than when it was written"]
+    (report,) = verify_project(project, ["web/packed"], deep=True)
+    assert not report.passed
+
+
+def test_a_token_outside_of_the_vocabulary_where_the_dataset_is_gone(copy):
+    project = copy()
+    shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
+    poke(pbin(project), 12, b"\xff\xff")
+    report = verify_packed(project, "web")
+    assert whats(report) == ["a token is not in the vocabulary"]
+    assert report.errors[0].found == "id 65535"
+
+
+@pytest.mark.parametrize(("offset", "data"), [(8, b"\x03"), (0, b"\x00\x00"), (-1, b"\x00"), (-200, b"\xff" * 20)])
+def test_header_and_index_overwritten(copy, offset, data):
+    project = copy()
+    path = pbin(project)
+    poke(path, offset % path.stat().st_size, data)
+    (finding,) = verify_packed(project, "web").errors
+    assert path.name in finding.where
+    assert finding.remedy.startswith("delete ")
+
+
+def test_cut_or_gone(copy):
+    project = copy()
+    path = pbin(project)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert whats(verify_packed(project, "web")) == ["a file has another size than when it was written"]
+    path.unlink()
+    assert whats(verify_packed(project, "web")) == ["a file is missing"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_borders_between_documents_moved(copy, monkeypatch, deep):
+    project = copy()
+    path = pbin(project)
+    size = path.stat().st_size
+    dataset = PackedDataset(path)
+    documents, token_bytes = [document.tolist() for document in dataset], dataset.token_bytes
+    moved = [*documents[:7], documents[7][:-1], [documents[7][-1], *documents[8]], *documents[9:]]
+    write_packed(path, moved, token_bytes=token_bytes)
+    assert path.stat().st_size == size
+    if deep:  # as if nothing had a checksum
+        monkeypatch.setattr("nanoset_core.verification.packed.check_file", lambda *_: True)
+    (finding,) = verify_packed(project, "web", deep=deep).errors
+    assert finding.what == "document 7 is not that of the dataset"
+    assert finding.found.startswith(f"{len(documents[7]) - 1} tokens from token ")
+    write_packed(path, documents[1:], token_bytes=token_bytes)
+    monkeypatch.setattr("nanoset_core.verification.packed.check_file", lambda *_: True)
+    (finding,) = verify_packed(project, "web", deep=deep).errors
+    assert finding.what == "the index does not cover the tokens as it did when it was written"
+    assert f"documents: {len(documents)}" in finding.expected
+
+
+def test_not_made(copy):
+    project = copy()
+    shutil.rmtree(project.outputs.folder / "packed")
+    assert whats(verify_packed(project, "web")) == ["the packed of 'web' have not been made"]
