@@ -13,12 +13,13 @@ from importlib.metadata import entry_points
 import click
 
 from nanoset_core.cli import commands, failures
+from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.execution.interruption import heard, interruptible
 
 PLUGINS = "nanoset.commands"
 
 
-class _Commands(click.Group):
+class _Commands(WholeSummaries):
     """The files of nanoset_core.cli.commands, and what installed packages add; each is imported when used."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -48,9 +48,9 @@ class PhaseSpec:
 class ScheduleSpec:
     """The trainer's run, from which it computes how many samples it asks for."""
 
-    iterations: Iterations
+    iterations: Iterations = field(metadata={"example": 100_000})
     """Training steps (--train-iters)."""
-    global_batch_size: Annotated[int, Between(1, 1 << 24)]
+    global_batch_size: Annotated[int, Between(1, 1 << 24)] = field(metadata={"example": 512})
     """Samples of a step (--global-batch-size)."""
     eval_interval: Iterations = 1000
     """Steps between evaluations (--eval-interval)."""
@@ -76,7 +76,7 @@ class ScheduleSpec:
 class NanosetSpec:
     """One training set: a blend of corpora, cut into samples, in a fixed order."""
 
-    sequence_length: Annotated[int, Between(1, 2**31 - 2)]
+    sequence_length: Annotated[int, Between(1, 2**31 - 2)] = field(metadata={"example": 2048})
     """Tokens in a sample; one more is read, for the labels."""
     blend: BlendSpec | None = None
     """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""

@@ -29,11 +29,11 @@ CONFIG_FILE = "nanoset.yaml"
 class ProjectConfig:
     """All of nanoset.yaml."""
 
-    raw: str
+    raw: str = field(metadata={"example": "raw"})
     """Folder of raw text, one folder a corpus; or s3://bucket/prefix."""
-    root: str
+    root: str = field(metadata={"example": "data"})
     """Folder of outputs, outside of raw; or s3://bucket/prefix."""
-    tokenizer: TokenizerSpec
+    tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
     """Which tokenizer makes the tokens."""
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     """How lines become documents."""
@@ -130,6 +130,14 @@ def config_from(value: object, file: Path) -> ProjectConfig:
     Raises:
         ConfigError: an unknown or missing key, a wrong type, or a value that cannot be.
     """
+    if value is None:
+        raise ConfigError(
+            "the configuration is empty",
+            where=file,
+            found="no key",
+            expected="raw, root and tokenizer at the least",
+            remedy="remove it, and run `nanoset init` here to write one to start from",
+        )
     try:
         config = parse(ProjectConfig, value, "", file)
     except RecursionError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +25,7 @@ _MOST_KEY_BYTES = 64
 class TokenizerSpec:
     """Which tokenizer makes the tokens."""
 
-    path: str
+    path: str = field(metadata={"example": "tokenizer.json"})
     """A tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -33,7 +33,7 @@ LEAST_MEMORY_MIB = 16
 class WebdatasetSpec:
     """One set of shuffled tar shards."""
 
-    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Between(0, 1e6)]]
+    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Between(0, 1e6)]] = field(metadata={"example": "[web]"})
     """Member corpora: a list (each in full), or each with its number under `mix`."""
     sequence_length: ContextLength = DEFAULT_LENGTH
     """Tokens in a context; trainers that predict the next token want one more than their sequence length."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.storage.atomic import discard
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import open_unfinished
 
 _SEEN_WITHIN_SECONDS = 3.0
@@ -111,7 +112,7 @@ def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], .
 
 def _read(path: Path) -> bytes | OSError:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         return error
 

@@ -46,13 +46,18 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
     return config.with_samples({split: count for split, count in _samples(options).items() if split in splits})
 
 
+_SOURCES = ("data_path", "data_args_path", *(f"{split}_data_path" for split in SPLITS), "per_split_data_args_path")
+
+
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     own = [options[f"{split}_data_path"] for split in SPLITS]
     given = [options["data_path"], options["data_args_path"], any(own), options["per_split_data_args_path"]]
     if sum(map(bool, given)) != 1:
         raise ConfigError(
             "the data must be given once",
+            found=", ".join(f"--{key.replace('_', '-')}" for key in _SOURCES if options[key]),
             expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
+            remedy="leave all but one of them out",
         )
     if options["data_path"]:
         return {"data_path": blend_from_words(options["data_path"], "--data-path")}
@@ -73,12 +78,21 @@ def _samples(options: Mapping[str, Any]) -> dict[SplitName, int | None]:
     steps, batch = options["train_iters"], options["global_batch_size"]
     if (steps is None) != (batch is None):
         raise ConfigError(
-            "one of two arguments that belong together is missing", where="--train-iters, --global-batch-size"
+            "one of two arguments that belong together is missing",
+            where="--train-iters, --global-batch-size",
+            found=f"{steps} and {batch}",
+            remedy="give both, or neither",
         )
     if steps is None:
         return samples
     if any(count is not None for count in samples.values()):
-        raise ConfigError("the samples are given twice", where="--train-iters", found="--…-samples beside it")
+        given = ", ".join(f"--{split}-samples" for split in SPLITS if samples[split] is not None)
+        raise ConfigError(
+            "the samples are given twice",
+            where="--train-iters",
+            found=f"{given} beside it",
+            remedy="leave one of them out",
+        )
     return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
@@ -90,7 +104,11 @@ def _identifiers(text: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            "not a JSON object", where=where, found=error, expected='an object such as {"class": "…"}'
+            "not a JSON object",
+            where=where,
+            found=error,
+            expected='an object such as {"class": "…"}',
+            remedy="put it in single quotes for the shell, or name a file that holds it",
         ) from error
 
 
@@ -98,7 +116,13 @@ def _trainer_paths(data: dict[str, Any], spellings: tuple[str, ...]) -> dict[str
     pairs = [spelling.partition("=") for spelling in spellings]
     for spelling, (here, _, there) in zip(spellings, pairs, strict=True):
         if not here or not there:
-            raise ConfigError("not two paths", where="--trainer-path", found=repr(spelling), expected="HERE=THERE")
+            raise ConfigError(
+                "not two paths",
+                where="--trainer-path",
+                found=repr(spelling),
+                expected="HERE=THERE",
+                remedy="name the beginning of paths here, =, and what the trainer has in its place",
+            )
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
     found: dict[str, str] = {}
     for blend in blends:

@@ -9,6 +9,7 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.mapping.config import Blend
 from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.storage.regular_files import read_regular
 
 
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
@@ -24,7 +25,12 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         ConfigError: there are no words, only some weights are numbers, or a prefix is named twice.
     """
     if not words:
-        raise ConfigError("no datasets are named", where=where, expected="prefixes, or pairs of weight and prefix")
+        raise ConfigError(
+            "no datasets are named",
+            where=where,
+            expected="prefixes, or pairs of weight and prefix",
+            remedy="name the .bin/.idx pairs, without these endings",
+        )
     weights = [_number(word) for word in words[::2]]
     if len(words) % 2 or all(weight is None for weight in weights):
         prefixes = list(words)
@@ -32,7 +38,13 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         return prefixes[0] if len(prefixes) == 1 else prefixes
     if None in weights:
         odd = words[::2][weights.index(None)]
-        raise ConfigError("a weight is not a number", where=where, found=repr(odd), expected="weight prefix pairs")
+        raise ConfigError(
+            "a weight is not a number",
+            where=where,
+            found=repr(odd),
+            expected="pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone",
+            remedy="put a number before each prefix, or before none",
+        )
     prefixes = list(words[1::2])
     _check_once(prefixes, where)
     return {prefix: weight for prefix, weight in zip(prefixes, weights, strict=True) if weight is not None}
@@ -73,13 +85,19 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode()
     except UnicodeDecodeError as error:
         raise FormatError(
             "the data arguments are not UTF-8", where=path, found=str(error), remedy="save them as UTF-8"
         ) from error
     except OSError as error:
-        raise MissingError("the data arguments cannot be read", where=path, found=error.strerror) from error
+        raise MissingError(
+            "the data arguments cannot be read",
+            where=path,
+            found=error.strerror,
+            expected="a text file with the words of --data-path, or JSON with those of each split",
+            remedy="correct the path",
+        ) from error
 
 
 def _number(word: str) -> float | None:
@@ -91,6 +109,14 @@ def _number(word: str) -> float | None:
 
 def _check_once(prefixes: Sequence[str], where: object) -> None:
     twice = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
+    if any(_number(word) is not None for word in twice):
+        raise ConfigError(
+            "weights and prefixes do not come in pairs",
+            where=where,
+            found=f"{len(prefixes):,} words: {' '.join(prefixes[:6])}",
+            expected="pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone",
+            remedy="name the prefix that is missing, or leave the last number out",
+        )
     if twice:
         raise ConfigError(
             "a dataset is named twice",

@@ -13,6 +13,7 @@ from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import RawFolder
 
 
@@ -52,7 +53,7 @@ class InspectionContext:
         """The snapshot of files that a dataset was made from; None where it is not kept any more."""
         path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
         try:
-            return Inventory.from_json(json.loads(self.outputs.access.fetch(path).read_bytes()))
+            return Inventory.from_json(json.loads(read_regular(self.outputs.access.fetch(path))))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -20,6 +20,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import shards_of
 from nanoset_core.pipeline.tokenization import SHARDS
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
 
@@ -132,7 +133,7 @@ class Lineage:
             return self._begins[shard + 1] - self._begins[shard]
         path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
-            return int(orjson.loads(path.read_bytes())["facts"]["documents"])
+            return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MissingError(
                 "a shard that the dataset was merged from is not there any more",

@@ -19,6 +19,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import cut_ranges
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.shards import REJECTS
 
 
@@ -264,5 +265,5 @@ def _rejects(context: InspectionContext, member: Nanoset) -> Iterator[dict[str, 
     for shard in range(len(lineage.shards)):
         path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if path.is_file():
-            with path.open("rb") as lines:
+            with open_regular(path) as lines:
                 yield from map(json.loads, lines)

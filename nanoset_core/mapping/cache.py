@@ -30,6 +30,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
 from nanoset_core.storage.locks import alone_in
 from nanoset_core.storage.npy import array_of
+from nanoset_core.storage.regular_files import read_regular
 
 _VERSION = 1
 _PIECE_BYTES = 1 << 24
@@ -152,7 +153,7 @@ class _FileSet:
     def complete(self, *, deep: bool) -> dict[str, str] | None:
         """{file name: sha256} if all are there and were made from just this, else None; deep: digests are checked."""
         try:
-            noted = json.loads((self.folder / self.sidecar).read_bytes())
+            noted = json.loads(read_regular(self.folder / self.sidecar))
             if noted["version"] != _VERSION or noted["made_from"] != self.made_from:
                 return None
             notes = {name: noted["files"][name] for name in self.files.values()}

@@ -15,6 +15,7 @@ from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import MemberPlan
 from nanoset_core.mapping.presets import Preset
 from nanoset_core.mapping.splits import SplitName, parse_split, split_bookends
+from nanoset_core.storage.regular_files import read_regular
 
 SIDECAR = "sidecar"
 """The part that is our own file, beside the trainer's."""
@@ -114,7 +115,7 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
         ConfigError: there are no identifiers in it.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path))
         found = value["datasets"][0] if isinstance(value.get("datasets"), list) else value
         found = found.get("tokenizer", found) if "class" in found and "dataset_path" in found else found
         if not isinstance(found, dict):

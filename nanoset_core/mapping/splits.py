@@ -111,4 +111,5 @@ def _bad_split(split: str) -> ConfigError:
         where="split",
         found=repr(split),
         expected='shares of train, valid and test, not negative, not all 0, such as "969,30,1"',
+        remedy="write three numbers with commas between them",
     )

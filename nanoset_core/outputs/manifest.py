@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.regular_files import read_regular
 
 MANIFEST = "manifest.json"
 DIGEST_HEX_DIGITS = 20
@@ -132,7 +133,7 @@ class Manifest:
         """
         path = self.path(name)
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
             self._check(name, data)
             return make(json.loads(data))
         except FileNotFoundError as error:

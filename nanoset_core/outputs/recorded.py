@@ -18,6 +18,7 @@ from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
 from nanoset_core.storage.locks import alone_in
 from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 
 _SHOWN = 5
@@ -32,7 +33,7 @@ def record_path(output: Path) -> Path:
 def read_record(path: Path) -> dict[str, Any] | None:
     """A record, or None where there is none that can be read."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and "nanoset" in value else None

@@ -33,6 +33,7 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.regular_files import read_regular
 
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
@@ -233,7 +234,7 @@ class OutputRoot:
         parent = manifest.folder.parent
         wanted = canonical_json({"digest": manifest.digest}) + b"\n"
         path = parent / CURRENT
-        if not path.exists() or path.read_bytes() != wanted:
+        if not path.exists() or read_regular(path) != wanted:
             write_atomic(path, wanted)
         self.access.send_small(path, wanted)
         link = parent / "current"

@@ -17,6 +17,7 @@ from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.packed.writing import write_index
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 23
 
@@ -146,7 +147,7 @@ def json_test() -> Callable[[bytes], bool]:
 def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
     """(offset of the first line, whole lines without their line feeds); an empty file is one empty line."""
     try:
-        file = source.open("rb")
+        file = open_regular(source)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such file", where=source, expected="a .jsonl file", remedy="name a file that is there"

@@ -29,6 +29,7 @@ from nanoset_core.packed.writing import (
     write_tokens,
 )
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.regular_files import read_regular
 
 _BLOCK_TOKENS = CHUNK_TOKENS
 _MAX_SEED = 2**32 - 1
@@ -194,7 +195,7 @@ class DocumentFilter:
 def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
     """Which numbers the file lists, bool, shape (documents,)."""
     try:
-        numbers = np.array(path.read_bytes().split(), np.int64)
+        numbers = np.array(read_regular(path).split(), np.int64)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such list of documents",

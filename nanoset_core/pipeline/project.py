@@ -16,6 +16,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.locks import in_use
+from nanoset_core.tokenization.bpe.reference import no_tokenizer
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 _P = ParamSpec("_P")
@@ -53,6 +54,14 @@ class Project:
 
     @property
     def tokenizer(self) -> TokenizerFacts:
+        """What the tokenizer is.
+
+        Raises:
+            MissingError, FormatError, ConfigError: see tokenizer_facts.
+        """
+        if not self.config.tokenizer_file.is_file():
+            spec, file = self.config.tokenizer, self.config.tokenizer_file
+            raise no_tokenizer(file, name=spec.path, where=f"{self.config.file}: tokenizer.path")
         return tokenizer_facts(self.config.tokenizer_file)
 
     @property
@@ -97,6 +106,7 @@ class Project:
             where=f"{self.config.file}: {key}",
             found=repr(name),
             expected=f"one of {', '.join(known) or 'none: it is empty'}",
+            remedy="correct the name, or add it there",
         )
 
 

@@ -58,6 +58,16 @@ def token_options(project: Project) -> dict[str, Any]:
     }
 
 
+def check_tokenizer(project: Project) -> None:
+    """Refuse a tokenizer that no build could use, whatever else there is to be said.
+
+    Raises:
+        MissingError, FormatError: it is not there, or none.
+        ConfigError: it lacks a token that the settings need.
+    """
+    token_options(project)
+
+
 def framing(project: Project) -> Framing:
     """What is put around each document's tokens."""
     settings = project.config.tokenization

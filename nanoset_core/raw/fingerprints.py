@@ -15,6 +15,7 @@ from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.opening import open_raw, status_of
 from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
 PIECE_BYTES = 64 << 20
@@ -96,7 +97,7 @@ class FingerprintMemory:
     def _load(self) -> dict[str, Any]:
         """Only a memory: without it, or when it is not ours, the files are hashed again."""
         try:
-            value = json.loads(self._path.read_bytes()) if self._path is not None else {}
+            value = json.loads(read_regular(self._path)) if self._path is not None else {}
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
         if not isinstance(value, dict) or (value.get("version"), value.get("piece_bytes")) != (_VERSION, PIECE_BYTES):
@@ -150,5 +151,5 @@ class FingerprintMemory:
             return
         files = {path: entry for path, entry in self._entries.items() if path in paths}
         data = json.dumps({"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}).encode()
-        if not self._path.exists() or self._path.read_bytes() != data:
+        if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)

@@ -21,7 +21,7 @@ from typing import (
 )
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import MISSING, Between, alternatives, bare, describe, range_of
+from nanoset_core.serialization.settings import MISSING, Between, alternatives, bare, describe, field_help, range_of
 from nanoset_core.serialization.text import format_number
 
 if TYPE_CHECKING:
@@ -94,13 +94,11 @@ def parse(kind: type[T], value: object, path: str, where: object) -> T:
     given = {}
     for name, field in fields.items():
         inner = f"{path}.{name}" if path else name
+        required = field.default is MISSING and field.default_factory is MISSING
+        if required and value.get(name) is None:
+            raise _missing(kind, field, hints[name], inner, where, there=name in value)
         if name in value:
             given[name] = convert(hints[name], value[name], inner, where)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            expected = describe(hints[name])
-            raise ConfigError(
-                "a key is missing", where=f"{where}: {inner}", expected=expected, remedy=f'add it: "{name}: …"'
-            )
     return kind(**given)
 
 
@@ -207,11 +205,25 @@ def _convert_union(hint: Any, arguments: tuple[Any, ...], value: object, path: s
     raise inner or _wrong(hint, value, path, where)
 
 
+def _missing(
+    kind: type, field: dataclasses.Field[Any], hint: Any, path: str, where: object, *, there: bool
+) -> ConfigError:
+    """The error for a key without a default; the field's metadata may hold an `example` of its value."""
+    explained = field_help(kind, field.name)
+    return ConfigError(
+        "this key has no value" if there else "a key is missing",
+        where=f"{where}: {path}",
+        expected=f"{explained.rstrip('.')} ({describe(hint)})" if explained else describe(hint),
+        found="no value" if there else None,
+        remedy=f'{"write" if there else "add it:"} "{field.name}: {field.metadata.get("example", "…")}"',
+    )
+
+
 def _wrong(hint: Any, value: object, path: str, where: object) -> ConfigError:
     return ConfigError(
         "this value has the wrong type" if get_origin(hint) is not Literal else "this value is not known",
         where=f"{where}: {path}" if path else where,
-        found=f"{value!r} ({type(value).__name__})",
+        found="no value" if value is None else f"{value!r} ({type(value).__name__})",
         expected=describe(hint),
         remedy=_remedy(hint, value),
     )
@@ -244,6 +256,9 @@ def _remedy(hint: Any, value: object) -> str:
         return "give it a value, or remove the key"
     if isinstance(value, str) and (int in kinds or float in kinds) and _is_number(value):
         return "write it without quotes, in digits (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
+    if str in kinds and isinstance(value, Mapping) and len(value) == 1:
+        (name, inner), *_ = value.items()
+        return f"write the keys without the dashes of a list, as one mapping: {{{name}: {inner}, …}}"
     if str in kinds and not isinstance(value, Mapping | list | str):
         return f'put it in quotes: "{value}"'
     if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ def read_yaml(file: Path, *, remedy: str) -> object:
     """
     import yaml
 
+    mode = file.stat().st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
     with file.open("rb") as opened:
         data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:

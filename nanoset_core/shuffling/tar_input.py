@@ -18,7 +18,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.shuffling.members import check_member_size, decode_member, listed_tokens
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.regular_files import open_regular, read_regular
 
 DATA_KEYS = ("npy", "json.gz", "json", "txt")
 """Extensions that can hold tokens; where a sample has several, the first of these is taken."""
@@ -295,7 +295,7 @@ def _bytes(rows: NDArray[np.integer[Any]]) -> memoryview:
 
 
 def _is_done(path: Path, identity: dict[str, object]) -> bool:
-    return path.exists() and json.loads(path.read_bytes()) == identity
+    return path.exists() and json.loads(read_regular(path)) == identity
 
 
 def _check_row(tokens: NDArray[np.integer[Any]], task: _Task, number: int) -> None:

@@ -15,6 +15,7 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import clear_receipts
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.regular_files import read_regular
 
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"
@@ -172,7 +173,7 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
     value: object = {}
     if given is not None:
         try:
-            value = orjson.loads(given.read_bytes())
+            value = orjson.loads(read_regular(given))
         except FileNotFoundError as error:
             raise MissingError(
                 "no such record", where=given, remedy="name an existing file with --input-json"
@@ -183,7 +184,7 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
             ) from error
     if not isinstance(value, dict):
         raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
-    made = orjson.loads((folder / EXP_DATA_NAME).read_bytes())
+    made = orjson.loads(read_regular(folder / EXP_DATA_NAME))
     url = f"{folder.absolute().as_posix()}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     write_atomic(target, orjson.dumps(made | value | set_here, option=orjson.OPT_INDENT_2) + b"\n")

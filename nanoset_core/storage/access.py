@@ -22,7 +22,7 @@ from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import S3Place, StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.regular_files import map_regular
+from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_digests import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.scratch import UNFINISHED
@@ -206,10 +206,10 @@ class LocalAccess(FileAccess):
         pass
 
     def read_current(self, path: Path) -> bytes:
-        return path.read_bytes()
+        return read_regular(path)
 
     def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        return path.read_bytes(), None
+        return read_regular(path), None
 
     def size(self, path: Path) -> int | None:
         return path.stat().st_size if path.is_file() else None
@@ -391,7 +391,7 @@ class CopyAccess(FileAccess):
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
         place = self.name(folder)
         there = {found.name for found in self.origin.list(place)}
-        data, last = (folder / manifest).read_bytes(), f"{place}/{manifest}"
+        data, last = read_regular(folder / manifest), f"{place}/{manifest}"
         stands = last in there
         if stands and self.origin.read(last) != data:
             self.origin.delete(last)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_link
 
 __all__ = [
@@ -52,7 +53,7 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
 
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in chunks."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -146,7 +147,7 @@ def _fsync_tree(folder: Path) -> None:
         if path.is_dir():
             fsync_folder(path)
         else:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 os.fsync(file.fileno())
     fsync_folder(folder)
 

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place, sha256_file
 from nanoset_core.storage.copying import append_opened
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
 from nanoset_core.storage.store import Store, Stored, changed, checked_name
 
@@ -58,7 +59,7 @@ class LocalStore(Store):
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         try:
-            with self._path(name).open("rb") as file:
+            with open_regular(self._path(name)) as file:
                 return file.read(), _stored(name, os.fstat(file.fileno()))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
@@ -105,7 +106,7 @@ class LocalStore(Store):
                 expected=f"sha256 {sha256}",
                 remedy=f"delete {path.parent}, and run again: it is made anew",
             )
-        with path.open("rb") as source:
+        with open_regular(path) as source:
             self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""), once=once)
 
     def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
@@ -134,7 +135,7 @@ class LocalStore(Store):
 
     def _opened(self, name: str, mark: str | None) -> BinaryIO:
         try:
-            file = self._path(name).open("rb")
+            file = open_regular(self._path(name))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise MissingError("the object is gone", where=self.url(name), remedy="build again") from error
         found = _stored(name, os.fstat(file.fileno())).mark

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from typing import BinaryIO
+from io import BufferedReader
 
 from nanoset_core.errors import FormatError
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a file for reading, as `open` does, but for regular files alone.
 
     Raises:
@@ -29,6 +29,12 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         expected="a file of bytes, or a link to one",
         remedy="remove it, or put the file there that it stands for",
     )
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file; raises as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.raw.documents import DocumentBatch
+from nanoset_core.storage.regular_files import open_regular
 
 ROW_GROUP_ROWS = 1 << 16
 _COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
@@ -241,6 +242,7 @@ def _explained(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
     try:
+        open_regular(path).close()  # the library would wait for whoever writes to a pipe
         yield
     except FileNotFoundError as error:
         raise MissingError(

@@ -76,5 +76,10 @@ def _resolve(given: str, leave_out: Callable[[Path], bool]) -> list[Path]:
         found = sorted(matches, key=lambda match: natural_key(match.as_posix()))
     found = [file for file in found if not leave_out(file)]
     if not found:
-        raise InputError("no file to read", where=given, expected=f"files ending in {ACCEPTED}")
+        raise InputError(
+            "no file to read",
+            where=given,
+            expected=f"files ending in {ACCEPTED}",
+            remedy="name some of these",
+        )
     return found

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
@@ -31,8 +31,10 @@ from nanoset_core.raw.rejects import (
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.bpe.reference import no_tokenizer
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
@@ -40,7 +42,7 @@ from nanoset_core.tokenization.job import TokenizeJob
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
-from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
 
 RANGE_BYTES = 32 << 20
 MANIFEST_ENDING = ".manifest.json"
@@ -109,12 +111,7 @@ def tokenizer_path(given: Path) -> Path:
     """
     file = given / "tokenizer.json" if given.is_dir() else given
     if not file.is_file():
-        raise MissingError(
-            "no tokenizer there",
-            where=given,
-            expected="a tokenizer.json, or a folder with one",
-            remedy="name one that is there: tokenizer.json is written by save_pretrained and tokenizer.save",
-        )
+        raise no_tokenizer(given)
     return file
 
 
@@ -123,20 +120,28 @@ def end_token(tokenizer: Path, given: str | None) -> str:
 
     Raises:
         ConfigError: neither names one.
+        FormatError: it is no tokenizer.
     """
     if given is not None:
         return given
+    beside = tokenizer.parent / "tokenizer_config.json"
     try:
-        named = json.loads((tokenizer.parent / "tokenizer_config.json").read_bytes()).get("eos_token")
-    except (FileNotFoundError, ValueError):
-        named = None
+        value = json.loads(read_regular(beside))
+        named = value.get("eos_token") if isinstance(value, dict) else None
+        found = f"no eos_token in {beside}"
+    except FileNotFoundError:
+        named, found = None, f"there is no {beside}, which could name it as eos_token"
+    except ValueError:
+        named, found = None, f"{beside} cannot be read as JSON"
     named = named.get("content") if isinstance(named, dict) else named
     if not isinstance(named, str):
+        special = special_tokens(tokenizer)
         raise ConfigError(
             "the end-of-document token is not known",
-            where=tokenizer.parent / "tokenizer_config.json",
-            expected="its eos_token",
-            remedy='name it: --eod "<|endoftext|>"',
+            where=tokenizer,
+            found=found,
+            expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
+            remedy="name the token with --eod",
         )
     return named
 
@@ -191,6 +196,9 @@ def preprocess(
     check_apart(
         _outputs(output_prefix, options), [*(inputs.folder / file.path for file in inputs.files), options.tokenizer]
     )
+    for token, key in ((options.bos, "--bos"), (options.eod, "--eod")):  # before any work is done
+        if token is not None:
+            token_id(options.tokenizer, token, key)
     # A folder of our own, also within one that is given: it is removed at the end.
     folder = detour(output_prefix, f".{output_prefix.name}.scratch", scratch)
     is_new = not folder.exists()

@@ -85,6 +85,15 @@ def token_id(file: Path, token: str, key: str) -> int:
     return identity
 
 
+def special_tokens(file: Path) -> tuple[str, ...]:
+    """The texts of a tokenizer's special tokens.
+
+    Raises:
+        MissingError, FormatError: see load_tokenizer.
+    """
+    return _find_token(file, stamp(file), "")[1]
+
+
 @lru_cache(maxsize=64)
 def _find_token(file: Path, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
     """The token's id, if there is one, and the texts of all special tokens."""

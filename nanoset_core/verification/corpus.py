@@ -17,6 +17,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.raw.pieces import Inventory, cut_ranges
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import Promise, verify_dataset
@@ -197,7 +198,7 @@ def _check_shard(report: Report, shard: Manifest, deep: bool) -> None:
 
 
 def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: str) -> None:
-    with shard.path(REJECTS).open("rb") as lines:
+    with open_regular(shard.path(REJECTS)) as lines:
         rejects = sum(1 for _ in lines)
     if rejects != facts.rejected + facts.faults:
         report.error(

@@ -24,6 +24,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.files import check_freshness
 from nanoset_core.verification.index_arrays import check_within, count_misplaced
@@ -174,11 +175,11 @@ def _check_description(report: Report, access: FileAccess, cache: Path, part: Me
     """Whether description and note say what was planned."""
     if "description" in part.files:
         path = access.fetch(cache / part.files["description"])
-        if path.read_bytes() != part.description.encode():
+        if read_regular(path) != part.description.encode():
             report.error("the description is not the one that the file names were made from", where=path, remedy=_BUILD)
     path = access.fetch(cache / part.sidecar)
     try:
-        made_from = json.loads(path.read_bytes())["made_from"]
+        made_from = json.loads(read_regular(path))["made_from"]
     except (ValueError, KeyError, TypeError, RecursionError):
         report.error("this is not a note of what index files were made from", where=path, remedy=_BUILD)
         return

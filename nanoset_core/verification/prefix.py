@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING, tokenizer_path
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 from nanoset_core.verification.dataset import Promise, verify_dataset
@@ -64,7 +65,7 @@ def verify_prefix(prefix: Path, tokenizer: Path | None = None, eod: str | None =
 def _noted(prefix: Path) -> dict[str, Any]:
     """What lies beside the pair, where that is a note of ours."""
     try:
-        value = json.loads(prefix.with_name(prefix.name + MANIFEST_ENDING).read_bytes())
+        value = json.loads(read_regular(prefix.with_name(prefix.name + MANIFEST_ENDING)))
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) and value.get("nanoset") == 1 and "facts" in value else {}

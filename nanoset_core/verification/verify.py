@@ -77,6 +77,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
                 where="--select",
                 found=repr(pattern),
                 expected=f"corpora, nanosets or webdatasets: {', '.join(target.name for target in found)}",
+                remedy="name one of these, or a pattern that some of them match, such as pre*",
             )
     return [target for target in found if not select or any(target.matches(pattern) for pattern in select)]
 

@@ -24,6 +24,7 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.files import check_file, check_freshness, live_manifest
 from nanoset_core.verification.report import Report
@@ -81,7 +82,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
     """Whether manifest.jsonl, index.json and exp_data.json say of the tars what was written."""
     if not all(manifest.path(name).is_file() for name in (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)):
         return  # a finding already
-    text = manifest.path(MANIFEST_NAME).read_bytes()
+    text = read_regular(manifest.path(MANIFEST_NAME))
     written = {
         f"{shard_stem(row['shard'])}.tar": (row["sequences"], row["size_bytes"])
         for row in manifest.facts["shards_written"]
@@ -89,9 +90,9 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
     try:
         rows = [json.loads(line) for line in text.splitlines()]
         listed = {f"{row['shard']}.tar": (row["num_sequences"], row["bytes"]) for row in rows}
-        wids = json.loads(manifest.path(WIDS_NAME).read_bytes())["shardlist"]
+        wids = json.loads(read_regular(manifest.path(WIDS_NAME)))["shardlist"]
         indexed_shards = {row["url"]: (row["nsamples"], row["filesize"]) for row in wids}
-        described = json.loads(manifest.path(EXP_DATA_NAME).read_bytes())["num_sequences"]
+        described = json.loads(read_regular(manifest.path(EXP_DATA_NAME)))["num_sequences"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=_BUILD)
         return

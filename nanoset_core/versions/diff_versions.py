@@ -75,7 +75,8 @@ def _previous_and_current(outputs: OutputRoot, folder: Path, corpus: str) -> tup
             "no such corpus, or it has no dataset yet",
             where=folder,
             found=problem or repr(corpus),
-            expected=f"one of {', '.join(names) or 'none: nothing was built'}; or two digests",
+            expected=f"one of {', '.join(names)}; or two digests" if names else "a corpus that was built",
+            remedy="name one of these corpora" if names else "run `nanoset build` first",
         )
     others = [version for version in _versions(outputs, folder) if version.name != digest]
     if not others:
@@ -98,7 +99,8 @@ def _named(outputs: OutputRoot, place: Path, digest: str) -> Manifest:
             "several datasets have digests that begin so" if found else "no such version of a dataset",
             where=place,
             found=repr(digest),
-            expected=f"at least four digits of one of {', '.join(rows[:10]) or 'none: nothing was built'}",
+            expected=f"at least four digits of one of {', '.join(rows[:10])}" if rows else "a dataset that was built",
+            remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
         )
     return _read(outputs, found[0])
 

@@ -13,6 +13,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget, Node
+from nanoset_core.pipeline.tokenization import check_tokenizer
 from nanoset_core.storage.locks import busy_names
 from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
 
@@ -79,6 +80,7 @@ def project_status(project: Project) -> Iterator[Row]:
     Raises:
         MissingError, InputError, ConfigError: the raw folder, or nanoset.yaml, is not as it must be.
     """
+    check_tokenizer(project)
     busy = busy_names(project.outputs.folder)
     known: dict[Node, Recipe] = {}
     corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})

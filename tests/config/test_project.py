@@ -220,7 +220,7 @@ def test_folder_instead_of_a_file(tmp_path):
         (NANOSET.replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' stands twice"),
         ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
         ("raw: !!python/name:os.system a", "not YAML", "could not determine a constructor"),
-        ("", "wrong type", "None"),
+        ("", "is empty", "no key"),
         ("- raw", "wrong type", "['raw']"),
     ],
 )
@@ -349,7 +349,7 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "storage: {fingerprint: md5}", "not known", "storage.fingerprint", ""),
         (MINIMAL.replace("root: data", "root: raw/out"), "among the raw text", "root", "folder of its own"),
         (MINIMAL.replace("root: data", "root: ./raw"), "among the raw text", "root", "folder of its own"),
-        (MINIMAL.replace("raw: raw", "raw:"), "wrong type", "raw", "give it a value, or remove the key"),
+        (MINIMAL.replace("raw: raw", "raw:"), "has no value", "raw", 'write "raw: raw"'),
     ],
 )  # fmt: skip
 def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, remedy):

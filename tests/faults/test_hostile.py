@@ -60,7 +60,7 @@ REFUSED = {
     "pipe as tar": "a named pipe",
     "pipe as shard": "a named pipe",
     "pipe as list of shards": "a named pipe",
-    "pipe as tokenizer": "no such tokenizer file",
+    "pipe as tokenizer": "no tokenizer there",
     "tokenizer in many brackets": "not a tokenizer",
 }
 """What the error says; that it names the file is looked at in hostile.py."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import FILE, PATH
+from nanoset_core.cli.options import PATH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 160
 
 @click.command("inspect")
 @click.argument("prefix", type=PATH)
-@click.option("--tokenizer", type=FILE, help="A tokenizer.json to decode with.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer.json to decode with, or its folder.")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
 def command(prefix: Path, tokenizer: Path | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""
@@ -37,7 +37,7 @@ def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences
 
     from nanoset_core.indexed.dataset import MMapIndexedDataset
 
-    dataset = MMapIndexedDataset(prefix)
+    dataset, decode = MMapIndexedDataset(prefix), _decoder(tokenizer_file)
     lengths = dataset.sequence_lengths
     yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
     if len(lengths):
@@ -46,7 +46,6 @@ def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences
             f"{tokens:,} tokens; a sequence has {lengths.min():,} to {lengths.max():,}, "
             f"{np.median(lengths):,.0f} in the middle"
         )
-    decode = _decoder(tokenizer_file)
     for index in range(min(sequences, len(dataset))):
         shown = decode(dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])))
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
@@ -56,6 +55,7 @@ def _decoder(tokenizer_file: Path | None) -> Callable[[NDArray[Any]], str]:
     if tokenizer_file is None:
         return lambda tokens: " ".join(map(str, tokens.tolist()))
     from nanoset_core.tokenization.bpe.reference import load_tokenizer
+    from nanoset_core.tokenization.preprocess import tokenizer_path
 
-    tokenizer = load_tokenizer(tokenizer_file)
+    tokenizer = load_tokenizer(tokenizer_path(tokenizer_file))
     return lambda tokens: repr(tokenizer.decode(tokens.tolist(), skip_special_tokens=False)[:SHOWN_CHARACTERS])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
-from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Plans = dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]]
 
+MANY_EPOCHS = 8
+"""Reading a text more often than this gets a warning."""
 _COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", "never seen")
 
 
@@ -97,11 +100,12 @@ def _map_project(
     config: Path, names: tuple[str, ...], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool
 ) -> None:
     from nanoset_core.mapping.plan import LengthReader
-    from nanoset_core.pipeline import handoff, mapping
+    from nanoset_core.pipeline import handoff, mapping, tokenization
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
+    tokenization.check_tokenizer(project)
     chosen = names or tuple(project.config.nanosets)
     reader = LengthReader()
     nanosets = {name: NanosetContext(project, name, reader) for name in chosen}
@@ -129,6 +133,11 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
     from nanoset_core.mapping.plan import LengthReader, plan_split
 
     config = config_from_arguments(options, splits)
+    if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
+        shares = ", ".join(
+            f"{split} {share:.2%}" for split, share in zip(SPLITS, parse_split(config.split), strict=True)
+        )
+        click.echo(f"split {config.split!r} has fewer than three numbers, and means {shares}", err=True)
     most = options["max_epochs"]
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
@@ -159,9 +168,23 @@ def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> Non
             console.print(_plan_table(f"{name} {split}", found))
         else:
             console.print(f"{name} {split}: no data", highlight=False)
+    for warning in _warnings(plans):
+        click.secho(f"warning: {warning}", fg="yellow", err=True)
     for one in exceeded:
         text = f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}"
         click.secho(f"{text}, above its limit of {one.limit:g}", fg="yellow", err=True)
+
+
+def _warnings(plans: Plans) -> Iterator[str]:
+    """What is allowed, and seldom meant: nothing to train on, and text that is read over and over."""
+    for (name, split), found in plans.items():
+        rows = [row for _, row in found]
+        tokens = sum(row.tokens for row in rows)
+        if tokens and not any(row.samples_given for row in rows):
+            yield f"{name} {split} has no sample: its {tokens:,} tokens are too few for one of this length"
+        for corpus, row in found:
+            if row.epochs > MANY_EPOCHS and row.max_epochs is None:
+                yield f"{name} {split} reads {corpus} {row.epochs:,.1f} times (max_epochs would limit that)"
 
 
 def _plan_table(title: str, members: Sequence[tuple[str, MemberCoverage]]) -> Table:

@@ -10,7 +10,10 @@ from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
 
 
 @click.command("merge")
-@click.option("--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True)
+@click.option(
+    "--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True,
+    help="Folder of the pairs.",
+)  # fmt: skip
 @click.option("--output-prefix", type=PATH, required=True, help="Of the merged pair.")
 @OVERWRITE_OPTION
 def command(folder: Path, output_prefix: Path, overwrite: bool) -> None:

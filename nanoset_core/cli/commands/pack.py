@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, PATH, option_for
+from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.cli.terminal import emphasis, progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
@@ -28,7 +29,7 @@ _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
 _OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write.")
 
 
-class _Pack(click.Group):
+class _Pack(WholeSummaries):
     """Takes arguments that do not begin with a subcommand's name for those of `write`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

@@ -58,9 +58,12 @@ def command(
         if tokenizer is not None or eod is not None:
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
         from nanoset_core.pipeline.project import Project
+        from nanoset_core.pipeline.tokenization import check_tokenizer
         from nanoset_core.verification.verify import verify_project
 
-        reports = verify_project(Project.open(config), select, deep)
+        project = Project.open(config)
+        check_tokenizer(project)
+        reports = verify_project(project, select, deep)
     found = list(reports) if as_json else _collect(reports)
     if as_json:
         tables.print_json([report.to_json() for report in found])

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+"""Such as gpt2 or EleutherAI/gpt-neox-20b."""
+
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
@@ -116,11 +119,7 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
     path = Path(tokenizer_json)
     if not path.is_file():
-        raise MissingError(
-            "no such tokenizer file",
-            where=path,
-            remedy="give the path of a tokenizer.json of Hugging Face's tokenizers",
-        )
+        raise no_tokenizer(path)
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except BaseException as error:
@@ -131,11 +130,38 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
             where=path,
             found=error,
             expected="a tokenizer.json as written by tokenizers or transformers' save_pretrained",
-            remedy="save the tokenizer again with tokenizer.save(...), or update the tokenizers package",
+            remedy="name another file, write it again with tokenizer.save(...), or update the tokenizers package",
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
+    """The error for a tokenizer that is not there.
+
+    Args:
+        path: where it should be.
+        name: as the user wrote it; default: the path.
+        where: names it, such as a key of nanoset.yaml; default: the path.
+    """
+    name, remedy = (
+        name or str(path),
+        "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write",
+    )
+    is_there = os.path.lexists(path)
+    if not is_there and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
+        remedy = (
+            "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
+            f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"
+        )
+    return MissingError(
+        "no tokenizer there",
+        where=path if where is None else where,
+        found=f"{path} is {'a folder' if path.is_dir() else 'no file' if is_there else 'not there'}",
+        expected="the path of a tokenizer.json of Hugging Face's tokenizers",
+        remedy=remedy,
+    )
 
 
 def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:

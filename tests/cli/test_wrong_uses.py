@@ -1,0 +1,252 @@
+"""What people get wrong: every message names where, what was found or expected, and a remedy that helps."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sample_project import CONFIG, EOD, write_raw
+
+from nanoset_core.cli import nanoset
+from nanoset_core.cli.failures import message
+from nanoset_core.errors import NanosetError
+
+PAIR = "o/y_text_document"
+TOKENIZER_LINE = 'tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}\n'
+USAGE = 2
+CONFIGURATIONS = {
+    "no-tokenizer": ("path: tokenizer.json", "path: nope.json"),
+    "tokenizer-is-yaml": ("path: tokenizer.json", "path: nanoset.yaml"),
+    "tokenizer-is-folder": ("path: tokenizer.json", "path: raw"),
+    "hub-name": ("path: tokenizer.json", "path: org/gpt2"),
+    "unknown-eod": ("<|endoftext|>", "<nope>"),
+    "no-eod": (', eod: "<|endoftext|>"', ""),
+    "blend-of-maps": ("blend: books", "blend: [{books: 1}, {web: 2}]"),
+    "no-raw": ("raw: raw\n", ""),
+    "no-root": ("root: data\n", ""),
+    "no-tokenizer-key": (TOKENIZER_LINE, ""),
+    "no-path": ("path: tokenizer.json, ", ""),
+    "no-blend": ("    blend: books\n", ""),
+    "no-length": ("    sequence_length: 16\n", ""),
+    "zero-weights": ("{web: 0.7, code: 0.3}", "{web: 0, code: 0}"),
+    "negative-weight": ("{web: 0.7, code: 0.3}", "{web: -0.7, code: 0.3}"),
+    "typo-at-the-top": ("nanosets:", "nanoset:"),
+    "typo-inside": ("sequence_length: 32", "sequence_lenght: 32"),
+    "typo-in-tokenization": ("append_eod", "apend_eod"),
+    "unknown-corpus": ("blend: books", "blend: bokos"),
+    "negative-seed": ("seed: 7", "seed: -1"),
+    "number-as-text": ("sequence_length: 32", "sequence_length: 2k"),
+    "tab": ("    seed: 7", "\tseed: 7"),
+    "unknown-preset": ("    seed: 7", "    preset: megatorn"),
+    "unknown-policy": ("{max_rejected_fraction: 0.2}", "{on_reject: ignore}"),
+    "unknown-member": ("member: npy", "member: npz"),
+    "key-twice": ("root: data", "root: data\nroot: other"),
+    "shared-name": ("  shuffled:", "  pretrain:"),
+    "split-of-zeros": ('split: "80,15,5"', 'split: "0,0,0"'),
+    "raw-is-not-there": ("raw: raw\n", "raw: nowhere\n"),
+    "root-within-raw": ("root: data", "root: raw/data"),
+}
+
+# (arguments, words of the message); exit code 1 unless the first of the words is USAGE
+CASES = [
+    # a project's configuration
+    ("status -c nope.yaml", ["nope.yaml", "no such configuration", "nanoset init"]),
+    ("status -c raw", [USAGE, "'raw' is a directory"]),
+    ("status -c empty.yaml", ["empty.yaml", "is empty", "raw, root and tokenizer", "nanoset init"]),
+    ("status -c tab.yaml", ["tab.yaml", "not YAML", "line 11"]),
+    ("status -c no-raw.yaml", ["raw: a key is missing", "Folder of raw text", '"raw: raw"']),
+    ("status -c no-root.yaml", ["root: a key is missing", "Folder of outputs", '"root: data"']),
+    ("status -c no-tokenizer-key.yaml", ["tokenizer: a key is missing", '"tokenizer: {path: tokenizer.json']),
+    ("status -c no-path.yaml", ["tokenizer.path: a key is missing", '"path: tokenizer.json"']),
+    ("status -c no-eod.yaml", ["tokenizer.eod", "append_eod", 'eod: "<|endoftext|>"']),
+    ("status -c no-blend.yaml", ["nanosets.plain", "blend, blend_per_split, phases"]),
+    ("status -c no-length.yaml", ["nanosets.plain.sequence_length", '"sequence_length: 2048"']),
+    ("status -c blend-of-maps.yaml", ["nanosets.plain.blend[0]", "{'books': 1}", "{books: 1, …}"]),
+    ("status -c zero-weights.yaml", ["nanosets.pretrain.blend", "remedy"]),
+    ("status -c negative-weight.yaml", ["nanosets.pretrain.blend.web", "-0.7"]),
+    ("status -c typo-at-the-top.yaml", ["nanoset: this key is not known", "'nanosets'"]),
+    ("status -c typo-inside.yaml", ["sequence_lenght", "'sequence_length'"]),
+    ("status -c typo-in-tokenization.yaml", ["tokenization.apend_eod", "'append_eod'"]),
+    ("status -c negative-seed.yaml", ["nanosets.pretrain.seed", "-1", "0 or more"]),
+    ("status -c number-as-text.yaml", ["sequence_length", "'2k'", "a whole number"]),
+    ("status -c unknown-preset.yaml", ["preset", "'megatorn'", "'megatron'"]),
+    ("status -c unknown-policy.yaml", ["documents.on_reject", "'ignore'", "'quarantine'"]),
+    ("status -c unknown-member.yaml", ["webdatasets.shuffled.member", "'npz'"]),
+    ("status -c key-twice.yaml", ["not YAML", "'root' stands twice", "line"]),
+    ("status -c shared-name.yaml", ["two things share a name", "pretrain", "rename"]),
+    ("status -c root-within-raw.yaml", ["root", "among the raw text", "such as data"]),
+    ("status -c split-of-zeros.yaml", ["split", "'0,0,0'", "969,30,1", "three numbers"]),
+    ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
+    ("build -c unknown-corpus.yaml", ["nanosets.plain.blend.bokos", "books, code, web", "take it out"]),
+    # the tokenizer: whoever asks first hears what a build would say
+    *(
+        (f"{command} -c {name}.yaml", words)
+        for command in ("build", "status", "map", "map --plan", "verify")
+        for name, words in (
+            ("no-tokenizer", ["no-tokenizer.yaml: tokenizer.path", "nope.json is not there", "correct the path"]),
+            ("tokenizer-is-yaml", ["nanoset.yaml", "not a tokenizer", "name another file"]),
+            ("unknown-eod", ["tokenizer.eod", "'<nope>'", f"'{EOD}', '<|pad|>'", "name another token"]),
+        )
+        if command != "build" or name == "no-tokenizer"
+    ),
+    ("status -c tokenizer-is-folder.yaml", ["tokenizer.path", "is a folder", "tokenizer.json"]),
+    ("status -c hub-name.yaml", ["`hf download org/gpt2 tokenizer.json --local-dir org/gpt2`, and name org/gpt2/tok"]),
+    ("tokenize --input raw/web --output-prefix o/z --tokenizer gpt2", ["`hf download gpt2 tokenizer.json"]),
+    ("shuffle --input raw/web --output tars --tokenizer org/gpt", ["`hf download org/gpt tokenizer.json"]),
+    ("tokenize --input raw/web --output-prefix o/z --tokenizer nope.json", ["nope.json is not there", "correct the"]),
+    ("tokenize --input raw/web --output-prefix o/z --tokenizer raw", ["raw/tokenizer.json|raw is a folder"]),
+    (
+        "tokenize --input raw/web --output-prefix o/z --tokenizer nanoset.yaml --append-eod",
+        ["nanoset.yaml", "not a tokenizer", "tokenizer.json", "name another file"],
+    ),
+    (
+        "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --append-eod",
+        ["there is no tokenizer_config.json", f"'{EOD}', '<|pad|>'", "--eod"],
+    ),
+    (
+        "tokenize --input raw/web --output-prefix o/z --tokenizer configured --append-eod",
+        ["no eos_token in configured/tokenizer_config.json", f"'{EOD}', '<|pad|>'", "--eod"],
+    ),
+    (
+        "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --append-eod --eod <nope>",
+        ["--eod", "'<nope>'", EOD],
+    ),
+    ("shuffle --input raw/web --output tars", ["--tokenizer", "text needs a tokenizer", "name a tokenizer.json"]),
+    ("pack raw/web --output o/p.pbin", ["--tokenizer", "no tokenizer is named"]),
+    (f"verify {PAIR} --tokenizer nope", ["nope is not there", "hf download nope"]),
+    (f"inspect {PAIR} --tokenizer gpt2", ["gpt2 is not there", "hf download gpt2"]),
+    # inputs that are not there, or hold nothing
+    ("tokenize --input nope --output-prefix o/z --tokenizer tokenizer.json", ["nope", "remedy"]),
+    ("tokenize --input hollow --output-prefix o/z --tokenizer tokenizer.json", ["hollow", ".jsonl", "remedy"]),
+    ("shuffle --input nope --output tars --tokenizer tokenizer.json", ["nope", "--input"]),
+    (f"shuffle --input hollow --output tars --tokenizer tokenizer.json --eod {EOD}", ["hollow", "--ext"]),
+    ("merge --input nope --output-prefix o/m", [USAGE, "'nope' does not exist"]),
+    ("merge --input hollow --output-prefix o/m", ["hollow", ".bin and .idx", "remedy"]),
+    ("pack nope --output o/p.pbin", ["nope", "name a file or folder that is there"]),
+    ("pack merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
+    (f"pack describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A to D"]),
+    ("import-parquet nope --output o/a.jsonl", ["nope", "that is there"]),
+    ("import-parquet hollow --output o/a.jsonl", ["hollow", ".parquet", "remedy"]),
+    ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
+    (f"inspect {PAIR}.bin", [f"{PAIR}.bin.idx", "without .bin or .idx"]),
+    # nanoset map without a project
+    (f"map --data-path {PAIR}", ["--seq-length", "give the run's --seq-length"]),
+    (f"map --data-path {PAIR} --seq-length 0", [USAGE, "--seq-length", "1<=x"]),
+    (f"map --data-path {PAIR} --seq-length 8 --seed -5", [USAGE, "--seed", "0<=x"]),
+    (f"map --data-path 0.5 {PAIR} 0.5 --seq-length 8", ["--data-path", "come in pairs", f"0.5 {PAIR} 0.5"]),
+    (f"map --data-path 0.5 {PAIR} 0.5 {PAIR} --seq-length 8", [f"found: {PAIR}", "the sum of its weights"]),
+    (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix", "before each"]),
+    ("map --data-path nope --seq-length 8", ["nope.idx", "check the data path"]),
+    (f"map --data-path {PAIR} --train-data-path {PAIR} --seq-length 8", ["--data-path, --train-data-path", "leave"]),
+    ("map --data-args-path nope --seq-length 8", ["nope", "cannot be read", "correct the path"]),
+    (f"map --data-path {PAIR} --seq-length 8 --train-iters 10", ["--global-batch-size", "give both"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer-path abc", ["'abc'", "HERE=THERE", "remedy"]),
+    (f"map --data-path {PAIR} --seq-length 8 --tokenizer-identifiers {{x", ["--tokenizer-identifiers", "quotes"]),
+    (f"map --data-path {PAIR} --seq-length 8 --split 0,0", ["'0,0'", "969,30,1"]),
+    ("map nope", ["nanosets", "'nope'", "pretrain, plain", "correct the name"]),
+    ("map --seq-length 8", ["--seq-length", "nanoset.yaml", "--data-path"]),
+    # names that nothing has
+    ("diff nope", ["nope", "no such corpus", "nanoset build"]),
+    ("diff aaaa bbbb", ["no such version", "'aaaa'", "nanoset build"]),
+    ("explain nope train 0", ["nope", "correct the names"]),
+    ("explain pretrain nope 0", ["nope", "correct the names"]),
+    ("explain pretrain train", [USAGE, "give a SAMPLE, or a document"]),
+    ("verify --select nope", ["--select", "'nope'", "books, code, web", "name one of these"]),
+    ("verify --eod x", [USAGE, "--eod"]),
+    ("nope", [USAGE, "nope"]),
+    ("gc --older-than -1", [USAGE, "--older-than", "x>=0"]),
+    ("gc -c nope.yaml", ["nope.yaml", "nanoset init"]),
+    ("init .", ["nanoset.yaml", "already", "edit it"]),
+    ("demo nanoset.yaml", [USAGE, "nanoset.yaml"]),
+    ("shuffle --input raw/web --output tars --tokenizer tokenizer.json --seqlen -3", [USAGE, "--seqlen", "1<=x"]),
+    ("shuffle --input raw/web --output tars --tokenizer tokenizer.json --seed -1", [USAGE, "--seed", "0<=x"]),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer_file):
+    """A project that was never built, with a wrong nanoset.yaml for each way to get one wrong, and a pair."""
+    folder = tmp_path_factory.mktemp("wrong")
+    write_raw(folder / "raw")
+    (folder / "hollow").mkdir()
+    (folder / "configured").mkdir()
+    for place in (folder, folder / "configured"):
+        shutil.copyfile(tokenizer_file, place / "tokenizer.json")
+    (folder / "configured" / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+    (folder / "nanoset.yaml").write_text(CONFIG)
+    (folder / "empty.yaml").write_text("# nothing yet\n")
+    for name, (old, new) in CONFIGURATIONS.items():
+        assert old in CONFIG, name
+        (folder / f"{name}.yaml").write_text(CONFIG.replace(old, new, 1))
+    words = f"tokenize --input raw/books --output-prefix {folder}/o/y --tokenizer {tokenizer_file} --workers 1"
+    outcome = CliRunner().invoke(nanoset, words.replace("raw/", f"{folder}/raw/").split(), catch_exceptions=False)
+    assert outcome.exit_code == 0
+    return folder
+
+
+def files(folder: Path) -> dict[str, float]:
+    found = (path for path in folder.rglob("*") if not {".dagster", "data"} & {*path.relative_to(folder).parts})
+    return {str(path): path.stat().st_mtime_ns for path in found}
+
+
+@pytest.mark.parametrize(("line", "words"), CASES, ids=[line for line, _ in CASES])
+def test_wrong_use(folder, monkeypatch, line, words):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / ".dagster"))
+    before = files(folder)
+    outcome = CliRunner().invoke(nanoset, line.split())
+    usage = words[0] == USAGE
+    error = outcome.exception
+    if usage:
+        assert (outcome.exit_code, type(error)) == (USAGE, SystemExit)
+        said = outcome.output
+    else:
+        assert isinstance(error, NanosetError), outcome.output
+        said = message(error)
+        assert error.remedy, said
+        assert error.where or error.found, said
+    for word in words[usage:]:
+        assert any(one in said for one in word.split("|")), (word, said)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"map --plan --data-path {PAIR} --seq-length 8 --split 90,5", ["train 94.74%, valid 5.26%, test 0.00%"]),
+        (f"map --plan --data-path {PAIR} --seq-length 100000000", ["data train has no sample"]),
+        (
+            f"map --plan --data-path {PAIR} --seq-length 100000 --train-samples 9 --valid-samples 1",
+            ["data train reads y_text_document", "times (max_epochs would limit that)"],
+        ),
+    ],
+)
+def test_what_is_allowed_and_seldom_meant_is_said(folder, monkeypatch, line, words):
+    monkeypatch.chdir(folder)
+    outcome = CliRunner().invoke(nanoset, line.split(), catch_exceptions=False)
+    assert outcome.exit_code == 0
+    for word in words:
+        assert word in outcome.stderr
+
+
+def test_a_usual_plan_says_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = f"map --plan --data-path {PAIR} --seq-length 16 --split 90,5,5"
+    assert CliRunner().invoke(nanoset, words.split(), catch_exceptions=False).stderr == ""
+
+
+def test_inspect_takes_the_folder_of_a_tokenizer(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    outcome = CliRunner().invoke(nanoset, ["inspect", PAIR, "--tokenizer", "configured"], catch_exceptions=False)
+    assert "books 0: " in outcome.output
+
+
+def test_summaries_of_commands_are_whole():
+    lines = CliRunner().invoke(nanoset, ["--help"], env={"COLUMNS": "80"}).output
+    assert "..." not in lines.partition("Commands:")[2]
+    assert "Join FILES of any layout, in the order given, with a sound index." in (
+        CliRunner().invoke(nanoset, ["pack", "--help"], env={"COLUMNS": "200"}).output
+    )
