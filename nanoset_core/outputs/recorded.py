@@ -94,6 +94,24 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             )
 
 
+def check_outside(folder: Path, inputs: Iterable[Path]) -> None:
+    """Make sure that no input lies in a folder that is to be written, by whatever path or link.
+
+    Raises:
+        ConfigError: one does.
+    """
+    own = os.path.realpath(folder)
+    for path in inputs:
+        if os.path.commonpath([own, os.path.realpath(path)]) == own:
+            raise ConfigError(
+                "an input would be overwritten",
+                where=folder,
+                found=f"the output holds the input {path}",
+                expected="an output apart from all inputs",
+                remedy="name another output",
+            )
+
+
 def _identities(path: Path) -> list[object]:
     try:
         stat = path.stat()

@@ -19,6 +19,8 @@ _DESCRIPTIONS = frozenset(
     f"{name}.json" for name in ("dataset_dict", "dataset_info", "dataset_infos", "manifest", "metadata", "state")
 )
 """What tools write beside a dataset's files to describe them."""
+_MANIFEST = ".manifest.json"
+"""So ends what `nanoset tokenize` writes beside a pair."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|checksums|md5sums?|sha\d+sums?)(\.\w+)?"
@@ -42,7 +44,11 @@ def is_text(path: str) -> bool:
     documents again.
     """
     name = path.rpartition("/")[2]
-    return suffix_of(name) is not None and name not in _DESCRIPTIONS and not _HUGGING_FACE_CACHE.fullmatch(name)
+    return suffix_of(name) is not None and not _is_description(name) and not _HUGGING_FACE_CACHE.fullmatch(name)
+
+
+def _is_description(name: str) -> bool:
+    return name in _DESCRIPTIONS or name.endswith(_MANIFEST)
 
 
 def is_parquet(path: str) -> bool:
@@ -63,7 +69,7 @@ def is_cuttable(path: str) -> bool:
 def is_companion(path: str) -> bool:
     """Whether a file that is not read is one of those that lie beside data and hold none, such as README.md."""
     name = path.rpartition("/")[2]
-    return name in _DESCRIPTIONS or bool(_HUGGING_FACE_CACHE.fullmatch(name) or _COMPANION.fullmatch(name))
+    return _is_description(name) or bool(_HUGGING_FACE_CACHE.fullmatch(name) or _COMPANION.fullmatch(name))
 
 
 def is_unfinished(path: str) -> bool:

@@ -49,14 +49,23 @@ class ShuffleInputs:
     left_out: int = 0
     """Files that belong to no source, or to one that is not seen."""
 
+    @property
+    def files(self) -> list[Path]:
+        """All files, in order."""
+        return [path for source in self.sources for path in self._files(source)]
+
+    def _files(self, source: ShuffleInput) -> list[Path]:
+        if self.kind != "datasets":
+            return list(source.paths)
+        return [file for prefix in source.paths for file in _files_of(prefix)]
+
     def state(self) -> list[list[object]]:
         """What changes when an input changes: of each file its path, size and time of change."""
         found: list[list[object]] = []
         for source in self.sources:
-            for path in source.paths:
-                for file in _files_of(path) if self.kind == "datasets" else (path,):
-                    stat = file.stat()
-                    found.append([source.name, source.frequency, str(file), stat.st_size, stat.st_mtime_ns])
+            for file in self._files(source):
+                stat = file.stat()
+                found.append([source.name, source.frequency, str(file), stat.st_size, stat.st_mtime_ns])
         return found
 
 
@@ -66,6 +75,7 @@ def find_inputs(
     extension: str | None = None,
     shuffle_only: bool = False,
     sampling: Sampling | None = None,
+    output: Path | None = None,
 ) -> ShuffleInputs:
     """The sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
 
@@ -76,6 +86,7 @@ def find_inputs(
         shuffle_only: the input is tars.
         sampling: groups files into sources, with their frequencies; without it all files are one source, `input`,
             and each pair is one.
+        output: a folder below one of these, of which no file is an input.
 
     Raises:
         MissingError: a path that names nothing.
@@ -93,7 +104,7 @@ def find_inputs(
             found=", ".join(map(str, paths)),
             remedy="shuffle them apart, or tokenize the text first",
         )
-    files = [file for path in paths for file in _files(path, extension, shuffle_only)]
+    files = [file for path in paths for file in _files(path, extension, shuffle_only, output)]
     if len(set(files)) != len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
@@ -144,7 +155,7 @@ def _files_of(prefix: Path) -> tuple[Path, Path]:
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
-def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
+def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path | None) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -154,7 +165,8 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
             expected="a file, a folder, or a prefix with its .bin and .idx",
             remedy="name an existing one with --input",
         )
-    listed = [file.path for file in list_files(path)]
+    own = _below(path, output)
+    listed = [file.path for file in list_files(path) if own is None or not file.path.startswith(own)]
     wanted: Callable[[str], bool] = is_text
     if extension or shuffle_only:
         ending = extension or TAR
@@ -172,6 +184,14 @@ def _files(path: Path, extension: str | None, shuffle_only: bool) -> list[Path]:
             remedy="name the ending that they have with --ext",
         )
     return found
+
+
+def _below(folder: Path, output: Path | None) -> str | None:
+    """How paths of the output's files begin, seen from a folder; None where it is not below that folder."""
+    if output is None:
+        return None
+    path = os.path.relpath(os.path.realpath(output), os.path.realpath(folder))
+    return None if path == "." or path.split(os.sep)[0] == ".." else f"{Path(path).as_posix()}/"
 
 
 def _check_no_text(folder: Path, names: Sequence[str]) -> None:

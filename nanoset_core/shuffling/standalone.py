@@ -15,6 +15,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
+from nanoset_core.outputs.recorded import check_outside, flag_differences
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.inputs import (
@@ -33,7 +34,7 @@ from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.locks import held_alone
-from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.losses import Listing, Losses
 from nanoset_core.tokenization.policy import RejectPolicy
@@ -47,6 +48,7 @@ REJECTS = "rejects.jsonl"
 _ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
 
 
+_FLAGS = {"sequence_length": "--seqlen", "samples_per_shard": "--wds-chunk-size", "text_key": "--json-key"}
 _TRACELESS = (
     *("tokenizer_engine", "engine", "memory_bytes", "workers"),
     *("on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
@@ -76,6 +78,7 @@ def shuffle(
     *,
     scratch: Path | None = None,
     listener: Listener = silent,
+    overwrite: bool = True,
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
@@ -84,17 +87,21 @@ def shuffle(
 
     Args:
         inputs: the sources.
-        output: the folder; it must not be there, or be empty, or hold what such a call made, which is replaced.
+        output: the folder; it must not be there, or be empty, or hold what such a call made.
         options: the settings.
         scratch: where to put tokens and buckets, in a folder of this output's own; default: beside the output.
         listener: hears the progress.
+        overwrite: whether what such a call made of other inputs or with other settings may be replaced. Whoever is
+            killed meanwhile leaves it whole, or nothing there, for a moment, and the new folder in the scratch.
 
     Raises:
-        ConfigError: settings that do not go together, or a folder with other content.
-        StorageError: the disk is full.
+        ConfigError: settings that do not go together, an input in the output, or a folder with content that is not to
+            be replaced.
+        StorageError: the output cannot be written, or the disk is full.
         NanosetError: as `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards`.
     """
     options.check(inputs.kind)
+    check_outside(output, [*inputs.files, *filter(None, [options.tokenizer])])
     recipe = _recipe(inputs, options, output.name)
     work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
     if (finished := _finished(output, recipe, inputs, options)) is not None:
@@ -103,8 +110,11 @@ def shuffle(
             with _owned(work, recipe):
                 _remove(work, aside)
         return Shuffled(output, done, False, done.facts["plan"], lost)
-    _check_output(output)
-    with _owned(work, recipe), explained(work, expected=_ROOM):
+    _check_output(output, recipe, overwrite=overwrite)
+    with contextlib.ExitStack() as held:
+        for folder in (work.parent, aside.parent):
+            held.enter_context(writing_to(folder, expected=_ROOM))
+        held.enter_context(_owned(work, recipe))
         prepared = prepare(inputs, options, aside / "tokens", listener)
         plan = make_plan(prepared, inputs, options)
         how = WriteOptions(
@@ -237,19 +247,34 @@ def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
     return Losses(facts, [listing], sizes)
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, recipe: Recipe, *, overwrite: bool) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
+    found = None
     with contextlib.suppress(NanosetError):
         found = read_manifest(output)
-        if found is not None and found.stage == STAGE:
+    if found is not None and found.stage == STAGE:
+        if overwrite or found.digest == recipe.digest:
             return
+        raise ConfigError(
+            "an output of other input or settings is there already",
+            where=output,
+            found="; ".join(_differences(found, recipe)) or "it was made under another name",
+            expected="no such folder, an empty one, or what the same call made",
+            remedy="name another --output, or replace this one with --overwrite",
+        )
     raise ConfigError(
         "there is something else already",
         where=output,
         expected="no such folder, an empty one, or an earlier result",
         remedy="give another --output, or remove it",
     )
+
+
+def _differences(found: Manifest, recipe: Recipe) -> Iterator[str]:
+    if found.recipe["parents"] != recipe.parents:
+        yield "it was made of other files, or they were moved or written again since"
+    yield from flag_differences(found.recipe["options"], recipe.to_json()["options"], _FLAGS)
 
 
 @contextlib.contextmanager
@@ -303,6 +328,7 @@ def _remove(work: Path, aside: Path) -> None:
 def _publish(folder: Path, output: Path) -> None:
     """Let `folder` become `output` by one rename; an earlier result gives way."""
     fsync_folder(folder)
+    sweep_abandoned(output.parent)  # such as an earlier result that a killed call had moved away
     earlier = output.with_name(f"{UNFINISHED}{output.name}-{secrets.token_hex(4)}")
     if output.exists() and any(output.iterdir()):
         output.rename(earlier)

@@ -9,12 +9,13 @@ from typing import Any
 
 import orjson
 
-from nanoset_core.errors import FormatError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import clear_receipts
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 
 MANIFEST_NAME = "manifest.jsonl"
@@ -155,7 +156,7 @@ def _pretty(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
+def complete_exp_data(folder: Path, given: Path | None, target: Path, *, overwrite: bool = True) -> None:
     """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json`.
 
     `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
@@ -165,10 +166,13 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
         folder: of the tars.
         given: the record so far, a JSON object; None = empty.
         target: where to write it.
+        overwrite: whether another record there may be replaced.
 
     Raises:
+        ConfigError: another record is there, and may not be replaced.
         MissingError: `given` is not there.
         FormatError: `given` holds no JSON object.
+        StorageError: the record cannot be written.
     """
     value: object = {}
     if given is not None:
@@ -187,4 +191,15 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path) -> None:
     made = orjson.loads(read_regular(folder / EXP_DATA_NAME))
     url = f"{folder.absolute().as_posix()}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    write_atomic(target, orjson.dumps(made | value | set_here, option=orjson.OPT_INDENT_2) + b"\n")
+    text = orjson.dumps(made | value | set_here, option=orjson.OPT_INDENT_2) + b"\n"
+    if target.exists() and read_regular(target) == text:
+        return
+    if target.exists() and not overwrite:
+        raise ConfigError(
+            "another record is there already",
+            where=target,
+            expected="no such file, or just this record",
+            remedy="name another --output-json, or replace this one with --overwrite; the tars are written",
+        )
+    with writing_to(target.parent):
+        write_atomic(target, text)

@@ -30,6 +30,7 @@ from nanoset_core.raw.survey import take_inventory
         ("cache-0123456789abcdef.parquet", True),
         ("state.json", False),
         ("sub/dataset_info.json", False),
+        ("out/web_text_document.manifest.json", False),
         ("dataset_dict.json", False),
         ("state.jsonl", True),
         ("tmp1a2b3c4d", False),

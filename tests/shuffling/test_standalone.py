@@ -252,10 +252,46 @@ def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
     (out / "shard-00000001.tar").write_bytes(b"cut")
     assert "there already" not in made(out, "--input", *pairs)
     assert digests(out) == first
-    made(out, "--input", *pairs, "--seed", 5)
+    with pytest.raises(ConfigError, match="other input or settings") as caught:
+        made(out, "--input", *pairs, "--seed", 5)
+    assert caught.value.found == "--seed: 1234 → 5"
+    assert digests(out) == first
+    made(out, "--input", *pairs, "--seed", 5, "--overwrite")
     assert tars(out).keys() == {name for name in first if name.endswith(".tar")}
     assert tars(out) != {name: first[name] for name in tars(out)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
+
+
+def test_an_output_of_other_files_is_refused(pairs, tmp_path):
+    out = tmp_path / "out"
+    made(out, "--input", *pairs)
+    first = digests(out)
+    for arguments, found in (
+        ((pairs[0],), "it was made of other files, or they were moved or written again since"),
+        ((*pairs, "--seqlen", 17), f"--seqlen: {LENGTH} → 17"),
+        ((*pairs, "--wds-chunk-size", 9), "--wds-chunk-size: 16 → 9"),
+    ):
+        with pytest.raises(ConfigError, match="other input or settings") as caught:
+            made(out, "--input", *arguments)
+        assert caught.value.found == found
+        assert "--overwrite" in caught.value.remedy
+    assert digests(out) == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
+    out.rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="made under another name"):
+        made(tmp_path / "moved", "--input", *pairs)
+
+
+def test_an_output_within_its_input_is_no_input(raw, tmp_path, tokenizer_file):
+    text = ("--input", raw, "--tokenizer", tokenizer_file, "--eod", EOD)
+    first = made(raw / "tars", *text)
+    assert made(raw / ".." / "raw" / "tars", *text).startswith(str(raw / ".." / "raw" / "tars"))
+    assert "there already" in made(raw / "tars", *text)
+    assert "there already" not in first
+    for inputs in ([raw / "tars"], [next((raw / "tars").glob("*.tar"))]):
+        with pytest.raises(ConfigError, match="an input would be overwritten"):
+            call("--input", *inputs, "--output", raw / "tars", "--overwrite")
+    assert tars(raw / "tars")
 
 
 def test_a_folder_of_other_things_is_not_touched(pairs, tmp_path):
@@ -289,6 +325,21 @@ def test_a_record_of_the_data_is_completed(pairs, tmp_path):
     assert (record["name"], record["num_tokens"], record["tokenized"]) == ("mine", 5, True)
     assert record["dataset_url"] == f"{tmp_path / 'out'}/"
     assert record["manifest_url"] == f"{tmp_path / 'out'}/manifest.jsonl"
+
+
+def test_a_record_of_the_data_is_not_replaced_unasked(pairs, tmp_path):
+    (tmp_path / "in.json").write_text('{"name": "mine"}')
+    arguments = ("--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json")
+    made(tmp_path / "out", *arguments)
+    assert "there already" in made(tmp_path / "out", *arguments)
+    (tmp_path / "o.json").write_text("{}")
+    with pytest.raises(ConfigError, match="another record is there"):
+        made(tmp_path / "out", *arguments)
+    assert (tmp_path / "o.json").read_text() == "{}"
+    made(tmp_path / "out", *arguments, "--overwrite")
+    assert json.loads((tmp_path / "o.json").read_text())["name"] == "mine"
+    with pytest.raises(ConfigError, match="an input would be overwritten"):
+        made(tmp_path / "out", *arguments[:-1], tmp_path / "in.json")
 
 
 KILLED_AT_RENAME = """

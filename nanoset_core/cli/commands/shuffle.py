@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER, PATH, ManyValued, option_for
+from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
@@ -48,6 +48,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 @option_for(DocumentsSpec, "max_unreadable_fraction")
 @click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Where tokens and buckets lie meanwhile.")
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
+@OVERWRITE_OPTION
 def command(
     inputs: tuple[str, ...],
     output: Path,
@@ -61,11 +62,13 @@ def command(
     workers: int | None,
     scratch: Path | None,
     plan_only: bool,
+    overwrite: bool,
     eod: str | None,
     **options: object,
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
     from nanoset_core.cli.shuffle_tables import print_preview, result_line
+    from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.shuffling.dclm import load_sampling
     from nanoset_core.shuffling.inputs import find_inputs
     from nanoset_core.shuffling.preview import preview
@@ -79,6 +82,7 @@ def command(
         extension=extension,
         shuffle_only=shuffle_only,
         sampling=load_sampling(sampling) if sampling is not None else None,
+        output=output,
     )
     file = None if tokenizer is None else tokenizer_path(tokenizer)
     if file is not None and found.kind == "text" and options["preset"] == "default":
@@ -93,8 +97,10 @@ def command(
     if plan_only:
         print_preview(preview(found, settings), found)
         return
-    with progress_bars() as (listener, _):
-        result = shuffle(found, output, settings, scratch=scratch, listener=listener)
     if output_json is not None:
-        complete_exp_data(output, input_json, output_json)
+        check_apart([output_json], [*found.files, *(path for path in (file, sampling, input_json) if path is not None)])
+    with progress_bars() as (listener, _):
+        result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
+    if output_json is not None:
+        complete_exp_data(output, input_json, output_json, overwrite=overwrite)
     click.echo(result_line(result))
