@@ -18,6 +18,7 @@ from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.pipeline.packed import PACKED
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shuffling import WEBDATASET
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
@@ -25,6 +26,7 @@ from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import (
     verify_blend,
     verify_indexed,
+    verify_inventory,
     verify_mappings,
     verify_packed,
     verify_shards,
@@ -73,6 +75,10 @@ def unverified_of(
 
 
 _CHECKS: dict[Stage, tuple[str, Verify]] = {
+    INVENTORY: (
+        "Warns of files that are not read, empty, unfinished, or smaller than before.",
+        lambda project, key: verify_inventory(project, key.subject),
+    ),
     TOKENIZED: (
         "Every line is a document, skipped or rejected; no more rejects than allowed; the shards are whole.",
         lambda project, key: verify_shards(project, key.subject),

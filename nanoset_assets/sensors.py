@@ -194,7 +194,11 @@ class _Tick:
             parts.append(f"waiting until nothing writes to {_some(self._waiting)}")
         if self._later:
             parts.append(f"{self._later:,} more are asked for later")
-        return "; ".join([*parts, *self.notes]) if self._waiting or self.notes else f"{parts[0]}: nothing has changed"
+        if not self._waiting and not self.notes:
+            parts[0] += ": nothing has changed"
+        aside = [f"{name}: {what}" for name, what in text.aside.items()]
+        more = [f"and {len(aside) - _NAMES_SHOWN:,} more that are not read"] if len(aside) > _NAMES_SHOWN else []
+        return "; ".join([*parts, *self.notes, *aside[:_NAMES_SHOWN], *more])
 
 
 def _some(names: list[str]) -> str:

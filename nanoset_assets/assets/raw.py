@@ -6,7 +6,6 @@ from typing import Any
 
 from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.corpus import raw_metadata
-from nanoset_assets.ui.metadata import ROWS_SHOWN
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
@@ -30,9 +29,10 @@ def raw_jsonl(work: Work) -> Mapping[str, Any]:
     before = _last_inventory(work.project, corpus)
     inventory = raw.survey(work.project, corpus)
     work.made(raw.publish_inventory(work.project, inventory))
-    if inventory.ignored:
-        work.context.log.warning(f"not read, since of another kind: {', '.join(inventory.ignored[:ROWS_SHOWN])}")
-    return raw_metadata(work.project, before, inventory)
+    notices = raw.notices(work.project, corpus)
+    for notice in notices:
+        work.context.log.warning(notice.text)
+    return raw_metadata(work.project, before, inventory, notices)
 
 
 def _last_inventory(project: Project, corpus: str) -> Inventory | None:

@@ -18,6 +18,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.indexed import shards_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import losses
+from nanoset_core.raw.contents import Notice
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
@@ -29,8 +30,10 @@ _DOCUMENTS_READ = 2_000_000
 """Documents whose rows are read for the sake of a table, at most: some tenths of a second."""
 
 
-def raw_metadata(project: Project, before: Inventory | None, inventory: Inventory) -> dict[str, Any]:
-    """Of an inventory; `before` is the one that was current until now."""
+def raw_metadata(
+    project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
+) -> dict[str, Any]:
+    """Of an inventory; `before` is the one that was current until now, `notices` what is to be told of the files."""
     sizes: Counter[str] = Counter()
     for piece in inventory.pieces:
         sizes[piece.path] += piece.size
@@ -40,7 +43,8 @@ def raw_metadata(project: Project, before: Inventory | None, inventory: Inventor
     ignored = [{"file": path} for path in inventory.ignored[:ROWS_SHOWN]]
     return {
         "summary": markdown(
-            f"**{format_count(len(sizes), 'file')}** ({named}), {format_bytes(inventory.size)} as stored."
+            f"**{format_count(len(sizes), 'file')}** ({named}), {format_bytes(inventory.size)} as stored.",
+            *(f"**{notice.files:,}** {code(notice.text.partition(' ')[2])}" for notice in notices),
         ),
         "changed_since_the_last": what_changed(before, inventory),
         "listing": table(files, len(sizes)),

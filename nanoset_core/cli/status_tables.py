@@ -13,7 +13,8 @@ from nanoset_core.versions.status import Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {"up to date": "green", "stale": "yellow", "missing": "yellow", "failing": "bold red"}
+_STYLES = {"up to date": "green", "stale": "yellow", "missing": "yellow", "failing": "bold red", "not read": "yellow"}
+_DONE = ("up to date", "not read")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
     "nanoset": ("samples", "tokens"),
@@ -27,7 +28,7 @@ def print_json(rows: Iterable[Row]) -> bool:
     """Print all rows as one JSON list; → whether everything is up to date."""
     found = list(rows)
     tables.print_json([row.to_json() for row in found])
-    return all(row.state == "up to date" for row in found)
+    return all(row.state in _DONE for row in found)
 
 
 def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | None], float] | None = None) -> bool:
@@ -44,11 +45,14 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
     with console.status("looking"):
         found = list(rows)
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
-        if some := [row for row in found if row.kind == kind]:
+        if some := [row for row in found if row.kind == kind and row.state != "not read"]:
             console.print(_table(kind, some, seconds))
     for row in found:
         for reason in row.why:
-            tables.print_line(console, f"{row.state}: {row.label}: {reason}")
+            style = "yellow" if row.state == "not read" else None
+            tables.print_line(console, f"{row.state}: {row.label}: {reason}", style)
+        for notice in row.notices:
+            tables.print_line(console, f"notice: {row.label}: {notice.text}", "yellow")
     for row in found:
         for warning in row.warnings:
             tables.print_line(console, f"warning: {row.label}: {warning}", "bold yellow")
@@ -57,7 +61,7 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
             tables.print_line(console, _rejects(row), "yellow")
     counts = {state: sum(row.state == state for row in found) for state in _STYLES}
     console.print(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "nothing to build")
-    return counts["up to date"] == len(found)
+    return sum(counts[state] for state in _DONE) == len(found)
 
 
 def _table(kind: str, rows: list[Row], seconds: Mapping[tuple[str, str, str | None], float] | None) -> Table:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
+from nanoset_core.raw.contents import Contents, Notice, contents_of
 from nanoset_core.raw.pieces import Inventory
-from nanoset_core.raw.survey import discover_corpora, take_inventory, text_bytes
+from nanoset_core.raw.survey import discover_corpora, left_aside, take_inventory
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import RawFolder
@@ -49,16 +51,57 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
 def survey(project: Project, corpus: str) -> Inventory:
     """List and fingerprint a corpus's files as they are now; nothing is published."""
     folder = corpus_folder(project, corpus)
-    total = text_bytes(folder)
+    contents = contents_of(folder, folder.parent)
     done = 0
 
     def hashed(count: int) -> None:
         nonlocal done
         done += count
-        project.listener(Progress("raw_jsonl", corpus, done, total))
+        project.listener(Progress("raw_jsonl", corpus, done, contents.size))
 
     with explained(project.outputs.folder):
-        return take_inventory(folder, corpus, remembered=memory_file(project, corpus), progress=hashed)
+        return take_inventory(
+            folder, corpus, remembered=memory_file(project, corpus), progress=hashed, contents=contents
+        )
+
+
+def notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
+    """What is to be told of a corpus's files as they are now; `contents` where they were looked at already.
+
+    A file is compared with the current inventory, or where it is as it is there, with the one before that.
+
+    Raises:
+        MissingError, InputError: the folder is not there, or cannot be listed.
+    """
+    if contents is None:
+        folder = corpus_folder(project, corpus)
+        contents = contents_of(folder, folder.parent)
+    outputs = project.outputs
+    try:
+        current = outputs.current(STAGE, corpus)
+        now, before = _sizes(current), _sizes(outputs.previous(current) if current is not None else None)
+    except NanosetError:
+        return contents.notices()  # an inventory is damaged, which is told as such
+    as_they_are = {file.path: file.size for file in contents.texts}
+    return contents.notices(before | {path: size for path, size in now.items() if as_they_are.get(path) != size})
+
+
+def _sizes(inventory: Manifest | None) -> dict[str, int]:
+    """Path → bytes of the files of an inventory."""
+    sizes: Counter[str] = Counter()
+    if inventory is not None:
+        for piece in inventory.load(FILE, Inventory.from_json).pieces:
+            sizes[piece.path] += piece.size
+    return sizes
+
+
+def aside(project: Project) -> Mapping[str, str]:
+    """What below the raw folder is no corpus since nothing in it is read: its name → what it is.
+
+    Raises:
+        MissingError, InputError: the raw folder is not there, or cannot be listed.
+    """
+    return left_aside(project.config.raw_folder)
 
 
 def memory_file(project: Project, corpus: str) -> Path:

@@ -15,17 +15,13 @@ ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PAR
 """The same, to be read."""
 
 _HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
-_DESCRIPTIONS = frozenset(
-    f"{name}.json" for name in ("dataset_dict", "dataset_info", "dataset_infos", "manifest", "metadata", "state")
-)
-"""What tools write beside a dataset's files to describe them."""
-_MANIFEST = ".manifest.json"
-"""So ends what `nanoset tokenize` writes beside a pair."""
+_DESCRIPTION = re.compile(r"(.*\.)?(dataset_dict|dataset_infos?|manifest|metadata|state)\.json", re.IGNORECASE)
+"""What tools write beside a dataset's files to describe them; x.manifest.json too, as `nanoset tokenize` does."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|checksums|md5sums?|sha\d+sums?)(\.\w+)?"
     r"|_[a-z]+(_\d+)?"  # _SUCCESS, _committed_17, _metadata
-    r"|.*\.(md|crc|md5|sha\d+|sig|asc|lock)",
+    r"|.*\.(md|crc|md5|sha\d+|sig|asc|lock|bin|idx|pbin)",
     re.IGNORECASE,
 )
 
@@ -44,11 +40,7 @@ def is_text(path: str) -> bool:
     documents again.
     """
     name = path.rpartition("/")[2]
-    return suffix_of(name) is not None and not _is_description(name) and not _HUGGING_FACE_CACHE.fullmatch(name)
-
-
-def _is_description(name: str) -> bool:
-    return name in _DESCRIPTIONS or name.endswith(_MANIFEST)
+    return name.lower().endswith(SUFFIXES) and not _is_no_data(name)
 
 
 def is_parquet(path: str) -> bool:
@@ -69,7 +61,11 @@ def is_cuttable(path: str) -> bool:
 def is_companion(path: str) -> bool:
     """Whether a file that is not read is one of those that lie beside data and hold none, such as README.md."""
     name = path.rpartition("/")[2]
-    return _is_description(name) or bool(_HUGGING_FACE_CACHE.fullmatch(name) or _COMPANION.fullmatch(name))
+    return _is_no_data(name) or _COMPANION.fullmatch(name) is not None
+
+
+def _is_no_data(name: str) -> bool:
+    return bool(_DESCRIPTION.fullmatch(name) or _HUGGING_FACE_CACHE.fullmatch(name))
 
 
 def is_unfinished(path: str) -> bool:

@@ -46,6 +46,15 @@ def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
     return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
 
 
+@dataclass(frozen=True, slots=True)
+class NotAFile:
+    """A folder, or a pipe, socket or device."""
+
+    path: str
+    """Relative to the listed folder, with forward slashes."""
+    is_folder: bool
+
+
 def stat_file(folder: RawFolder, path: str) -> FileStat:
     """What the file system says of one file below a folder; FileNotFoundError where it is not there."""
     return file_stat(path, (folder / path).stat())
@@ -79,6 +88,11 @@ def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileS
 
 def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
     """The files of `list_files` as they are found, in no order."""
+    return (found for found in walk(folder, within) if isinstance(found, FileStat))
+
+
+def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | NotAFile]:
+    """The files of `list_files`, and whatever else lies there, as they are found; a bucket has nothing but files."""
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
         return
@@ -88,8 +102,8 @@ def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[F
 
 def _walk(
     folder: Path, prefix: str, above: tuple[tuple[int, int], ...], bounds: tuple[str, ...] | None
-) -> Iterator[FileStat]:
-    """Files of one folder and those below it; `above` identifies it and every folder that leads to it."""
+) -> Iterator[FileStat | NotAFile]:
+    """What lies in one folder and those below it; `above` identifies it and every folder that leads to it."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
@@ -118,9 +132,12 @@ def _walk(
                     expected=f"at most {_MOST_FOLDERS} of them, one within the other",
                     remedy="move what is in there further up",
                 )
+            yield NotAFile(path, is_folder=True)
             yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
         elif entry.is_file():
             yield file_stat(path, stat)
+        else:
+            yield NotAFile(path, is_folder=False)
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.raw.endings import ACCEPTED, is_text
+from nanoset_core.raw.contents import Contents, contents_of
+from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinished
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.listing import FileStat, list_files, natural_key, walk_files
+from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
-PARTIAL_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload")
-"""Endings of files that are still being uploaded: not read, not worth a word."""
+_STRAY = "a file in no corpus, which is not read"
 _AHEAD_NS = 3600 * 10**9
 """A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
@@ -50,6 +51,8 @@ class RawText:
     """By name, sorted; only those that hold at least one file that would be read."""
     faults: Mapping[str, NanosetError]
     """Folder or file → why it cannot be taken for a corpus, or cannot be read."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """Folder or file → what it is, where it is no corpus since nothing in it is read."""
 
     @property
     def files(self) -> int:
@@ -66,17 +69,44 @@ def list_corpora(raw: RawFolder) -> RawText:
     """
     corpora: dict[str, CorpusFiles] = {}
     faults: dict[str, NanosetError] = {}
+    aside: dict[str, str] = {}
     for entry in _entries(raw):
         try:
-            if entry.is_dir():
-                found = scan_corpus(entry, entry.name)
-                if found.files:
-                    corpora[check_corpus_name(entry.name, entry)] = found
-            else:
+            if not entry.is_dir():
                 _refuse_stray(raw, entry)
+                aside |= {} if is_companion(entry.name) else {entry.name: _STRAY}
+                continue
+            contents = contents_of(entry, raw)
+            if contents.texts:
+                corpora[check_corpus_name(entry.name, entry)] = _scanned(contents, entry.name)
+            else:
+                aside[entry.name] = _why_aside(contents)
         except NanosetError as error:
             faults[entry.name] = error
-    return RawText(corpora, faults)
+    return RawText(corpora, faults, aside)
+
+
+def left_aside(raw: RawFolder) -> Mapping[str, str]:
+    """What below the raw folder is no corpus since nothing in it is read: its name → what it is.
+
+    Raises:
+        MissingError, InputError: see list_corpora.
+    """
+    aside: dict[str, str] = {}
+    for entry in _entries(raw):
+        if not entry.is_dir():
+            aside |= {} if is_text(entry.name) or is_companion(entry.name) else {entry.name: _STRAY}
+        elif not _may_hold_text(entry):
+            aside[entry.name] = _why_aside(contents_of(entry, raw))
+    return aside
+
+
+def _why_aside(contents: Contents) -> str:
+    """What a folder is in which nothing is read."""
+    found = "; ".join(notice.text for notice in contents.notices()) or "it is empty"
+    if contents.others and not contents.notices():
+        found = f"{format_count(len(contents.others), 'companion')}, such as {contents.others[0]}"
+    return f"a folder in which nothing is read: {found}"
 
 
 def discover_corpora(raw: RawFolder) -> list[str]:
@@ -140,7 +170,11 @@ def scan_corpus(folder: RawFolder, corpus: str) -> CorpusFiles:
     Raises:
         MissingError, InputError: see list_files.
     """
-    files = tuple(file for file in walk_files(folder, folder.parent) if is_text(file.path))
+    return _scanned(contents_of(folder, folder.parent), corpus)
+
+
+def _scanned(contents: Contents, corpus: str) -> CorpusFiles:
+    files = contents.texts
     rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.inode}\n" for file in files)
     signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
     return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
@@ -183,17 +217,13 @@ def known_inventory(found: CorpusFiles, remembered: Path) -> Inventory | None:
     return Inventory(found.corpus, tuple(pieces))
 
 
-def text_bytes(folder: RawFolder) -> int:
-    """Stored bytes of the files of a corpus that would be read."""
-    return sum(file.size for file in list_files(folder, folder.parent) if is_text(file.path))
-
-
 def take_inventory(
     folder: RawFolder,
     corpus: str,
     *,
     remembered: Path | None = None,
     progress: Callable[[int], None] | None = None,
+    contents: Contents | None = None,
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
@@ -206,26 +236,31 @@ def take_inventory(
         corpus: its name.
         remembered: a small JSON file that carries digests from one inventory to the next.
         progress: called with the number of bytes hashed, or known, since the last call.
+        contents: what lies in the folder, where that was looked at already.
 
     Raises:
         MissingError: the folder is not there.
         InputError: it holds no file that could be read; or see list_files.
         SourceChangedError: a file changed while it was hashed.
     """
-    files = list_files(folder, folder.parent)
-    texts = [file for file in files if is_text(file.path)]
-    ignored = [file.path for file in files if not is_text(file.path) and not file.path.endswith(PARTIAL_SUFFIXES)]
-    if not texts:
-        raise InputError(
-            "the corpus is empty",
-            where=folder,
-            found=f"{len(ignored)} other file(s): {', '.join(ignored[:5])}" if ignored else "no files",
-            expected=f"at least one file ending in {ACCEPTED}",
-            remedy="add files, or remove the folder",
-        )
+    contents = contents or contents_of(folder, folder.parent)
+    if not contents.texts:
+        raise no_text(folder, contents)
     memory = FingerprintMemory(remembered)
     pieces: list[Piece] = []
-    for stat in texts:
+    for stat in contents.ordered:
         pieces.extend(memory.pieces(folder, stat, progress))
-    memory.save({stat.path for stat in texts})
-    return Inventory(corpus, tuple(pieces), tuple(ignored))
+    memory.save({stat.path for stat in contents.texts})
+    return Inventory(corpus, tuple(pieces), tuple(path for path in contents.others if not is_unfinished(path)))
+
+
+def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
+    """What to raise where nothing in a folder is read."""
+    others = contents.others
+    return InputError(
+        what,
+        where=folder,
+        found=f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}" if others else "no files",
+        expected=f"at least one file ending in {ACCEPTED}",
+        remedy="add files, convert or rename those that are there, or name another folder",
+    )

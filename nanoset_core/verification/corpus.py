@@ -32,12 +32,34 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 
 
 def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
-    """Check a corpus from its inventory to its merged dataset: `verify_shards`, then `verify_indexed`."""
+    """Check a corpus: `verify_inventory`, `verify_shards`, then `verify_indexed`."""
     report = Report(f"corpora/{corpus}")
+    report.include(verify_inventory(project, corpus))
     shards = verify_shards(project, corpus, deep)
     report.include(shards)
     dataset = _verify_indexed(project, corpus, deep, alone=False)
     report.include(dataset)
+    return report
+
+
+def verify_inventory(project: Project, corpus: str) -> Report:
+    """Warn of what lies among a corpus's files as they are now: others that are not read, empty and shrunken ones."""
+    report = Report(f"{raw.STAGE}/{corpus}")
+    try:
+        where = raw.corpus_folder(project, corpus)
+        for notice in raw.notices(project, corpus):
+            report.warn(notice.text, where=where, remedy=notice.remedy)
+    except NanosetError as error:
+        report.warn(error.what, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy)
+    return report
+
+
+def verify_raw(project: Project) -> Report:
+    """Warn of what lies below the raw folder and is no corpus, since nothing in it is read."""
+    report = Report("raw")
+    for name, what in raw.aside(project).items():
+        where = project.config.raw_folder / name
+        report.warn(what, where=where, remedy="put files there that are read, or move it out of the raw folder")
     return report
 
 

@@ -13,7 +13,7 @@ from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_shards
+from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.dataset import Promise, verify_dataset
 from nanoset_core.verification.handoff import verify_handoff
 from nanoset_core.verification.nanoset import verify_blend, verify_mappings, verify_nanoset
@@ -31,6 +31,7 @@ __all__ = [
     "verify_dataset",
     "verify_handoff",
     "verify_indexed",
+    "verify_inventory",
     "verify_mappings",
     "verify_nanoset",
     "verify_packed",
@@ -85,8 +86,11 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
     """Verify one output after the other, or deeply all at once where the project has an executor for its work.
 
-    See `targets` for what is selected, and in which order reports come.
+    See `targets` for what is selected, and in which order reports come. What lies in the raw folder without being
+    read comes first, where everything is verified and there is such a thing.
     """
+    if not select and (aside := verify_raw(project)).findings:
+        yield aside
     chosen, executor = targets(project, select), project.executor
     if deep and executor is not None:
         yield from _verify_elsewhere(executor, chosen)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget
-from nanoset_core.raw.endings import ACCEPTED, is_text
+from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
-from nanoset_core.raw.listing import FileStat, list_files
+from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.raw.survey import no_text
 
 READ_BYTES = 8 << 20
 """Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""
@@ -56,6 +57,8 @@ class StatSurvey:
     """Of the inventory that would be taken now; None where it cannot be told without reading files."""
     changes: FileChanges
     """Against the live inventory; without one, all files are added."""
+    contents: Contents
+    """What lies in its folder."""
 
 
 def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> StatSurvey:
@@ -67,11 +70,12 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
         FormatError: the inventory cannot be read.
     """
     folder = raw.corpus_folder(project, corpus)
-    texts = [file for file in list_files(folder, folder.parent) if is_text(file.path)]
-    if not texts:
-        raise InputError("the corpus is empty", where=folder, expected=f"a file ending in {ACCEPTED}")
+    contents = contents_of(folder, folder.parent)
+    if not contents.texts:
+        raise no_text(folder, contents)
     memory = FingerprintMemory(raw.memory_file(project, corpus))
     noted = read_inventory(live) if live is not None else {}
+    texts = contents.ordered
     found = {stat.path: memory.recall(stat) for stat in texts}
     unknown = [stat for stat in texts if found[stat.path] is None and _may_be_same(stat, noted)]
     if (size := sum(stat.size for stat in unknown)) <= budget.left:  # all or none: some would look as if they differed
@@ -79,11 +83,11 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
         found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
     changes = _changes(texts, found, noted)
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:
-        return StatSurvey(Recipe(**live.recipe), changes)
+        return StatSurvey(Recipe(**live.recipe), changes, contents)
     if any(pieces is None for pieces in found.values()):
-        return StatSurvey(None, changes)
+        return StatSurvey(None, changes, contents)
     inventory = Inventory(corpus, tuple(piece for pieces in found.values() for piece in pieces or ()))
-    return StatSurvey(raw.inventory_recipe(inventory), changes)
+    return StatSurvey(raw.inventory_recipe(inventory), changes, contents)
 
 
 def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
@@ -99,7 +103,9 @@ def _may_be_same(stat: FileStat, noted: dict[str, list[Piece]]) -> bool:
     return stat.path in noted and noted[stat.path][-1].end == stat.size
 
 
-def _changes(texts: list[FileStat], found: dict[str, list[Piece] | None], noted: dict[str, list[Piece]]) -> FileChanges:
+def _changes(
+    texts: Sequence[FileStat], found: dict[str, list[Piece] | None], noted: dict[str, list[Piece]]
+) -> FileChanges:
     changed: list[str] = []
     touched: list[str] = []
     for stat in texts:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
@@ -14,20 +15,21 @@ from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.pipeline.tokenization import check_tokenizer
+from nanoset_core.raw.contents import Notice
 from nanoset_core.storage.locks import busy_names
 from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
 
-State = Literal["up to date", "stale", "missing", "failing"]
+State = Literal["up to date", "stale", "missing", "failing", "not read"]
 PLANNED_BYTES = 64 << 20
 """Splits that are not built are planned, to learn whether they can be, until so much of .idx files was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The state of one corpus, split, handoff, webdataset or packed corpus."""
+    """The state of one corpus, split, handoff, webdataset or packed corpus; or a folder that is no corpus."""
 
     kind: str
-    """Corpus, nanoset, webdataset or packed."""
+    """Corpus, nanoset, webdataset or packed; folder for what is not read."""
     name: str
     """Of the corpus, nanoset or webdataset."""
     part: str | None
@@ -35,7 +37,7 @@ class Row:
     state: State
     """What a build would find."""
     why: tuple[str, ...]
-    """What has to change, or did; empty when up to date."""
+    """What has to change, or did; empty when up to date. Of what is not read: what it is."""
     figures: Mapping[str, int]
     """Of the current version: files, documents, tokens, rejected, samples, shards, bytes… as far as they apply."""
     made_at: float | None
@@ -48,6 +50,8 @@ class Row:
     """What is not as it should be, though it is allowed: clauses that name the files."""
     details: Mapping[str, str] = field(default_factory=dict)
     """What only tables show: name of a column → what stands there, such as epochs and tokens dropped."""
+    notices: tuple[Notice, ...] = ()
+    """Of a corpus: what is to be told of its files."""
 
     @property
     def label(self) -> str:
@@ -67,6 +71,7 @@ class Row:
             "building": self.busy,
             "rejects": list(self.rejects),
             "warnings": list(self.warnings),
+            "notices": [notice.to_json() for notice in self.notices],
         }
 
 
@@ -85,18 +90,30 @@ def project_status(project: Project) -> Iterator[Row]:
     known: dict[Node, Recipe] = {}
     corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})
     graph = Graph(project, known, corpora)
+    yield from _aside(project)
     reading, planning = Budget(READ_BYTES), Budget(PLANNED_BYTES)
     for nodes in _rows(graph):
         roots = [node for node in nodes if node == inventory_node(node.key.subject)]
-        failure = _survey(graph, known, roots[0], reading) if roots else None
-        yield _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
+        failure, notices = _survey(graph, known, roots[0], reading) if roots else (None, [])
+        row = _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
+        yield replace(row, notices=tuple(notices))
 
 
 def graph_status(graph: Graph) -> Iterator[Row]:
-    """The same rows where the graph knows the corpora's inventories, as after a build; no files are looked at."""
+    """The same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
+    yield from _aside(graph.project)
     planning = Budget(PLANNED_BYTES)
     for nodes in _rows(graph):
-        yield _row(graph, nodes, planning, None, busy=False)
+        row = _row(graph, nodes, planning, None, busy=False)
+        if nodes[0] == inventory_node(row.name):
+            with suppress(NanosetError, OSError):  # the corpus is gone by now
+                row = replace(row, notices=tuple(raw.notices(graph.project, row.name)))
+        yield row
+
+
+def _aside(project: Project) -> Iterator[Row]:
+    for name, what in raw.aside(project).items():
+        yield Row("folder", name, None, "not read", (what,), {}, None)
 
 
 def _rows(graph: Graph) -> Iterable[list[Node]]:
@@ -106,20 +123,20 @@ def _rows(graph: Graph) -> Iterable[list[Node]]:
     return rows.values()
 
 
-def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> str | None:
-    """Tell the graph what the files of a corpus are now; → why they cannot be read."""
+def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> tuple[str | None, list[Notice]]:
+    """Tell the graph what the files of a corpus are now; → (why they cannot be read, what is to be told of them)."""
     current = graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
         survey = survey_stats(graph.project, root.key.subject, whole, reading)
     except (NanosetError, OSError) as error:
         graph.reasons[root] = [Reason(one_line(error))]
-        return one_line(error)
+        return one_line(error), []
     if survey.recipe is not None:
         known[root] = survey.recipe
     if survey.recipe is None or whole is None or survey.recipe.digest != whole.digest:
         graph.reasons[root] = [Reason(current.problem or str(survey.changes) or "the inventory's format changed")]
-    return None
+    return None, raw.notices(graph.project, root.key.subject, survey.contents)
 
 
 def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None, *, busy: bool) -> Row:

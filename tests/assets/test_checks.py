@@ -47,13 +47,33 @@ def spoil(monkeypatch):
     monkeypatch.setattr(verifying, "verify_dataset", spoiled)
 
 
+def test_what_lies_among_the_files_is_a_warning_that_blocks_nothing(make_project, instance):
+    config = make_project()
+    (config.parent / "raw/web/notes.txt").touch()
+    (config.parent / "raw/web/empty.jsonl").touch()
+    report = build(Project.open(config), instance)
+    assert not report.failed
+    found = evaluations(instance)
+    assert {key for key, evaluation in found.items() if not evaluation.passed} == {("raw_jsonl", "web")}
+    warning = found["raw_jsonl", "web"]
+    assert warning.severity == dg.AssetCheckSeverity.WARN
+    assert warning.description == "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+    event = instance.fetch_materializations(
+        dg.AssetRecordsFilter(dg.AssetKey("raw_jsonl"), asset_partitions=["web"]), limit=1
+    ).records[0]
+    summary = event.asset_materialization.metadata["summary"].value
+    assert "**1** `file is not read: 1 .txt (notes.txt)`" in summary
+    again = build(Project.open(config), instance)
+    assert again.made == {}
+
+
 def test_every_blocking_asset_is_checked_in_a_build(make_project, instance):
     config = make_project()
     report = build(Project.open(config), instance)
     assert not report.failed
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
-    checked = {"tokenized_shards", "indexed_dataset", "index_mappings", "blend", "manifest"}
+    checked = {"raw_jsonl", "tokenized_shards", "indexed_dataset", "index_mappings", "blend", "manifest"}
     expected = {("/".join(s.asset), s.partition) for s in report.steps if s.asset[-1] in checked}
     assert set(found) == expected
     dataset = found["indexed_dataset", "web"]

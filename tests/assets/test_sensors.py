@@ -46,6 +46,12 @@ def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platf
     assert f"3 corpora, 6 files in {platform.raw}: nothing has changed" == done.skip_message
 
 
+def test_folders_in_which_nothing_is_read_are_named(platform):
+    (platform.raw / "c4").mkdir()
+    (platform.raw / "c4/a.json.bz2").touch()
+    assert "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2" in platform.look().skip_message
+
+
 def test_a_repeated_tick_gives_the_same_run_keys(platform):
     platform.look()
     cursor = platform.cursor

@@ -129,7 +129,7 @@ def test_empty_corpus(tmp_path):
     write(tmp_path / "web", "b.txt", b"")
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
-    assert caught.value.found == "2 other file(s): a.csv, b.txt"
+    assert caught.value.found == "2 other files: a.csv, b.txt"
     assert ".jsonl" in caught.value.expected
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.survey import left_aside
 from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
@@ -25,6 +27,16 @@ def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
     with pytest.raises(InputError, match="no path of a file") as caught:
         list_files(folder)
     assert "\x1b" not in str(caught.value)
+
+
+def test_what_lies_in_a_bucket_beside_text_is_told(place):
+    for key in ("web/a.jsonl", "web/b.txt", "c4/a.json.bz2", "notes.txt"):
+        S3Store(place).put(f"raw/{key}", b"{}\n")
+    S3Store(place).put("raw/web/empty.json.gz", b"")
+    contents = contents_of(RemoteFolder(place, "raw/web"))
+    texts = [notice.text for notice in contents.notices()]
+    assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
+    assert sorted(left_aside(RemoteFolder(place, "raw"))) == ["c4", "notes.txt"]
 
 
 def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):

@@ -202,6 +202,11 @@ def test_inputs(folder, tmp_path):
     pattern = resolve_inputs([f"{folder}/part-*.jsonl"])
     assert [file.path for file in pattern.files] == ["part-2.jsonl", "part-10.jsonl"]
     assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == ["o_part-2", "o_part-10"]
+    assert resolve_inputs([folder]).notices == (f"{folder}: 1 file is empty: sub/a.jsonl",)
+    (folder / "notes.txt").touch()
+    assert f"{folder}: 1 file is not read: 1 .txt (notes.txt)" in resolve_inputs([folder]).notices
+    (notice,) = resolve_inputs([f"{folder}/[ps]*"]).notices
+    assert f"{folder}/sub is not read" in notice
     with pytest.raises(MissingError, match="nowhere"):
         resolve_inputs([folder / "nowhere.jsonl"])
     with pytest.raises(InputError, match="named twice"):

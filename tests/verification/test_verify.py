@@ -19,6 +19,7 @@ from nanoset_core.verification.verify import (
     verify_blend,
     verify_corpus,
     verify_indexed,
+    verify_inventory,
     verify_mappings,
     verify_nanoset,
     verify_project,
@@ -179,6 +180,25 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
     path.unlink()
     (_, what) = whats(verify_indexed(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
+
+
+def test_what_lies_among_the_files_is_a_warning(copy):
+    project = copy()
+    folder = project.config.raw_folder
+    (folder / "web/notes.txt").touch()
+    (folder / "web/empty.jsonl").touch()
+    (folder / "c4").mkdir()
+    report = verify_inventory(project, "web")
+    assert whats(report, "warning") == ["1 file is not read: 1 .txt (notes.txt)", "1 file is empty: empty.jsonl"]
+    assert all(finding.remedy and finding.where == str(folder / "web") for finding in report.findings)
+    assert verify_corpus(project, "web").findings[:2] == report.findings
+    first, *_ = verify_project(project)
+    assert (first.output, first.passed) == ("raw", True)
+    assert whats(first, "warning") == ["a folder in which nothing is read: it is empty"]
+    (folder / "web/dangling.jsonl").symlink_to("nowhere")
+    report = verify_inventory(project, "web")
+    assert report.passed
+    assert report.findings[0].where.endswith("dangling.jsonl")
 
 
 def test_a_changed_tokenizer_is_a_warning(copy):

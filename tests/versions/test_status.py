@@ -390,3 +390,46 @@ def test_a_live_version_that_is_gone_is_damage(copy):
     assert found.manifest is None
     assert found.exists
     assert "manifest.json is missing" in found.problem
+
+
+def test_what_lies_among_the_files_is_told_and_not_built(copy):
+    folder = copy()
+    (folder / "raw/web/notes.txt").write_text("not read")
+    (folder / "raw/web/part-0/b.jsonl.gz.part").write_text("not all of it")
+    (folder / "raw/c4").mkdir()
+    (folder / "raw/c4/a.json.bz2").write_bytes(b"BZh")
+    found = status(folder)
+    assert [notice.kind for notice in found["corpus web"].notices] == ["not_read", "unfinished"]
+    assert found["corpus books"].notices == ()
+    assert found.pop("folder c4").state == "not read"
+    assert {row.state for row in found.values()} == {"up to date"}
+    config = str(folder / "nanoset.yaml")
+    shown = CliRunner().invoke(nanoset, ["status", "-c", config])
+    assert shown.exit_code == 0
+    assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in shown.output
+    assert "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2" in shown.output
+    rows = json.loads(CliRunner().invoke(nanoset, ["status", "-c", config, "--json"]).stdout)
+    assert rows[0] | {"why": []} == {
+        "kind": "folder", "name": "c4", "part": None, "state": "not read", "why": [], "made_at": None,
+        "building": False, "rejects": [], "notices": [],
+    }  # fmt: skip
+    (web,) = [row for row in rows if row["name"] == "web"]
+    assert web["notices"][0] == {"kind": "not_read", "files": 1, "text": "1 file is not read: 1 .txt (notes.txt)"}
+
+
+def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
+    folder = copy()
+    path = folder / "raw/web/part-0/web-0.jsonl"
+    size = path.stat().st_size
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:30]))
+    said = (
+        f"1 file is smaller than in the version before: part-0/web-0.jsonl ({size:,} → {path.stat().st_size:,} bytes)"
+    )
+    assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
+    build(folder)
+    assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
+    path.write_bytes(b"".join(lines))
+    assert status(folder)["corpus web"].notices == ()
+    build(folder)
+    assert status(folder)["corpus web"].notices == ()

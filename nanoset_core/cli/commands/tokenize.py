@@ -77,6 +77,8 @@ def command(
             for files, prefix in jobs
             for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite)
         ]
+    for notice in found.notices:
+        click.secho(f"notice: {notice}", fg="yellow", err=True)
     for result in results:
         facts = result.facts
         click.echo(

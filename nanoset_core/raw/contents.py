@@ -1,0 +1,164 @@
+"""All that lies in a folder of text: the files that are read, and the others, which are told and not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nanoset_core.errors import MissingError
+from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
+from nanoset_core.raw.listing import FileStat, NotAFile, natural_key, walk
+from nanoset_core.storage.remote_folder import RawFolder
+
+NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk"]
+_WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
+    "not_read": (
+        "file is not read",
+        "files are not read",
+        "convert or rename them to an ending that is read, or move them out of the raw folder",
+    ),
+    "unfinished": (
+        "file is still being uploaded, by its name",
+        "files are still being uploaded, by their names",
+        "let the upload end, or remove what is left of it",
+    ),
+    "no_file": (
+        "entry is named as a file that is read, and is none",
+        "entries are named as files that are read, and are none",
+        "remove it; a folder of that name may hold files that are read",
+    ),
+    "empty": ("file is empty", "files are empty", "fill or remove it"),
+    "shrunk": (
+        "file is smaller than in the version before",
+        "files are smaller than in the version before",
+        "restore what was lost; nothing is to be done if that was meant",
+    ),
+}
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the files of a folder that their owner may not expect, and that is no error."""
+
+    kind: NoticeKind
+    """A fixed word."""
+    files: int
+    """How many it is about."""
+    names: str
+    """Some of them."""
+
+    @property
+    def text(self) -> str:
+        """What it is, in one line."""
+        one, several, _ = _WORDS[self.kind]
+        return f"{self.files:,} {one if self.files == 1 else several}: {self.names}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return _WORDS[self.kind][2]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"kind": self.kind, "files": self.files, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What lies in a folder and the folders in it; hidden names are left out."""
+
+    texts: tuple[FileStat, ...]
+    """Files that are read, in the order in which the file system gave them."""
+    others: tuple[str, ...]
+    """Files that are not, in natural order."""
+    no_files: tuple[str, ...]
+    """Pipes and devices, and folders without a file that is read, that are named as one; in natural order."""
+
+    @property
+    def ordered(self) -> list[FileStat]:
+        """The files that are read, in natural order."""
+        return sorted(self.texts, key=lambda file: natural_key(file.path))
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of the files that are read."""
+        return sum(file.size for file in self.texts)
+
+    def notices(self, before: Mapping[str, int] | None = None) -> list[Notice]:
+        """What is to be told of the folder.
+
+        Args:
+            before: path → bytes of each file as an earlier build read it.
+        """
+        told = [path for path in self.others if not is_companion(path)]
+        unfinished = [path for path in told if is_unfinished(path)]
+        was = before or {}
+        empty = [file.path for file in self.texts if not file.size]
+        shrunk = {
+            file.path: f"{file.path} ({was[file.path]:,} → {file.size:,} bytes)"
+            for file in self.texts
+            if file.size < was.get(file.path, 0)
+        }
+        found: dict[NoticeKind, Sequence[str]] = {
+            "unfinished": unfinished,
+            "no_file": self.no_files,
+            "empty": sorted(empty, key=natural_key),
+            "shrunk": [shrunk[path] for path in sorted(shrunk, key=natural_key)],
+        }
+        named = [Notice(kind, len(names), _some(names)) for kind, names in found.items() if names]
+        return [*not_read(path for path in told if not is_unfinished(path)), *named]
+
+
+def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
+    """Everything below a folder.
+
+    Raises:
+        MissingError, InputError: see list_files.
+    """
+    if not folder.is_dir():
+        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+    texts: list[FileStat] = []
+    others: list[str] = []
+    no_files: list[NotAFile] = []
+    for found in walk(folder, within):
+        if isinstance(found, NotAFile):
+            no_files += [found] if suffix_of(found.path) else []
+        elif is_text(found.path):
+            texts.append(found)
+        else:
+            others.append(found.path)
+    holders = _holders(texts, {found.path for found in no_files if found.is_folder})
+    return Contents(
+        tuple(texts),
+        tuple(sorted(others, key=natural_key)),
+        tuple(sorted((found.path for found in no_files if found.path not in holders), key=natural_key)),
+    )
+
+
+def not_read(paths: Iterable[str]) -> list[Notice]:
+    """The notice of files that are not read, by their endings; none where there are none."""
+    by_ending: dict[str, list[str]] = {}
+    for path in paths:
+        by_ending.setdefault(ending_of(path), []).append(path)
+    if not by_ending:
+        return []
+    kinds = sorted(by_ending.items(), key=lambda kind: -len(kind[1]))
+    names = ", ".join(f"{len(some):,} {ending} ({_some(some)})" for ending, some in kinds)
+    return [Notice("not_read", sum(map(len, by_ending.values())), names)]
+
+
+def _holders(texts: Iterable[FileStat], folders: set[str]) -> set[str]:
+    """Those of some folders that hold a file that is read."""
+    holders: set[str] = set()
+    if folders:
+        for file in texts:
+            parts = file.path.split("/")
+            holders.update(path for depth in range(1, len(parts)) if (path := "/".join(parts[:depth])) in folders)
+    return holders
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
