@@ -411,7 +411,7 @@ def test_what_lies_among_the_files_is_told_and_not_built(copy):
     rows = json.loads(CliRunner().invoke(nanoset, ["status", "-c", config, "--json"]).stdout)
     assert rows[0] | {"why": []} == {
         "kind": "folder", "name": "c4", "part": None, "state": "not read", "why": [], "made_at": None,
-        "building": False, "rejects": [], "notices": [],
+        "building": False, "rejects": [], "warnings": [], "notices": [],
     }  # fmt: skip
     (web,) = [row for row in rows if row["name"] == "web"]
     assert web["notices"][0] == {"kind": "not_read", "files": 1, "text": "1 file is not read: 1 .txt (notes.txt)"}
