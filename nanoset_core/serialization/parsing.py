@@ -95,7 +95,8 @@ def parse(kind: type[T], value: object, path: str, where: object) -> T:
     for name, field in fields.items():
         inner = f"{path}.{name}" if path else name
         required = field.default is MISSING and field.default_factory is MISSING
-        if required and value.get(name) is None:
+        may_be_none = hints[name] is Any or type(None) in get_args(hints[name])
+        if required and (name not in value or (value[name] is None and not may_be_none)):
             raise _missing(kind, field, hints[name], inner, where, there=name in value)
         if name in value:
             given[name] = convert(hints[name], value[name], inner, where)

@@ -129,3 +129,16 @@ def test_top_must_be_a_mapping(value):
     with pytest.raises(ConfigError, match="wrong type") as caught:
         parse(Outer, value, "", "file.yaml")
     assert caught.value.where == "file.yaml"
+
+
+def test_none_is_a_value_where_it_may_be_one():
+    @dataclass(frozen=True)
+    class Weighed:
+        weight: float | None
+        anything: Any
+
+    assert parse(Weighed, {"weight": None, "anything": None}, "", "file.yaml") == Weighed(None, None)
+    with pytest.raises(ConfigError, match="a key is missing"):
+        parse(Weighed, {"anything": None}, "", "file.yaml")
+    with pytest.raises(ConfigError, match="has no value"):
+        parse(Outer, {"name": None}, "", "file.yaml")
