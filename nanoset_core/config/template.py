@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,24 @@ from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import CONFIG_FILE, ProjectConfig
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
-from nanoset_core.raw.survey import discover_corpora
+from nanoset_core.raw.contents import Notice, contents_of
+from nanoset_core.raw.measuring import Measure, measure
+from nanoset_core.raw.survey import RawText, list_corpora
 from nanoset_core.serialization.settings import inner_sections, setting
 from nanoset_core.storage.atomic import write_atomic
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+_TEXT_KEY = "text"
+_LENGTH = 2048
+_MOST_TOKEN_BYTES = 16
+"""Hardly a text has longer tokens on average."""
+_LEAST_ROOM = 20
+"""So many samples, and documents, has a part of a split to be expected to hold: documents differ in length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +40,108 @@ class Suggested:
     """What the key would hold."""
 
 
-def write_config(folder: Path) -> Path:
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A value with a word on why it is this one."""
+
+    value: Any
+    """What the key holds."""
+    note: str
+    """A sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a first configuration was written for."""
+
+    path: Path
+    """The nanoset.yaml."""
+    text: RawText
+    """What the raw folder holds."""
+    notices: Mapping[str, Sequence[Notice]]
+    """Corpus → what is to be told of its files."""
+
+
+def write_config(folder: Path) -> Start:
     """Write nanoset.yaml into `folder`, naming the corpora found in its raw folder, if there are any.
+
+    The first build of what is written succeeds, however little text there is.
 
     Raises:
         ConfigError: there is one already, or a folder in raw cannot be a corpus.
-        InputError: see discover_corpora.
+        MissingError, InputError: a corpus cannot be listed, or a file of text lies outside of any.
     """
     path = folder / CONFIG_FILE
     if path.exists():
         raise ConfigError("there is a configuration already", where=path, remedy="edit it, or remove it first")
     raw = folder / "raw"
-    corpora = (discover_corpora(raw) if raw.is_dir() else []) or ["web"]
-    write_atomic(path, config_text(_first_values(corpora)).encode())
-    return path
+    text = list_corpora(raw) if raw.is_dir() else RawText({}, {})
+    for fault in text.faults.values():
+        raise fault
+    measures = {name: measure(raw / name, found, _TEXT_KEY) for name, found in text.corpora.items()}
+    write_atomic(path, config_text(_first_values(list(text.corpora), list(measures.values()), _eod(folder))).encode())
+    return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora})
 
 
-def _first_values(corpora: list[str]) -> dict[str, Any]:
-    nanoset = {"blend": corpora[0] if len(corpora) == 1 else dict.fromkeys(corpora, 1.0), "sequence_length": 2048}
-    suggested = {"samples": Suggested({"train": 1_000_000}), "trainer_path": Suggested("/data")}
+def _eod(folder: Path) -> str:
+    """The end-of-document token that tokenizer_config.json names, else the most common one."""
+    from nanoset_core.tokenization.preprocess import end_token
+
+    try:
+        return end_token(folder / "tokenizer.json", None)
+    except (NanosetError, OSError):
+        return "<|endoftext|>"
+
+
+def _first_values(corpora: list[str], measures: Sequence[Measure], eod: str) -> dict[str, Any]:
+    length = _sequence_length(measures)
+    few = "There is little text: {}. With more of it, take {}."
+    nanoset = {
+        "blend": corpora[0] if len(corpora) == 1 else dict.fromkeys(corpora or ["CORPUS"], 1.0),
+        "sequence_length": length
+        if length == _LENGTH
+        else Noted(length, few.format("a longer sample would find no text", f"{_LENGTH:,}")),
+        "split": _split(measures, length, few),
+        **_defaults(NanosetSpec, "seed"),
+        "samples": Suggested({"train": 1_000_000}),
+        "trainer_path": Suggested("/data"),
+    }
     tars = _defaults(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member")
+    tars["sequence_length"] = min(tars["sequence_length"], length + 1)
+    outputs: dict[str, Any] = {
+        "nanosets": {"pretrain": nanoset},
+        "webdatasets": {"shuffled": {"corpora": corpora or ["CORPUS"]} | tars},
+        "packed": Suggested(corpora or ["CORPUS"]),
+    }
+    if not corpora:
+        outputs = {key: value if key == "packed" else Suggested(value) for key, value in outputs.items()}
     return {
         "raw": "raw",
         "root": "data",
-        "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"},
+        "tokenizer": {"path": "tokenizer.json", "eod": eod},
         "documents": _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction"),
         "tokenization": _defaults(TokenizationSpec, "append_eod"),
-        "nanosets": {"pretrain": nanoset | {"split": DEFAULT_SPLIT} | _defaults(NanosetSpec, "seed") | suggested},
-        "webdatasets": {"shuffled": {"corpora": corpora} | tars},
-        "packed": Suggested(corpora),
+        **outputs,
     }
+
+
+def _sequence_length(measures: Sequence[Measure]) -> int:
+    """The usual length, or the power of two that leaves each corpus a sample for sure: tokens are counted low."""
+    tokens = [one.text_bytes // _MOST_TOKEN_BYTES + one.documents for one in measures if one.text_bytes]
+    least = min(tokens, default=_LENGTH + 1)
+    return _LENGTH if least > _LENGTH else 1 << max((least - 1).bit_length() - 1, 0)
+
+
+def _split(measures: Sequence[Measure], length: int, few: str) -> str | Noted:
+    """The usual split, or less of it where a part might be left without a sample."""
+    documents = min((one.documents * one.whole for one in measures), default=math.inf)
+    tokens = min((one.text_bytes * one.whole / _MOST_TOKEN_BYTES for one in measures), default=math.inf)
+    room = min(tokens / length, documents) / _LEAST_ROOM  # how often a part may be cut in, and still be large enough
+    if room >= 1000:
+        return DEFAULT_SPLIT
+    if room >= 100:
+        return Noted("99,1,0", few.format("a thousandth for a test split might hold no sample", DEFAULT_SPLIT))
+    return Noted("1,0,0", few.format("a split for validation might hold no sample", DEFAULT_SPLIT))
 
 
 def _defaults(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
@@ -69,7 +152,7 @@ def config_text(values: Mapping[str, Any]) -> str:
     """A nanoset.yaml with the help of every key above it.
 
     Args:
-        values: key → plain value, or mapping of the keys within it, or Suggested; in the order to write.
+        values: key → plain value, or mapping of the keys within it, or Suggested or Noted; in the order to write.
     """
     return "".join(f"{line}\n" for line in _lines(ProjectConfig, values))
 
@@ -77,18 +160,27 @@ def config_text(values: Mapping[str, Any]) -> str:
 def _lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for key, value in values.items():
         found = setting(section, key)
-        inner, suffix = next(inner_sections(found.hint), (None, ""))
         yield f"{indent}# {found.help}"
         if isinstance(value, Suggested):
-            yield f"{indent}# {key}: {_in_yaml(value.value)}"
-        elif inner is None:
-            yield f"{indent}{key}: {_in_yaml(value)}"
-        else:
-            yield f"{indent}{key}:"
-            for name, settings in value.items() if suffix else [("", value)]:
-                if name:
-                    yield f"{indent}  {_in_yaml(name)}:"
-                yield from _lines(inner, settings, indent + "  " * (2 if name else 1))
+            yield from (f"{indent}# {line}" for line in _entry(found.hint, key, value.value))
+            continue
+        if isinstance(value, Noted):
+            yield f"{indent}# {value.note}"
+            value = value.value
+        yield from (indent + line for line in _entry(found.hint, key, value))
+
+
+def _entry(hint: Any, key: str, value: Any) -> Iterator[str]:
+    """The lines of one key."""
+    inner, suffix = next(inner_sections(hint), (None, ""))
+    if inner is None:
+        yield f"{key}: {_in_yaml(value)}"
+        return
+    yield f"{key}:"
+    for name, settings in value.items() if suffix else [("", value)]:
+        if name:
+            yield f"  {_in_yaml(name)}:"
+        yield from _lines(inner, settings, "  " * (2 if name else 1))
 
 
 def _in_yaml(value: object) -> str:

@@ -6,9 +6,10 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, sentences
+from sample_project import build_all, jsonl, sentences
 
 from nanoset_core.cli import main, nanoset
+from nanoset_core.versions.status import project_status
 
 
 def run(*arguments):
@@ -44,6 +45,28 @@ def test_init_then_inspect(tmp_path, tokenizer_file):
     shown = run("inspect", tmp_path / "out_text_document", "--tokenizer", tokenizer_file)
     assert "5 documents" in shown
     assert "web 0: the" in shown
+
+
+def test_init_says_what_it_found_and_its_first_build_succeeds(tmp_path, tokenizer_file):
+    for corpus, count in (("web", 3), ("code", 30)):
+        (tmp_path / "raw" / corpus).mkdir(parents=True)
+        (tmp_path / "raw" / corpus / "a.jsonl").write_bytes(jsonl(sentences(corpus, count)))
+    (tmp_path / "raw/web/notes.txt").touch()
+    (tmp_path / "raw/c4").mkdir()
+    said = run("init", tmp_path)
+    assert "found web: 1 file, " in said
+    assert "found code: 1 file, " in said
+    assert "notice: web: 1 file is not read: 1 .txt (notes.txt)" in said
+    assert "not read: c4: a folder in which nothing is read: it is empty" in said
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    project = build_all(tmp_path / "nanoset.yaml")
+    assert {row.state for row in project_status(project)} == {"up to date", "not read"}
+
+
+def test_init_without_text(tmp_path):
+    said = run("init", tmp_path)
+    assert "names no corpus" in said
+    assert "blend: web" not in (tmp_path / "nanoset.yaml").read_text()
 
 
 def test_import_parquet(tmp_path):

@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import pytest
 
+from nanoset_core.config import template
 from nanoset_core.config.project import load_config
 from nanoset_core.config.template import Suggested, config_text, write_config
 from nanoset_core.errors import ConfigError
@@ -13,9 +14,49 @@ def corpus(folder, name):
 
 
 def test_what_is_written_can_be_read(tmp_path):
-    config = load_config(write_config(tmp_path))
+    corpus(tmp_path, "web")
+    config = load_config(write_config(tmp_path).path)
     assert config.nanosets["pretrain"].blend == "web"
     assert config.webdatasets["shuffled"].corpora == ("web",)
+
+
+def test_without_text_no_name_is_invented(tmp_path):
+    (tmp_path / "raw/c4").mkdir(parents=True)
+    (tmp_path / "raw/c4/a.json.bz2").touch()
+    start = write_config(tmp_path)
+    config = load_config(start.path)
+    assert (dict(config.nanosets), dict(config.webdatasets), list(start.text.aside)) == ({}, {}, ["c4"])
+    lines = start.path.read_text().splitlines()
+    assert "#     blend: {CORPUS: 1.0}" in lines
+    # What is commented out is right once it is not.
+    uncommented = [line[2:] if line.startswith(("# nanosets:", "# webdatasets:", "#  ")) else line for line in lines]
+    (tmp_path / "nanoset.yaml").write_text("\n".join(uncommented))
+    assert load_config(tmp_path / "nanoset.yaml").webdatasets["shuffled"].corpora == ("CORPUS",)
+
+
+def documents(folder, name, count, size):
+    path = folder / "raw" / name / "a.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(f'{{"text": "{"word " * (size // 5)}"}}\n' * count)
+
+
+@pytest.mark.parametrize(("count", "size", "length", "split"), [
+    (3, 15, 4, "1,0,0"),
+    (3, 5000, 512, "1,0,0"),
+    (3000, 5000, 2048, "1,0,0"),
+    (30_000, 5000, 2048, "99,1,0"),
+])  # fmt: skip
+def test_the_split_and_the_length_suit_the_text(tmp_path, count, size, length, split):
+    documents(tmp_path, "web", count, size)
+    documents(tmp_path, "code", 2 * count, size)
+    nanoset = load_config(write_config(tmp_path).path).nanosets["pretrain"]
+    assert (nanoset.sequence_length, nanoset.split) == (length, split)
+
+
+def test_enough_text_has_the_usual_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(template, "_LEAST_ROOM", 1)
+    documents(tmp_path, "web", 10_000, 5000)
+    assert load_config(write_config(tmp_path).path).nanosets["pretrain"].split == "969,30,1"
 
 
 def test_names_the_corpora_that_are_there(tmp_path):
@@ -23,14 +64,14 @@ def test_names_the_corpora_that_are_there(tmp_path):
     names = ["2024", "1e3", "code", "no", "null", "web.v2"]
     for name in names:
         corpus(tmp_path, name)
-    config = load_config(write_config(tmp_path))
+    config = load_config(write_config(tmp_path).path)
     assert dict(config.nanosets["pretrain"].blend) == dict.fromkeys(sorted(names), 1.0)
     assert config.webdatasets["shuffled"].corpora == tuple(sorted(names))
 
 
 def test_one_corpus_is_a_plain_dataset(tmp_path):
     corpus(tmp_path, "2024")
-    assert load_config(write_config(tmp_path)).nanosets["pretrain"].blend == "2024"
+    assert load_config(write_config(tmp_path).path).nanosets["pretrain"].blend == "2024"
 
 
 def test_leaves_what_is_there(tmp_path):
@@ -48,7 +89,8 @@ def test_folder_that_can_be_no_corpus_is_said(tmp_path):
 
 
 def test_every_key_is_explained_by_its_field(tmp_path):
-    lines = write_config(tmp_path).read_text().splitlines()
+    corpus(tmp_path, "web")
+    lines = write_config(tmp_path).path.read_text().splitlines()
     below = lines[lines.index("    # Seed of every shuffle.") + 1]
     assert below == "    seed: 1234"
     assert "# packed: [web]" in lines

@@ -14,6 +14,20 @@ from nanoset_core.cli.options import FOLDER
 def command(folder: Path) -> None:
     """Write a nanoset.yaml to start from into FOLDER, naming the corpora that its raw folder holds."""
     from nanoset_core.config.template import write_config
+    from nanoset_core.serialization.text import format_bytes, format_count
 
-    path = write_config(folder)
-    click.echo(f"wrote {path}: read it, name your tokenizer, then run `nanoset build`")
+    start = write_config(folder)
+    raw, found = start.path.parent / "raw", start.text
+    for name, corpus in found.corpora.items():
+        click.echo(f"found {name}: {format_count(len(corpus.files), 'file')}, {format_bytes(corpus.size)}")
+        for notice in start.notices[name]:
+            click.secho(f"notice: {name}: {notice.text}", fg="yellow")
+    for name, what in found.aside.items():
+        click.secho(f"not read: {name}: {what}", fg="yellow")
+    if found.corpora:
+        click.echo(f"wrote {start.path}: read it, name your tokenizer, then run `nanoset build`")
+    else:
+        click.echo(
+            f"wrote {start.path}, which names no corpus, since there is no text in {raw}: put a folder for each corpus "
+            "there, name them below nanosets, name your tokenizer, then run `nanoset build`"
+        )
