@@ -23,6 +23,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
+from nanoset_core.pipeline.stages import sweep
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ def build(
     """
     started = time.monotonic()
     close_abandoned_runs(instance)
-    project.outputs.sweep()
+    sweep(project.outputs)
     found = raw.corpora(project)
     check_corpora(project.config, found)
     check_names(corpora, found)

@@ -17,7 +17,7 @@ from nanoset_core.config.running import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
 
 SCHEDULE = "reconcile"
@@ -49,7 +49,7 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
     ) -> list[dg.RunRequest] | dg.SkipReason:
         opened = Project.open(project.config_file)
         text = list_corpora(opened.config.raw_folder)
-        opened.outputs.sweep()
+        sweep(opened.outputs)
         register_corpora(context.instance, text.corpora)
         state, unknown = _look(opened, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"

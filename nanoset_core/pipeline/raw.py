@@ -124,7 +124,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     recipe = inventory_recipe(inventory)
 
     def write(place: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n")
+        (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n", encoding="utf-8")
         return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
     with in_use(project.outputs.folder, [inventory.corpus]):

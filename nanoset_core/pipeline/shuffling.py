@@ -14,7 +14,8 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
@@ -90,7 +91,7 @@ def make_plan(project: Project, name: str) -> Manifest:
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         plan = plan_shuffle(_open_sources(datasets), _settings(project, spec, datasets))
-        (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n")
+        (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
     manifest = project.outputs.publish(recipe, write)
@@ -405,6 +406,15 @@ class WebdatasetStage(Stage):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return finish(project, key.subject)
+
+    def sweep(self, outputs: OutputRoot) -> None:
+        # A build that was killed after another one had completed the webdataset: nobody looks in there for its tars.
+        for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
+            folder = manifest.parent
+            if not folder.is_symlink():
+                sweep_abandoned(folder)
+                if (folder / RECEIPTS).is_dir():
+                    clear_receipts(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Tars without a manifest: their receipts say which webdataset they were to be."""

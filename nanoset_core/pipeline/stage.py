@@ -166,6 +166,10 @@ class Stage(ABC):
         """Digests of versions that will be made from an output, and may be in the making."""
         return ()
 
+    def sweep(self, outputs: OutputRoot) -> None:
+        """Remove what killed processes left within complete outputs, where any works there."""
+        return
+
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Names of files of ours in a version's folder that has no manifest yet; None where that cannot be told."""
         return None

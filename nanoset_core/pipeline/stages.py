@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -49,6 +50,13 @@ def added(stage: Stage) -> Iterator[None]:
         yield
     finally:
         _added.remove(stage)
+
+
+def sweep(outputs: OutputRoot) -> None:
+    """Remove what killed processes left unfinished, wherever outputs are made."""
+    outputs.sweep()
+    for stage in stages():
+        stage.sweep(outputs)
 
 
 def stage_of(folder: str, name: str) -> Stage | None:

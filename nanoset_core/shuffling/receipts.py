@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +15,8 @@ from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.storage.access import FileAccess, LocalAccess
-from nanoset_core.storage.atomic import UNFINISHED, fsync_folder
+from nanoset_core.storage.atomic import discard, fsync_folder
+from nanoset_core.storage.scratch import open_unfinished
 
 RECEIPTS = ".shards"
 """Folder of the receipts, within that of the tars."""
@@ -29,12 +29,16 @@ def write_receipt(folder: Path, facts: TarFacts, made_from: str) -> None:
     Nothing waits for the disk here: a shard whose receipt, or whose tar's new name, a power cut takes is made again.
     """
     receipt = canonical_json({**asdict(facts), "made_from": made_from})
+    target = folder / RECEIPTS / f"{facts.stem}.json"
     for _ in range(_ATTEMPTS):
         try:
-            (folder / RECEIPTS).mkdir(parents=True, exist_ok=True)
-            path = folder / RECEIPTS / f"{UNFINISHED}{facts.stem}-{secrets.token_hex(4)}"
-            path.write_bytes(receipt)
-            path.rename(folder / RECEIPTS / f"{facts.stem}.json")
+            file = open_unfinished(target)
+            try:
+                file.write(receipt)
+                file.flush()
+                Path(file.name).rename(target)
+            finally:
+                discard(file)
             return
         except (FileNotFoundError, FileExistsError):
             continue  # another build completed the webdataset, and removed the folder, at this very moment

@@ -21,7 +21,7 @@ from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.locks import busy_names, collecting
 from nanoset_core.storage.scratch import UNFINISHED
@@ -174,7 +174,7 @@ def _unfinished(root: Path) -> Iterator[Path]:
 
 
 def _sweep(outputs: OutputRoot, before: tuple[Path, ...]) -> tuple[Path, ...]:
-    outputs.sweep()
+    sweep(outputs)
     return tuple(path for path in before if not path.exists())
 
 

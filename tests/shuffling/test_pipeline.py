@@ -16,8 +16,10 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stages import sweep
 from nanoset_core.shuffling import iterate_shards
 from nanoset_core.shuffling.receipts import clear_receipts, write_receipt
+from nanoset_core.storage.scratch import open_unfinished
 
 LENGTH = 33
 COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}
@@ -239,6 +241,21 @@ def test_notes_of_a_build_that_was_killed_after_completing_it_go(project):
     (done.folder / ".shards").mkdir()
     (done.folder / ".shards" / "shard-00000000.json").write_text("{}")
     made(opened, "plain")
+    assert sorted(path.name for path in done.folder.iterdir()) == before
+
+
+def test_what_a_build_left_that_was_killed_after_another_one_had_completed_it_goes(project):
+    """Tars and notes in the making, of processes that are gone; what a living one holds stays."""
+    opened = project(plain={"corpora": ["web"]})
+    done = made(opened, "plain")
+    before = sorted(path.name for path in done.folder.iterdir())
+    living = open_unfinished(done.folder / "shard-00000000.tar")
+    for name in ("shard-00000001.tar", ".shards/shard-00000001.json"):
+        open_unfinished(done.folder / name).close()
+    sweep(opened.outputs)
+    assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
+    living.close()
+    sweep(opened.outputs)
     assert sorted(path.name for path in done.folder.iterdir()) == before
 
 

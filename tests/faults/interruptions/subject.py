@@ -14,6 +14,7 @@ from faults.settings import tokenizer_json
 from sample_project import CONFIG, jsonl, run_stages, sentences, tree, write_raw
 
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stages import sweep
 
 _MORE = """\
   zipped:
@@ -100,7 +101,7 @@ def _random_text(rng: random.Random) -> str:
 def build_stages(config: Path, *, rebuild: bool = False) -> None:
     """Every stage of a project by the core's own functions, in the order that an engine would choose."""
     project = Project.open(config, rebuild=rebuild)
-    project.outputs.sweep()
+    sweep(project.outputs)
     run_stages(project)
 
 
