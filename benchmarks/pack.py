@@ -166,7 +166,9 @@ def text(folder: Path, source: Path, tokenizer: Path, rounds: int) -> None:
     commands = {"nanoset pack, one worker": Command(tool, [target])}
     if HAS_PEER:
         target, index, config = folder / "theirs.pbin", folder / "theirs.idx", folder / "pack.yaml"
-        config.write_text(PEER_PACK.format(text=source, target=target, index=index, tokenizer=tokenizer))
+        config.write_text(
+            PEER_PACK.format(text=source, target=target, index=index, tokenizer=tokenizer), encoding="utf-8"
+        )
         peer = f"{json.dumps(sys.executable)} -m modalities data"
         steps = f"{peer} create_raw_index --index_path {index} {source} && {peer} pack_encoded_data {config}"
         commands["Modalities, index and pack"] = Command(["sh", "-c", steps], [target, index])

@@ -186,7 +186,7 @@ def opening(documents: int, rounds: int) -> None:
         NanosetBuilder(config).build()
         plan = plan_split(config, "train")
         file = Path(folder, "plan.json")
-        file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}))
+        file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}), encoding="utf-8")
         costs = interleaved_commands(
             {
                 "import numpy": IMPORT_NUMPY,

@@ -69,14 +69,14 @@ def with_root(demo: Path, folder: Path, root: str, endpoint: str | None) -> Path
     folder.mkdir(parents=True)
     text = (
         (demo / "nanoset.yaml")
-        .read_text()
+        .read_text(encoding="utf-8")
         .replace("root: data", f"root: {root}")
         .replace("raw: raw", f"raw: {demo}/raw")
     )
     text = text.replace("  path: tokenizer.json", f"  path: {demo}/tokenizer.json")
     if endpoint is not None:
         text += f"storage: {{endpoint_url: {endpoint!r}}}\n"
-    (folder / "nanoset.yaml").write_text(text)
+    (folder / "nanoset.yaml").write_text(text, encoding="utf-8")
     return folder / "nanoset.yaml"
 
 

@@ -152,7 +152,7 @@ def show_peaks(folder: Path, budget: int) -> None:
     for engine in ("mmap", "tiled", "buckets"):
         shutil.rmtree(folder / "watched", ignore_errors=True)
         command = ours(folder, engine, "npy", budget, out="watched")
-        print("|", " | ".join(subprocess.check_output(command, text=True).split()), "|")
+        print("|", " | ".join(subprocess.check_output(command, text=True, encoding="utf-8").split()), "|")
 
 
 def compare_json(folder: Path, arguments: argparse.Namespace) -> None:

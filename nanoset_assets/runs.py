@@ -57,7 +57,7 @@ def _is_alive(pid: int, began: int) -> bool:
 
 def _began(pid: int) -> int:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0
     return int(stat.rpartition(")")[2].split()[19])

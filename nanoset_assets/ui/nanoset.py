@@ -88,6 +88,6 @@ def handoff_metadata(manifest: Manifest) -> dict[str, Any]:
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
     return {
         "summary": markdown(f"**Ready to train**: every index file that the trainer looks for is there; {counts}."),
-        "start": dg.MetadataValue.md(manifest.path(START).read_text()),
+        "start": dg.MetadataValue.md(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
     }

@@ -9,6 +9,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from io import TextIOWrapper
 
 import click
 
@@ -44,6 +45,9 @@ def nanoset() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: whatever goes wrong is shown as text, without a traceback, and in the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
     with interruptible():
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -52,5 +53,6 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 
 
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:
-    """Print plain values as JSON."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=ensure_ascii))
+    """Print plain values as JSON; all of it in ASCII where the output is not in UTF-8."""
+    other = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    click.echo(json.dumps(value, indent=1, ensure_ascii=ensure_ascii or other))

@@ -20,6 +20,7 @@ from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
+from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import RemoteFolder
 
 CONFIG_FILE = "nanoset.yaml"
@@ -107,6 +108,13 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         ConfigError: not YAML, a duplicate, unknown or missing key, a wrong type, or a value that cannot be.
     """
     file = Path(path).expanduser().resolve()
+    if not is_utf_8(file):
+        raise ConfigError(
+            "this path is not UTF-8, and would be written wrongly into other files",
+            where=file,
+            found=repr(os.fsencode(file)),
+            remedy="rename its folders" if is_locale_utf_8() else UTF_8_LOCALE,
+        )
     try:
         value = read_yaml(file, remedy="mend the line; `nanoset init` writes an example")
     except FileNotFoundError as error:

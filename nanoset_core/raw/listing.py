@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.storage.paths import has_control_characters
+from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
@@ -167,16 +167,15 @@ def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
 
 
 def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:
-    try:
-        entry.name.encode()
-    except UnicodeEncodeError as error:
+    if not is_utf_8(entry.name):
+        known = is_locale_utf_8()
         raise InputError(
-            "a file's name is not UTF-8",
+            "a file's name is not UTF-8" if known else "this locale is not of UTF-8, and cannot tell a file's name",
             where=folder,
             found=repr(os.fsencode(entry.name)),
             expected="a name that can be kept beside its documents",
-            remedy="rename the file",
-        ) from error
+            remedy="rename the file" if known else UTF_8_LOCALE,
+        )
     if has_control_characters(entry.name):
         raise InputError(
             "a file's name holds control characters",

@@ -287,7 +287,7 @@ def _owned(work: Path, recipe: Recipe) -> Iterator[None]:
                 "another call is writing this output", where=work, remedy="wait for it, or give another --output"
             )
         mark = work / "recipe"
-        if not mark.exists() or mark.read_text() != recipe.digest:
+        if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(work / "tars", ignore_errors=True)
             write_atomic(mark, recipe.digest.encode())
         sweep_abandoned(work)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+UTF_8_LOCALE = "set PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8"
 _MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
 
 
@@ -26,3 +29,20 @@ def is_inside(name: object) -> bool:
 def has_control_characters(name: str) -> bool:
     """Whether a name would steer a terminal that it is shown on, or take more than one line there."""
     return _CONTROL.search(name) is not None
+
+
+def is_utf_8(path: str | os.PathLike[str]) -> bool:
+    """Whether a path that the system gave is the same in UTF-8, in which it is kept in files.
+
+    It is not where its bytes are none, nor where the locale is one of another encoding, and a letter is beyond ASCII.
+    """
+    name = os.fspath(path)
+    try:
+        return name.encode() == os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
+def is_locale_utf_8() -> bool:
+    """Whether paths are taken for UTF-8 here."""
+    return sys.getfilesystemencoding() == "utf-8"

@@ -132,11 +132,11 @@ def free_memory() -> int:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines())
         free = int(fields["MemAvailable"].split()[0]) * 1024
     limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdecimal():
-        free = min(free, max(0, int(text) - int(used.read_text())))
+    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()).isdecimal():
+        free = min(free, max(0, int(text) - int(used.read_text(encoding="utf-8"))))
     return free
 
 
