@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import StaleError
 from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset, outside
+from nanoset_core.loading.samples import SampleForm
 from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices
@@ -45,6 +46,7 @@ class BlendedNanoset:
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
         self._names_dataset = config.rules.names_dataset
         self._wraps = config.rules.wraps == "read"
+        self._form = SampleForm(config, pads=any(dataset.may_pad for dataset in self.datasets))
 
     @classmethod
     def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
@@ -77,6 +79,16 @@ class BlendedNanoset:
         if not self._names_dataset:
             return values
         return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
+
+    def __getitems__(self, indices: Sequence[int | None]) -> list[dict[str, Any]]:
+        """`[self[index] for index in indices]`, faster: torch's DataLoader fetches batches by it."""
+        wanted = np.array([self._position(0 if index is None else index) for index in indices], np.int64)
+        found = self._form.samples(self.batch(wanted), indices)
+        if not self._names_dataset:
+            return found
+        return [
+            {"dataset_id": number} | values for number, values in zip(self.dataset_index[wanted], found, strict=True)
+        ]
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""

@@ -95,6 +95,14 @@ class PretrainingSampler(_MicroBatches):
 
     def __post_init__(self) -> None:
         _MicroBatches.__post_init__(self)
+        if self.consumed_samples == self.total_samples:
+            raise ConfigError(
+                "no samples are left, and the trainers' own samplers refuse that too",
+                where="consumed_samples",
+                found=self.consumed_samples,
+                expected=f"0 to {self.total_samples - 1}",
+                remedy="at the end of a run make no sampler, or give consumed_samples % total_samples to go on",
+            )
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
         step = self._step
         if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from nanoset_core.indexed.layout import Tokens
 from nanoset_core.mapping.config import NanosetConfig
 
 _NO_TOKEN = -1
+_BARE = ("text", "input_ids")
+"""Forms of tokens alone, without a loss mask."""
 Sample = dict[str, NDArray[Any]]
 """What a trainer's dataset returns: name → array."""
 
@@ -46,53 +49,76 @@ class SampleForm:
             text: the tokens, of any integer type, shape (sequence_length + 1,), or one less without the extra token.
             index: as it was asked for; None where a trainer asks for padding.
         """
-        if self.form in ("text", "input_ids"):
+        parts = self._parts(text)
+        if self._is_padding(index):
+            parts["loss_mask"][:] = 0.0
+        return parts
+
+    def samples(self, texts: NDArray[np.int64], indices: Sequence[int | None]) -> list[Sample]:
+        """The dictionaries for many samples' tokens, as `sample` gives them.
+
+        Args:
+            texts: the tokens, shape (samples, sequence_length + 1), or one less without the extra token.
+            indices: as they were asked for.
+        """
+        parts = self._parts(texts)
+        if padding := [row for row, index in enumerate(indices) if self._is_padding(index)]:
+            parts["loss_mask"][padding] = 0.0
+        return [dict(zip(parts, rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
+
+    def _is_padding(self, index: int | None) -> bool:
+        """Whether the loss leaves the whole sample out."""
+        if self.form in _BARE:
+            return False
+        return index is None or (self.form == "nemo" and index < 0)
+
+    def _parts(self, text: Tokens) -> Sample:
+        """Name → array of a sample, or of many, whose axis comes first in `text` and in each array."""
+        if self.form in _BARE:
             return {self.form: text.astype(np.int64)}
         tokens, labels = self._shift(text)
-        ends = np.flatnonzero(tokens == self.eod) if self._looks_for_eod() else None
-        loss_mask = self._ones.copy()
-        if self.masks_eod:
+        ends = tokens == self.eod if self._looks_for_eod() else None
+        loss_mask = np.broadcast_to(self._ones, tokens.shape).copy() if text.ndim > 1 else self._ones.copy()
+        if self.masks_eod and ends is not None:
             loss_mask[ends] = 0.0
         # one look at the narrow tokens spares the samples without padding the rest
         if self.pads and (not self.extra or np.count_nonzero(text == self.pad)):
             loss_mask[labels == self.pad] = 0.0
             tokens[tokens == self.pad] = 0
             labels[labels == self.pad] = 0
-        if index is None or (self.form == "nemo" and index < 0):
-            loss_mask[:] = 0.0
-        position_ids = self._positions(ends)
-        attention = {"attention_mask": self._attention(ends)} if self.with_attention else {}
+        position_ids = self._positions(tokens.shape, ends)
+        attention = {"attention_mask": self._attention(tokens.shape, ends)} if self.with_attention else {}
         return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
 
     def _looks_for_eod(self) -> bool:
         return self.reset_positions or self.reset_attention or self.masks_eod
 
     def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(tokens, labels), each of shape (sequence_length,) and apart from the other."""
+        """(tokens, labels), each of shape (…, sequence_length) and apart from the other."""
         if self.extra:
-            return text[:-1].astype(np.int64), text[1:].astype(np.int64)
-        tokens, labels = text.astype(np.int64), np.empty(self.length, np.int64)
-        labels[:-1] = text[1:]
-        labels[-1] = self.pad
+            return text[..., :-1].astype(np.int64), text[..., 1:].astype(np.int64)
+        tokens, labels = text.astype(np.int64), np.empty(text.shape, np.int64)
+        labels[..., :-1] = text[..., 1:]
+        labels[..., -1] = self.pad
         return tokens, labels
 
-    def _positions(self, ends: NDArray[np.intp] | None) -> NDArray[np.int64]:
-        """Positions, shape (sequence_length,); after an end of document they begin again at 0."""
-        positions = self._range.copy()
-        if self.reset_positions and ends is not None:
-            begins = np.zeros(self.length + 1, np.int64)
-            begins[ends + 1] = ends + 1
-            positions -= np.maximum.accumulate(begins)[:-1]
-        return positions
+    def _positions(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """Positions, shape (…, sequence_length); after an end of document they begin again at 0."""
+        if not self.reset_positions or ends is None:
+            return np.broadcast_to(self._range, shape).copy() if len(shape) > 1 else self._range.copy()
+        begins = np.zeros(shape, np.int64)
+        begins[..., 1:] = ends[..., :-1] * self._range[1:]
+        return self._range - np.maximum.accumulate(begins, axis=-1)
 
-    def _attention(self, ends: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-        """True where masked, shape (1, sequence_length, sequence_length); shared where it never differs."""
+    def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
+        """True where masked, shape (…, 1, sequence_length, sequence_length); shared where it never differs."""
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
         if not self.reset_attention or ends is None:
-            return self._causal if not self._looks_for_eod() else self._causal.copy()
-        # (sequence_length,): documents before each position; what lies in an earlier one is masked
-        marks = np.zeros(self.length + 1, np.int64)
-        marks[ends + 1] = 1
-        document = np.cumsum(marks)[:-1]
-        return self._causal | (document[None, :, None] > document[None, None, :])
+            if self._looks_for_eod():
+                return np.broadcast_to(self._causal, (*shape[:-1], *self._causal.shape)).copy()
+            return self._causal if len(shape) == 1 else [self._causal] * shape[0]
+        # (…, sequence_length): documents before each position; what lies in an earlier one is masked
+        document = np.zeros(shape, np.int64)
+        np.cumsum(ends[..., :-1], axis=-1, out=document[..., 1:])
+        return self._causal | (document[..., None, :, None] > document[..., None, None, :])

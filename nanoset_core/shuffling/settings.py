@@ -177,13 +177,13 @@ class ShuffleOptions:
     on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
     tokenizer_engine: EngineName = "auto"
-    """How text is encoded: auto, numpy, tokenizers or gigatoken; leaves no trace in the tars."""
+    """How text is encoded: auto, numpy, tokenizers or gigatoken; does not change the tars."""
     engine: ShuffleEngine = "auto"
-    """How shards are written: auto, mmap, tiled or buckets; leaves no trace in the tars."""
+    """How shards are written: auto, mmap, tiled or buckets; does not change the tars."""
     memory_bytes: int | None = None
-    """Memory for writing, all workers together; leaves no trace in the tars."""
+    """Memory for writing, all workers together; does not change the tars."""
     workers: int | None = None
-    """Processes; leaves no trace in the tars."""
+    """Processes; does not change the tars."""
 
     @property
     def processes(self) -> int:

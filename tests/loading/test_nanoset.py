@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError, StaleError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.loading import BlendedNanoset, NanosetBuilder, NanosetConfig, open_split
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.loading import BlendedNanoset, Nanoset, NanosetBuilder, NanosetConfig, open_split
 from nanoset_core.loading import nanoset as reading
+from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import plan_split
 from nanoset_core.mapping.presets import PRESETS
 
@@ -260,6 +262,62 @@ def test_data_that_was_changed_under_an_open_plan_is_noticed(tmp_path, split):
         with pytest.raises(StaleError, match="don't fit"):
             for index in range(len(stale)):
                 stale.tokens(index)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("blended", [True, False])
+def test_many_items_are_the_single_ones(tmp_path, preset, blended):
+    blend = {write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0, write(tmp_path / "b", [50] * 20, first=5000): 1.0}
+    masks = {"reset_position_ids": True, "eod_mask_loss": True, "create_attention_mask": True}
+    config = NanosetConfig(
+        blend if blended else next(iter(blend)),
+        sequence_length=9,
+        split="8,1,1",
+        preset=preset,
+        train_split_samples=60,
+        eod_token=29,
+        pad_token=31,
+        **({} if preset.startswith("nanotron") else masks),
+    )
+    train = load(config)
+    count = len(train)
+    paddings = [None, None] if preset.startswith("megatron") else []
+    for indices in ([], [3], [5, 0, 5, -1, count - 1, -count, *paddings], list(np.arange(count)), range(7)):
+        found, expected = train.__getitems__(indices), [train[index] for index in indices]
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert list(one) == list(other)
+            for key, value in other.items():
+                assert type(one[key]) is type(value)
+                assert (one[key].dtype, one[key].shape) == (value.dtype, value.shape)
+                np.testing.assert_array_equal(one[key], value)
+    first, again = train.__getitems__([4, 4])
+    again[next(reversed(again))][...] = 0  # the caller's own
+    assert first[next(reversed(first))].any()
+    for wrong in ([0, count], [-count - 1], [2**70]):
+        with pytest.raises(SampleIndexError, match="no such sample"):
+            train.__getitems__(wrong)
+    with pytest.raises(TypeError):
+        train.__getitems__([0.5])
+
+
+def load(config):
+    plan = plan_split(config, "train")
+    lengths = [MMapIndexedDataset(member.prefix).sequence_lengths for member in plan.members]
+    arrays = [build_member_indices(*part) for part in zip(plan.members, [config] * 2, lengths, strict=False)]
+    nanosets = [
+        Nanoset(MMapIndexedDataset(member.prefix), member, config, indices)
+        for member, indices in zip(plan.members, arrays, strict=True)
+    ]
+    return nanosets[0] if plan.blend is None else BlendedNanoset(nanosets, plan, config, build_blend_indices(plan))
+
+
+def test_many_items_of_an_index_that_leads_nowhere(tmp_path):
+    blend = {write(tmp_path / "a", [30] * 20): 2.0, write(tmp_path / "b", [50] * 20): 1.0}
+    train = load(NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=60))
+    train.dataset_index[3] = 2
+    with pytest.raises(StaleError):
+        train.__getitems__([0, 3])
 
 
 def test_loads_with_numpy_alone():

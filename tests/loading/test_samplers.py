@@ -186,3 +186,10 @@ def test_arguments_that_cannot_be(kind, arguments, where):
 def test_global_batch_of_broken_micro_batches():
     with pytest.raises(ConfigError, match="multiple of 4"):
         PretrainingSampler(50, 0, 2, 0, 2, False, pad_to_global_batch=6)
+
+
+def test_a_run_that_resumes_at_its_end_is_told_what_to_do():
+    with pytest.raises(ConfigError, match="no samples are left") as caught:
+        PretrainingSampler(10, 10, 2, 0, 1)
+    assert "make no sampler" in caught.value.remedy
+    assert list(PretrainingSampler(10, 20 % 10, 2, 0, 1)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
