@@ -13,7 +13,7 @@ from nanoset_core.loading.blended import BlendedNanoset, open_blended
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.mapping.cache import (
     blend_is_cached,
-    default_cache_dir,
+    cache_dir_of,
     member_is_cached,
     open_blend,
     write_blend,
@@ -115,7 +115,7 @@ class NanosetBuilder:
         return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
 
     def _member(self, member: MemberPlan) -> Nanoset:
-        folder = self._folder(member)
+        folder = cache_dir_of(member, self.config)
         if member_is_cached(member, self.config, folder):
             return open_nanoset(member, self.config, folder)
         if _writable(folder):
@@ -125,11 +125,6 @@ class NanosetBuilder:
         return Nanoset(
             dataset, member, self.config, build_member_indices(member, self.config, dataset.sequence_lengths)
         )
-
-    def _folder(self, member: MemberPlan) -> Path:
-        if self.config.path_to_cache is not None:
-            return Path(self.config.path_to_cache)
-        return default_cache_dir(member.prefix, self.config.preset)
 
 
 def open_split(

@@ -26,6 +26,7 @@ from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
+from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
 from nanoset_core.storage.locks import alone_in
@@ -57,7 +58,7 @@ def write_member(
         StaleError: the .idx is no longer the one that was planned with.
         ConfigError: the split's last sample would end in an empty sequence.
     """
-    files = _member_set(member, config, cache_dir)
+    files = member_set(member, config, cache_dir)
     known = files.complete(deep=True)
     if known is not None:
         return known
@@ -82,19 +83,19 @@ def write_blend(plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.Path
     """
     if plan.blend is None:
         return {}
-    files = _blend_set(plan, plan.blend, cache_dir)
+    files = blend_set(plan, plan.blend, cache_dir)
     known = files.complete(deep=True)
     return files.write(build_blend_indices(plan)) if known is None else known
 
 
 def member_is_cached(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> bool:
     """Whether a dataset's index files are complete and made from just this; sizes are checked, not digests."""
-    return _member_set(member, config, cache_dir).complete(deep=False) is not None
+    return member_set(member, config, cache_dir).complete(deep=False) is not None
 
 
 def blend_is_cached(plan: SplitPlan, cache_dir: str | os.PathLike[str]) -> bool:
     """Whether a blend's index files are complete and made from just this; sizes are checked, not digests."""
-    return plan.blend is not None and _blend_set(plan, plan.blend, cache_dir).complete(deep=False) is not None
+    return plan.blend is not None and blend_set(plan, plan.blend, cache_dir).complete(deep=False) is not None
 
 
 def open_member(
@@ -129,6 +130,13 @@ def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileA
     return BlendIndices(**{part: _open(path, (plan.samples,)) for part, path in paths.items()})
 
 
+def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
+    """Where a dataset's index files are looked for: in `path_to_cache`, or in the trainer's own place."""
+    if config.path_to_cache is not None:
+        return Path(config.path_to_cache)
+    return default_cache_dir(member.prefix, config.preset)
+
+
 def default_cache_dir(prefix: str, preset: str) -> Path:
     """Where the trainer keeps a dataset's index files when it is given no folder."""
     rules = get_preset(preset)
@@ -136,7 +144,7 @@ def default_cache_dir(prefix: str, preset: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileSet:
+class FileSet:
     """Files that belong together."""
 
     folder: Path
@@ -164,6 +172,18 @@ class _FileSet:
             return {name: note["sha256"] for name, note in notes.items()}
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, or not ours
+
+    def foreign(self) -> str | None:
+        """What tells that files which are there are not of this set; None where they are, or none is there."""
+        there = next((name for name in self.files.values() if (self.folder / name).exists()), None)
+        if there is None:
+            return None
+        try:
+            made_from = json.loads(read_regular(self.folder / self.sidecar))["made_from"]
+            differences = setting_differences(made_from, self.made_from)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return f"{there}, without {self.sidecar}, which would say what it was made from"
+        return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
 
     def write(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
         """Write all files, each whole, the description last; return {file name: sha256}.
@@ -207,7 +227,8 @@ class _FileSet:
             (self.folder / name).unlink(missing_ok=True)
 
 
-def _member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> _FileSet:
+def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> FileSet:
+    """A dataset's index files in a folder, there or not."""
     made_from = {
         "preset": config.preset,
         "idx_sha256": member.idx_sha256,
@@ -221,13 +242,14 @@ def _member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.P
         "shuffle_documents": config.shuffle_documents,
         "description": member.hash,
     }
-    return _FileSet(Path(cache_dir), member.files, member.sidecar, member.description, made_from)
+    return FileSet(Path(cache_dir), member.files, member.sidecar, member.description, made_from)
 
 
-def _blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> _FileSet:
+def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
+    """A blend's index files in a folder, there or not."""
     lengths = [member.samples_given for member in plan.members]
     made_from = {"preset": plan.preset, "description": blend.hash, "lengths": lengths}
-    return _FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from)
+    return FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from)
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:

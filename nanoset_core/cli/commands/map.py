@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, ManyValued, option_for
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
 from nanoset_core.cli.tables import make_table, print_json, wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
+_NO_BLEND = "without --data-cache-path the trainer keeps no file of a blend"
 _COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", "never seen")
 
 
@@ -63,6 +64,7 @@ _COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", 
 @option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
 @option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")
+@OVERWRITE_OPTION
 def command(
     nanosets: tuple[str, ...],
     config: Path,
@@ -127,10 +129,10 @@ def _map_project(
 
 def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool) -> None:
     from nanoset_core.handoff.arguments import config_from_arguments
-    from nanoset_core.loading.builder import NanosetBuilder
     from nanoset_core.mapping.coverage import coverage
     from nanoset_core.mapping.epoch_limits import apply_epoch_limits
     from nanoset_core.mapping.plan import LengthReader, plan_split
+    from nanoset_core.mapping.standalone import write_index_files
 
     config = config_from_arguments(options, splits)
     if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
@@ -150,10 +152,12 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
         plans["data", split] = [(Path(member.prefix).name, member) for member in members]
     _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
     if not plan_only:
-        for split, found in zip(SPLITS, NanosetBuilder(limited.config).build(), strict=True):
-            if found is not None:
-                folder = found.cache_dir or "memory only: no cache folder can be written"
-                click.echo(f"{split}: {len(found):,} samples, {found.unique_description_hash} in {folder}", err=True)
+        for found in write_index_files(limited.config, overwrite=options["overwrite"]):
+            place = (
+                f" in {found.folder}" if found.folder is not None else f", each dataset's files beside it; {_NO_BLEND}"
+            )
+            there = "" if found.made else " (there already)"
+            click.echo(f"{found.split}: {found.samples:,} samples, {found.hash}{place}{there}", err=True)
 
 
 def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> None:
