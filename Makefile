@@ -5,8 +5,9 @@
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make docs   docs/ as a site in build/docs
-# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then builds that
-#              are killed (KILLS times), starved, raced and misled, locally and in a bucket, as another
+# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then every command
+#              twice, into its own input, interrupted, without rights and on a full disk, as another; then builds that
+#              are killed (KILLS times), starved, raced and misled, locally and in a bucket, as a third
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -46,6 +47,7 @@ test: install
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults.command_lines
 	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)
 
 coverage: install

@@ -26,8 +26,8 @@ _REMEDIES = {
     errno.EMFILE: ("too many files are open", _FILES),
     errno.ENFILE: ("too many files are open", _FILES),
 }
-_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
 """Of the machine, whatever is asked of it."""
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
 _PATHS = {
     errno.ENAMETOOLONG: ("this name is longer than the file system allows", "choose a shorter one, and run again"),
     errno.ENOENT: ("this is not there", _PATH),

@@ -1,0 +1,146 @@
+"""Running a command in a fork of this process, under limits, without rights, and with signals; what it said and did."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from child_processes import members
+
+from nanoset_core.cli import main
+
+SECONDS = 120.0
+"""for one command"""
+_NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
+_FINGERPRINTS = ".fingerprints.json"
+_PASSES_RIGHTS = (1, 2)
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: by these, root may read and write everything"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    said: str
+    """both of its outputs"""
+    seconds: float
+    left: int
+    """processes that it left behind"""
+
+
+def run(
+    folder: Path,
+    words: Sequence[str],
+    *,
+    prepare: Callable[[], object] = lambda: None,
+    stop: tuple[float, signal.Signals, bool] | None = None,
+) -> Ended:
+    """Run `nanoset` in a folder.
+
+    Args:
+        folder: its working directory.
+        words: its arguments.
+        prepare: called in its process first.
+        stop: seconds after which a signal is sent; the signal; whether to all its processes, as a terminal would.
+    """
+    reader, writer = os.pipe()
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os._exit(_in_child(folder, words, writer, prepare))
+    os.close(writer)
+    said, status = bytearray(), None
+    while status is None:
+        if stop is not None and time.monotonic() - started >= stop[0]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                (os.killpg if stop[2] else os.kill)(child, stop[1])
+            stop = None
+        if select.select([reader], [], [], 0.005)[0]:
+            said += os.read(reader, 1 << 16)
+        pid, found = os.waitpid(child, os.WNOHANG)
+        status = found if pid else None
+        if time.monotonic() - started > SECONDS:
+            os.killpg(child, signal.SIGKILL)
+            said += b"\nHUNG"
+    seconds = time.monotonic() - started
+    left = _left(child)
+    while select.select([reader], [], [], 0)[0] and (more := os.read(reader, 1 << 16)):
+        said += more
+    os.close(reader)
+    code = os.waitstatus_to_exitcode(status)
+    return Ended(code, said.decode(errors="replace"), seconds, left)
+
+
+def _left(group: int) -> int:
+    deadline = time.monotonic() + 5
+    while members(group) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    left = members(group)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return len(left)
+
+
+def _in_child(folder: Path, words: Sequence[str], writer: int, prepare: Callable[[], object]) -> int:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for descriptor in (1, 2):
+        os.dup2(writer, descriptor)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    try:
+        os.chdir(folder)
+        os.environ |= {"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200", "TMPDIR": str(folder / "cache")}
+        prepare()
+        main(list(words))
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 0
+    except BaseException:  # noqa: BLE001 - it is what the campaign looks for
+        traceback.print_exc()
+        code = 99
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    return code
+
+
+def drop_rights() -> None:
+    """Let root be refused what other users are refused; others are as they are."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in _PASSES_RIGHTS:  # from the bounding set, so that a process started later lacks them, too
+        libc.prctl(24, capability, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    libc.capget(header, sets)
+    for number in (0, 1, 2):  # effective, permitted, inheritable
+        for capability in _PASSES_RIGHTS:
+            sets[number] &= ~(1 << capability) & 0xFFFFFFFF
+    if libc.capset(header, sets) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Relative path → sha256 of every file, the target of every link; without history, locks and remembered times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name.startswith(_NOT_COMPARED) or path.name == _FINGERPRINTS:
+            continue
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
