@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return asdict(facts) | {SHARDS: [shard.digest for shard in made]}, {}
+        return facts.to_json() | {SHARDS: [shard.digest for shard in made]}, {}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)

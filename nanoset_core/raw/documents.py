@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,6 +22,8 @@ from nanoset_core.storage.remote_folder import RawFolder
 Item = TypeVar("Item")
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
+ZEROS = "\0" * 8
+"""Text that holds so many zero bytes was hardly written by anyone: a table without checksums lost what stood there."""
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class DocumentBatch:
     """Lines and rows, whether documents or rejects."""
     faults: int = 0
     """Files that could not be read to their end; each is one of the rejects."""
+    zeroed: Counter[str] = field(default_factory=Counter)
+    """Table → documents of it whose text holds ZEROS."""
 
 
 def read_documents(
@@ -92,7 +97,7 @@ def read_documents(
             elif isinstance(item, LongLine):
                 _reject_long(batch, item, piece.path)
             elif isinstance(item, RowBlock):
-                _take_rows(batch, item, numbers[piece.path])
+                _take_rows(batch, item, piece.path, numbers[piece.path])
             else:
                 _take(batch, item, piece.path, numbers[piece.path], fields)
             if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
@@ -144,8 +149,10 @@ def _take_one_by_one(
         batch.offsets.append(offset)
 
 
-def _take_rows(batch: DocumentBatch, block: RowBlock, file: int) -> None:
+def _take_rows(batch: DocumentBatch, block: RowBlock, path: str, file: int) -> None:
     count = len(block.texts)
+    if ZEROS in "\n".join(block.texts):
+        batch.zeroed[path] += sum(ZEROS in text for text in block.texts)
     batch.read_lines += block.row_count
     batch.read_bytes += block.text_bytes
     batch.texts += block.texts

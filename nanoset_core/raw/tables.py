@@ -26,6 +26,8 @@ COUNTED_ROWS = 1 << 20
 """Of which no column is read: pyarrow notes every batch of a row group before it gives the first."""
 REPEATED_BYTES = 256 << 20
 """Of one batch, when each row holds the longest value that a dictionary can have."""
+LISTED_VALUES = 1 << 24
+"""Values in the lists of one column of a row group: nulls take no room, so that a small file may hold 2^31."""
 READ_BYTES = 1 << 20
 ROWS_PER_BYTE, FREE_ROWS = 1032, 1 << 20
 """A file gives no more rows than this: as many as gzip can make lines of a byte. Nulls, runs and numbers of rows take
@@ -150,6 +152,7 @@ def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] 
     """So many rows that their values are about a batch, by the average of the row group; fewer where each of them
     may repeat a long value of a dictionary."""
     group, paths = table.metadata.row_group(number), [table.schema.column(n).path for n in range(len(table.schema))]
+    _check_lists(table, number, columns)
     # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
     next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
     chosen = [
@@ -161,6 +164,17 @@ def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] 
     repeated_bytes = sum(_dictionary_bytes(file, chunk) for chunk in chosen)
     most = min(BATCH_ROWS, BATCH_BYTES / max(row_bytes, 1), REPEATED_BYTES / max(repeated_bytes, 1))
     return int(max(1, most))
+
+
+def _check_lists(table: Any, number: int, columns: Sequence[str] | None) -> None:
+    """Refuse columns of lists that memory may not hold: all values of a row are read at once."""
+    for place in range(len(table.schema)):
+        column = table.schema.column(place)
+        is_chosen = columns is None or any(f"{column.path}.".startswith(f"{name}.") for name in columns)
+        if is_chosen and column.max_repetition_level:
+            count = table.metadata.row_group(number).column(place).num_values
+            if count > LISTED_VALUES:
+                raise _DamageError(f"{count:,} values in the lists of {column.path}, more than {LISTED_VALUES:,}")
 
 
 def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:

@@ -137,9 +137,21 @@ class Losses:
         why = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
         return f"{format_count(lines, 'rejected line')} that may be damaged ({why}): {_named(files)}{more}"
 
+    def zeroed_text(self) -> str:
+        """How many documents of tables hold runs of zero bytes, and which tables, as one clause; empty for none."""
+        zeroed = self.facts.zeroed
+        if not zeroed:
+            return ""
+        files = _named([f"{path} {count:,}" for path, count in zeroed.items()])
+        return f"{format_count(sum(zeroed.values()), 'document')} with runs of zero bytes: {files}"
+
+    def beyond_rejects(self) -> str:
+        """What no list of rejected lines holds, as one clause; empty where there is nothing."""
+        return "; ".join(text for text in (self.unreadable_text(), self.zeroed_text()) if text)
+
     def texts(self) -> list[str]:
-        """Both, as far as there is something to say."""
-        return [text for text in (self.unreadable_text(), self.damaged_text()) if text]
+        """All clauses, as far as there is something to say."""
+        return [text for text in (self.unreadable_text(), self.damaged_text(), self.zeroed_text()) if text]
 
 
 def losses_of(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> Losses:

@@ -365,13 +365,13 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
         by_file = tokens_by_file((file.path for file in inputs.files), (shard.path(DOCUMENTS) for shard in shards))
     prefix = call.prefix(key)
     with call.output(key).making(overwrite=call.overwrite) as draft:
-        draft.facts = asdict(facts)
+        draft.facts = facts.to_json()
         draft.more = {} if by_file is None else {"tokens_by_file": by_file}
         _write_pair(shards, draft.folder / prefix.name, options, call.root)
         if facts.reasons:
             rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
             write_atomic(draft.folder / call.rejects.name, rejected)
-    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, lost.unreadable_text(), by_file)
+    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, lost.beyond_rejects(), by_file)
 
 
 def _ending(prefix: Path, ending: str) -> Path:
@@ -391,7 +391,7 @@ def _finished(call: _Call, key: str) -> Preprocessed | None:
     if call.options.count_by_file and by_file is None:
         return None
     rejects = call.rejects if facts.reasons else None
-    return Preprocessed(call.prefix(key), facts, rejects, lost.unreadable_text(), by_file, made=False)
+    return Preprocessed(call.prefix(key), facts, rejects, lost.beyond_rejects(), by_file, made=False)
 
 
 def _lost_before(call: _Call, key: str, facts: ShardFacts) -> Losses | None:

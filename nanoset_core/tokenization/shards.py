@@ -97,6 +97,12 @@ class ShardFacts:
     """Reason → rejects, faults included."""
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
+    zeroed: dict[str, int] = field(default_factory=dict)
+    """Table → documents of it whose text holds runs of zero bytes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As manifests hold them."""
+        return {name: value for name, value in asdict(self).items() if value or name != "zeroed"}
 
     def described(self) -> str:
         """Lines and rejects for a message."""
@@ -108,7 +114,8 @@ class ShardFacts:
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
         histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
-        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram)
+        zeroed = dict(Counter(self.zeroed) + Counter(other.zeroed))
+        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed)
 
 
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
@@ -152,7 +159,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
             documents.add(batch, framed.lengths, framed.kept)
             _count(facts, batch, framed)
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", DOCUMENTS, REJECTS)
-    return asdict(facts), {name: sha256_file(folder / name) for name in names}
+    return facts.to_json(), {name: sha256_file(folder / name) for name in names}
 
 
 def _engine(settings: ShardSettings, expected: str) -> Engine:
@@ -204,6 +211,7 @@ def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
     facts.faults += batch.faults
     facts.rejected += len(batch.rejects) - batch.faults
     facts.read_bytes += batch.read_bytes
+    facts.zeroed = dict(Counter(facts.zeroed) + batch.zeroed)
     facts.reasons = dict(sorted((Counter(facts.reasons) + Counter(r.reason for r in batch.rejects)).items()))
     bins = np.zeros(LENGTH_BINS, np.int64)
     if len(lengths):

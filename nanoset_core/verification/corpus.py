@@ -161,6 +161,9 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
     if found := lost.damaged_text():
         remedy = "look at them in the shards' rejects.jsonl; where files were damaged, fetch or write these again"
         report.warn("lines were rejected that may be damaged", where=folder, found=found, remedy=remedy)
+    if found := lost.zeroed_text():
+        remedy = "look at these files; where their text was overwritten, fetch or write them again"
+        report.warn("text holds runs of zero bytes", where=folder, found=found, remedy=remedy)
 
 
 def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:

@@ -132,3 +132,10 @@ def test_a_spoilt_list_of_rejects_is_said(tmp_path):
     (tmp_path / "rejects.jsonl").write_bytes(json.dumps({"file": "b.gz", "reason": "truncated_gzip"}).encode())
     with pytest.raises(ValueError, match="not the list of"):
         lost.unreadable_text()
+
+
+def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
+    assert "zeroed" not in ShardFacts().to_json()
+    facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
+    assert ShardFacts(**facts.to_json()) == facts
+    assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
