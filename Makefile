@@ -5,9 +5,10 @@
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make docs   docs/ as a site in build/docs
-# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; then every command
-#              twice, into its own input, interrupted, without rights and on a full disk, as another; then builds that
-#              are killed (KILLS times), starved, raced and misled, locally and in a bucket, as a third
+# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; projects of which a
+#              file is damaged (DAMAGES times), and what is said of it, as another; every command twice, into its own input,
+#              interrupted, without rights and on a full disk, as a third; then builds that are killed (KILLS times),
+#              starved, raced and misled, locally and in a bucket, as a fourth
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,6 +18,7 @@ DEMO ?= demo
 PORT ?= 3000
 TRIALS ?= 3000
 KILLS ?= 200
+DAMAGES ?= 200
 BIN := $(VENV)/bin
 
 .PHONY: demo demo-s3 dev tour test coverage lowest faults lint types docs install clean
@@ -47,6 +49,7 @@ test: install
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults.damage --trials $(DAMAGES)
 	PYTHONPATH=tests $(BIN)/python -m faults.command_lines
 	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)
 
