@@ -58,11 +58,16 @@ def run(
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        os._exit(_in_child(folder, words, writer, prepare))
+        code = 98
+        try:
+            code = _in_child(folder, words, writer, prepare)
+        finally:
+            os._exit(code)
     os.close(writer)
-    said, status = bytearray(), None
+    os.read(reader, 1)  # it begins
+    said, status, begun = bytearray(), None, time.monotonic()
     while status is None:
-        if stop is not None and time.monotonic() - started >= stop[0]:
+        if stop is not None and time.monotonic() - begun >= stop[0]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if stop[2] else os.kill)(child, stop[1])
             stop = None
@@ -103,6 +108,7 @@ def _in_child(folder: Path, words: Sequence[str], writer: int, prepare: Callable
         os.chdir(folder)
         os.environ |= {"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200", "TMPDIR": str(folder / "cache")}
         prepare()
+        os.write(writer, b"\0")
         main(list(words))
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0
