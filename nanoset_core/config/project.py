@@ -119,7 +119,9 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         value = read_yaml(file, remedy="mend the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
         raise MissingError(
-            "no such configuration", where=file, remedy="run `nanoset init` to write one, or `make demo` for an example"
+            "no such configuration",
+            where=file,
+            remedy="run `nanoset init` to write one, or `nanoset demo` for an example",
         ) from error
     except OSError as error:
         raise ConfigError(

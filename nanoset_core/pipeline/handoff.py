@@ -69,7 +69,9 @@ def write_handoff(project: Project, name: str) -> Manifest:
     last = BLEND if blended else MAPPINGS
     built = {
         split: project.outputs.require(
-            STAGE, f"{name}/{split}/{last}", remedy=f"materialise {name}/{last} for the split {split!r} first"
+            STAGE,
+            f"{name}/{split}/{last}",
+            remedy=f"run `nanoset build`, or materialise {name}/{last} for the split {split!r} first",
         )
         for split in SPLITS
     }
@@ -121,7 +123,7 @@ def _check_cache(nanoset: NanosetContext) -> None:
                     "an index file that the trainer will look for is not there",
                     where=nanoset.cache / fault[0],
                     expected=f"{sizes[fault[0]]:,} bytes",
-                    remedy=f"materialise {nanoset.name}/{asset} for the split {split!r} again",
+                    remedy=f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again",
                 )
 
 

@@ -35,7 +35,9 @@ def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Reci
 def index(project: Project, corpus: str) -> Manifest:
     """Merge a corpus's current shards, and make the dataset the current one."""
     tokenized = project.outputs.require(
-        tokenization.STAGE, corpus, remedy=f"materialise tokenized_shards for the corpus {corpus!r} first"
+        tokenization.STAGE,
+        corpus,
+        remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} first",
     )
     inventory_digest = tokenized.recipe["parents"]["inventory"]
     expected = tokenization.tokenized_recipe(project, corpus, inventory_digest)
@@ -69,7 +71,9 @@ def current_dataset(project: Project, corpus: str) -> Manifest:
     Raises:
         MissingError: it was not made yet.
     """
-    return project.outputs.require(STAGE, corpus, remedy=f"materialise indexed_dataset for the corpus {corpus!r} first")
+    return project.outputs.require(
+        STAGE, corpus, remedy=f"run `nanoset build`, or materialise indexed_dataset for the corpus {corpus!r} first"
+    )
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:

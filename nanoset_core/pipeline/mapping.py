@@ -93,7 +93,9 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     if not nanoset.spec.is_blended:
         raise ConfigError("one corpus without a weight has no blend", where=f"{project.config.file}: nanosets.{name}")
     mappings = project.outputs.require(
-        STAGE, f"{name}/{split}/{MAPPINGS}", remedy=f"materialise {name}/{MAPPINGS} for the split {split!r} first"
+        STAGE,
+        f"{name}/{split}/{MAPPINGS}",
+        remedy=f"run `nanoset build`, or materialise {name}/{MAPPINGS} for the split {split!r} first",
     )
     check_current(mappings, current_recipe(nanoset, split), f"{name}/{MAPPINGS} for the split {split!r}")
     planned, cache = nanoset.plan(split), nanoset.cache

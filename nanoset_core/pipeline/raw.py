@@ -144,7 +144,9 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
     Raises:
         MissingError: none was taken yet.
     """
-    manifest = project.outputs.require(STAGE, corpus, remedy=f"materialise raw_jsonl for the corpus {corpus!r} first")
+    manifest = project.outputs.require(
+        STAGE, corpus, remedy=f"run `nanoset build`, or materialise raw_jsonl for the corpus {corpus!r} first"
+    )
     return manifest, manifest.load(FILE, Inventory.from_json)
 
 

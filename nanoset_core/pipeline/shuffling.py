@@ -141,7 +141,9 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
     """Tokens of each file of a corpus, in the dataset's order."""
     wanted = dataset.recipe["parents"]["inventory"]
     tokenized = project.outputs.require(
-        tokenization.STAGE, corpus, remedy=f"materialise tokenized_shards for the corpus {corpus!r} first"
+        tokenization.STAGE,
+        corpus,
+        remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} first",
     )
     inventory_manifest, inventory = current_inventory(project, corpus)
     if tokenized.recipe["parents"]["inventory"] != wanted or inventory_manifest.digest != wanted:
@@ -150,7 +152,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
             where=dataset.folder,
             found=wanted,
             expected=inventory_manifest.digest,
-            remedy=f"materialise tokenized_shards and indexed_dataset for the corpus {corpus!r} first",
+            remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
     shards = tokenization.current_shards(project, tokenized)
     return list(tokens_by_file(inventory.files, (shard.path(DOCUMENTS) for shard in shards)).values())
@@ -162,7 +164,9 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
     Raises:
         MissingError: it was not made yet.
     """
-    manifest = project.outputs.require(PLANS, name, remedy=f"materialise {name}/shuffle_plan first")
+    manifest = project.outputs.require(
+        PLANS, name, remedy=f"run `nanoset build`, or materialise {name}/shuffle_plan first"
+    )
     return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
 
 
@@ -239,7 +243,7 @@ def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) 
             where=plan.folder,
             found=f"present: {', '.join(f'{corpus} {digest}' for corpus, digest in found.items())}",
             expected=", ".join(f"{corpus} {digest}" for corpus, digest in plan.recipe["parents"].items()),
-            remedy=f"materialise {plan.name}/shuffle_plan first",
+            remedy=f"run `nanoset build`, or materialise {plan.name}/shuffle_plan first",
         )
     return datasets
 
@@ -296,7 +300,7 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
             "some shards have not been written",
             where=folder,
             found=f"{len(facts):,} of {plan.shards:,}; the first missing is {shard_stem(missing[0])}.tar",
-            remedy=f"materialise every partition of {recipe.name}/tars first",
+            remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )
     ordered = [facts[shard] for shard in range(plan.shards)]
     summary = {

@@ -254,5 +254,5 @@ def check_current(made: Manifest, expected: Recipe, what: str) -> None:
             "this was made from other datasets, or under other settings, than the present ones",
             where=made.folder,
             found="; ".join(reason.text for reason in differences(made.recipe, expected)),
-            remedy=f"materialise {what} first",
+            remedy=f"run `nanoset build`, or materialise {what} first",
         )

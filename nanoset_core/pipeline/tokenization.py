@@ -164,7 +164,7 @@ def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
             "a shard is not whole",
             where=folder,
             found=damage,
-            remedy=f"materialise tokenized_shards for the corpus {corpus!r} again",
+            remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again",
         )
     return manifest
 

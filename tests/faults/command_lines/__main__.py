@@ -154,10 +154,8 @@ def no_right_to_read(bench: Bench, name: str, draw: random.Random) -> Iterator[s
     folder, use = bench.fresh(), USES[name]
     if use.input is None:
         return
-    found = [
-        path for path in (folder / use.input, folder / f"{use.input}.bin", folder / f"{use.input}.idx") if path.exists()
-    ]
-    path = draw.choice(found)
+    path = folder / use.input
+    path = path if path.exists() else path.with_suffix(".idx")
     mode = path.stat().st_mode
     path.chmod(0)
     ended = run(folder, use.line(), prepare=drop_rights)
