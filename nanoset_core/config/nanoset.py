@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT
+from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
 from nanoset_core.mapping.epoch_limits import Policy
 from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.presets import get_preset
@@ -106,6 +106,14 @@ class NanosetSpec:
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
     """The trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
     …-description.txt that the trainer wrote."""
+    reset_position_ids: bool = False
+    """Whether positions begin again after an end of document, in `load_nanoset` and for the trainer."""
+    reset_attention_mask: bool = False
+    """Whether attention stops at an end of document; needs `create_attention_mask`."""
+    eod_mask_loss: bool = False
+    """Whether the loss leaves out end-of-document tokens."""
+    create_attention_mask: bool = False
+    """Whether `load_nanoset` gives each sample its attention mask (Megatron-LM makes one by default)."""
     span: tuple[int, int] | None = field(default=None, init=False)
     """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
 
@@ -136,6 +144,11 @@ class NanosetSpec:
     def shares(self) -> str | None:
         """Shares of train, valid and test; None where each has data of its own."""
         return None if self.blend_per_split else self.split or DEFAULT_SPLIT
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The options for masking at ends of documents that are set."""
+        return tuple(name for name in MASKS if getattr(self, name))
 
     @property
     def phase_bounds(self) -> list[int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nanoset_core.config.nanoset import BlendSpec, NanosetSpec, corpora_of
 from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.config import check_masks
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, parse_split
 from nanoset_core.outputs.names import check_asset_name, check_corpora
@@ -38,6 +39,7 @@ def check_nanoset(file: Path, name: str, nanoset: NanosetSpec) -> None:
     if nanoset.phases:
         _check_phases(where, nanoset)
     _check_python(where, nanoset)
+    _check_masks(where, nanoset)
     _check_samples(where, nanoset)
     _check_limits(where, nanoset)
 
@@ -53,6 +55,23 @@ def _check_python(where: str, nanoset: NanosetSpec) -> None:
             expected=error.expected,
             remedy="remove the key, or correct it" if nanoset.preset == "nemo" else "remove the key",
         ) from error
+
+
+def _check_masks(where: str, nanoset: NanosetSpec) -> None:
+    taken = get_preset(nanoset.preset).masks
+    for name in nanoset.masks:
+        if name not in taken:
+            raise ConfigError(
+                "this trainer has no such option, or fails with it",
+                where=f"{where}.{name}",
+                found=f"preset {nanoset.preset}",
+                expected=f"one of {', '.join(taken)}" if taken else "no masks at ends of documents",
+                remedy="remove the key",
+            )
+    try:
+        check_masks(nanoset.masks)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=f"{where}.{error.where}", found=error.found, remedy=error.remedy) from error
 
 
 def _blends(nanoset: NanosetSpec) -> list[tuple[str, BlendSpec]]:

@@ -70,6 +70,9 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
     yield f"--seq-length {config.sequence_length}"
     yield f"--seed {config.random_seed}"
     yield f"--data-cache-path {handoff.cache}"
+    for mask in handoff.masks:
+        if mask != "create_attention_mask":  # which is Megatron-LM's default
+            yield f"--{mask.replace('_', '-')}"
     if SEQUENCES in files and config.rules.starts_without_scanning:
         yield f"--per-dataset-sequences-path {handoff.folder}/{SEQUENCES}"
     if loads_fast(handoff):

@@ -29,6 +29,7 @@ def nemo_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
         "validation_drop_last": config.drop_last_partial_validation_sequence,
         "no_seqlen_plus_one_input_tokens": not config.add_extra_token,
     }
+    data |= dict.fromkeys(handoff.masks, True)
     if not handoff.is_per_split:
         data["splits_string"] = config.split
     value = {"model": {"seed": config.random_seed, "encoder_seq_length": config.sequence_length, "data": data}}

@@ -45,6 +45,8 @@ class Handoff:
     """The trainer's run, if it was given."""
     transitions: tuple[int, ...] = ()
     """Iterations at which one phase ends and the next begins."""
+    masks: tuple[str, ...] = ()
+    """Options for masking at ends of documents that the trainer is to get."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
 

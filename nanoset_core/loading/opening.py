@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,7 +12,7 @@ from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
@@ -24,13 +24,25 @@ from nanoset_core.storage.paths import is_inside
 STAGE = "nanosets"
 CACHE = "cache"
 PLAN_FILE = "plan.json"
-MAPPINGS, BLEND = "index_mappings", "blend"
+MAPPINGS, BLEND, HANDOFF = "index_mappings", "blend", "handoff"
+MASKS_OPTION = "masks"
+"""Option of a handoff's recipe: those of `MASKS` that nanoset.yaml sets."""
 
 
 def load_nanoset(
-    root: str | os.PathLike[str] | OutputRoot, name: str, split: str, storage: StorageSpec | None = None
+    root: str | os.PathLike[str] | OutputRoot,
+    name: str,
+    split: str,
+    storage: StorageSpec | None = None,
+    *,
+    reset_position_ids: bool | None = None,
+    reset_attention_mask: bool | None = None,
+    eod_mask_loss: bool | None = None,
+    create_attention_mask: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
     """Open one split of a nanoset that `nanoset build` made, in its live version.
+
+    The four masks are None for what nanoset.yaml said when the live handoff was written.
 
     Args:
         root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
@@ -38,8 +50,15 @@ def load_nanoset(
         name: of the nanoset.
         split: train, valid or test.
         storage: how a bucket is reached; absent = as the AWS configuration says.
+        reset_position_ids: whether positions begin again after an end of document.
+        reset_attention_mask: whether attention stops at an end of document; needs `create_attention_mask`.
+        eod_mask_loss: whether the loss leaves out end-of-document tokens.
+        create_attention_mask: whether samples carry their attention mask, bool, shape (1, sequence_length,
+            sequence_length).
 
     Raises:
+        ConfigError: a mask that the preset's samples do not have, or without another that it needs, or the documents
+            have no end token.
         MissingError: it was not built, a file is gone, or the split has no share of the data.
         FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
@@ -50,7 +69,31 @@ def load_nanoset(
         raise MissingError(
             f"the {split} split of {name} has no share of the data", where=manifest.folder, found=config.split
         )
+    values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
+    asked = dict(zip(MASKS, values, strict=True))
+    masks = _masks(outputs, name, asked)
+    if masks:
+        config = config.with_masks(masks, _end_token(outputs, plan))
     return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
+
+
+def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:
+    """Those of `MASKS` that are asked for, or, where it is left open, set in nanoset.yaml."""
+    given: Collection[str] = ()
+    if None in asked.values():
+        handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
+        given = handoff.recipe["options"].get(MASKS_OPTION, ()) if handoff is not None else ()
+    return tuple(mask for mask, value in asked.items() if (mask in given if value is None else value))
+
+
+def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
+    """The token that ends every document; None where there is none, or not one for all."""
+    ends = set()
+    for member in plan.members:
+        manifest = outputs.manifest_at(Path(member.prefix).parent)
+        after = manifest.recipe["options"]["framing"]["after"] if manifest is not None else ()
+        ends.add(after[-1] if after else None)
+    return ends.pop() if len(ends) == 1 else None
 
 
 def _live(outputs: OutputRoot, place: str) -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any
@@ -22,6 +22,9 @@ DEFAULT_SEED = 1234
 """Seed of every shuffle that is not given another; Megatron-LM's --seed."""
 DEFAULT_SPLIT = "969,30,1"
 """Shares of train, valid and test; Megatron-LM's --split."""
+
+MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
+"""Options that concern samples alone, and no index file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,29 @@ class NanosetConfig:
             test_split_samples=samples.get("test"),
         )
 
+    def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
+        """The same with just those of `MASKS` set.
+
+        Raises:
+            ConfigError: the preset's samples have no masks, one needs another, or the token is needed and None.
+        """
+        if masks and self.rules.has_bare_samples:
+            raise ConfigError(
+                "samples of this trainer are tokens alone, without masks",
+                where=", ".join(masks),
+                found=f"preset {self.preset}",
+                remedy="leave these options out, or use another preset",
+            )
+        check_masks(masks)
+        return replace(
+            self,
+            eod_token=self.eod_token if eod_token is None else eod_token,
+            reset_position_ids="reset_position_ids" in masks,
+            reset_attention_mask="reset_attention_mask" in masks,
+            eod_mask_loss="eod_mask_loss" in masks,
+            create_attention_mask="create_attention_mask" in masks,
+        )
+
     def drops_last_partial(self, split: SplitName) -> bool:
         """Whether the split leaves out its last, short sample."""
         return split != "valid" or self.drop_last_partial_validation_sequence
@@ -221,6 +247,17 @@ class NanosetConfig:
         paths = {os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()}
         object.__setattr__(self, "trainer_paths", FrozenDict(paths))
         object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
+
+
+def check_masks(masks: Collection[str]) -> None:
+    """ConfigError for a mask option that would have no effect without another."""
+    if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
+        raise ConfigError(
+            "samples without an attention mask have none to stop at an end of document",
+            where="reset_attention_mask",
+            found="create_attention_mask is not set",
+            remedy="set create_attention_mask too",
+        )
 
 
 def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:

@@ -95,6 +95,8 @@ class Preset:
     """Whether shuffling documents can be switched off."""
     sums_by_python: bool = False
     """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated from 3.12 on."""
+    masks: tuple[str, ...] = ()
+    """Options that the trainer takes for masking at ends of documents."""
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
@@ -158,6 +160,11 @@ class Preset:
         return {"targets": sum(targets), "buffers": sum(buffers), "asked": size}[rule]
 
     @property
+    def has_bare_samples(self) -> bool:
+        """Whether a sample is its tokens alone."""
+        return self.sample_form in ("text", "input_ids")
+
+    @property
     def names_tell_versions(self) -> bool:
         """Whether the names of index files hold a hash over the dataset's path, and so differ when it changes."""
         return "{hash}" in self.member_file
@@ -206,6 +213,7 @@ _MEGATRON = Preset(
     pads="unless eod",
     lone_weight_is_plain=True,
     names_dataset=True,
+    masks=("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"),
     starts_without_scanning=True,
 )
 
@@ -247,6 +255,7 @@ _NEMO = Preset(
     wraps="read",
     shuffles_optionally=True,
     sums_by_python=True,
+    masks=("eod_mask_loss",),  # it has the others too, but fails with them
 )
 
 _NANOTRON_000 = Preset(

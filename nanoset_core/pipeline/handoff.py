@@ -15,7 +15,7 @@ from nanoset_core.handoff.megatron import loads_fast
 from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
+from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
@@ -25,7 +25,6 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage, check_current, size_bytes
 
 VERSION = 2
-HANDOFF = "handoff"
 
 
 def handoff_recipe(project: Project, name: str, splits: Mapping[str, str]) -> Recipe:
@@ -46,6 +45,8 @@ def _recipe(nanoset: NanosetContext, splits: Mapping[str, str]) -> Recipe:
         "vocab_size": nanoset.project.tokenizer.max_id + 1,
         "transitions": _transitions(spec),
     }
+    if spec.masks:
+        options[MASKS_OPTION] = list(spec.masks)
     if spec.schedule is not None:
         schedule = spec.schedule
         options["schedule"] = [
@@ -141,6 +142,7 @@ def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
         vocab_size=nanoset.project.tokenizer.max_id + 1,
         schedule=spec.schedule,
         transitions=tuple(_transitions(spec)),
+        masks=spec.masks,
         span=spec.span,
     )
 

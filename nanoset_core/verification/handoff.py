@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count, zip_longest
 
-from nanoset_core.loading.opening import STAGE
+from nanoset_core.loading.opening import HANDOFF, STAGE
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import handoff
 from nanoset_core.pipeline.project import Project
@@ -19,9 +19,9 @@ def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:
     """Check the current handoff of a nanoset: every file is there and holds, line by line, what the live index mappings
     and settings give; where it is stale, what was written. `deep` makes no difference."""
     del deep  # all of it is read in any case
-    report = Report(f"{STAGE}/{name}/{handoff.HANDOFF}")
+    report = Report(f"{STAGE}/{name}/{HANDOFF}")
     with report.catching(_BUILD):
-        manifest = live_manifest(project.outputs, STAGE, f"{name}/{handoff.HANDOFF}", _BUILD)
+        manifest = live_manifest(project.outputs, STAGE, f"{name}/{HANDOFF}", _BUILD)
         fresh = check_freshness(report, project, handoff.TRAINER_FILES, Key(name), manifest)
         wanted = handoff.handoff_texts(project, manifest, name) if fresh else {}
         for file, fact in manifest.files.items():

@@ -12,7 +12,7 @@ import pytest
 from sample_project import EOD, build_all, jsonl, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
-from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
 from nanoset_core.pipeline.project import Project
@@ -253,3 +253,56 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change)
         assert planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name
     assert len(load_nanoset(again.config.root_folder, "pretrain", "valid")) >= 10
     assert all(verify_nanoset(again, "pretrain", split, deep=True).passed for split in SPLITS)
+
+
+def masked(make_project, keys):
+    lines = "".join(f"    {key}: true\n" for key in keys)
+    return make_project(replacements={"    seed: 7\n": f"    seed: 7\n{lines}    preset: megatron\n"})
+
+
+def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(make_project):
+    project = build_all(masked(make_project, ["reset_position_ids", "eod_mask_loss"]))
+    root, eod = project.config.root_folder, project.eod
+    plain = {"reset_position_ids": False, "eod_mask_loss": False}
+    for name, masks in (("pretrain", {}), ("plain", dict.fromkeys(plain, True))):
+        train, without = load_nanoset(root, name, "train", **masks), load_nanoset(root, name, "train", **plain)
+        for sample, other in zip(train.__getitems__(range(60)), without.__getitems__(range(60)), strict=True):
+            ends = np.flatnonzero(sample["tokens"] == eod)
+            assert not sample["loss_mask"][ends].any()
+            assert not sample["position_ids"][ends[ends + 1 < len(sample["tokens"])] + 1].any()
+            assert other["loss_mask"].all()
+            assert np.array_equal(other["position_ids"], np.arange(len(other["tokens"])))
+            assert np.array_equal(sample["tokens"], other["tokens"])
+        assert any((sample["tokens"] == eod).any() for sample in train.__getitems__(range(60)))
+        assert pickle.loads(pickle.dumps(train))[0]["loss_mask"].tolist() == train[0]["loss_mask"].tolist()
+    arguments = project.outputs.current("nanosets", "pretrain/handoff").path("arguments.txt").read_text().splitlines()
+    assert {"--reset-position-ids", "--eod-mask-loss"} <= set(arguments)
+    assert "--reset-attention-mask" not in arguments
+    masks = {"reset_attention_mask": True, "create_attention_mask": True}
+    sample = load_nanoset(root, "pretrain", "valid", **masks)[0]
+    length = len(sample["tokens"])
+    documents = np.concatenate([[0], np.cumsum(sample["tokens"] == eod)[:-1]])
+    later = np.triu(np.ones((length, length), bool), 1)
+    assert sample["attention_mask"].shape == (1, length, length)
+    assert np.array_equal(sample["attention_mask"][0], later | (documents[:, None] > documents))
+
+
+def test_masks_make_no_index_file_stale_and_without_effect_are_refused(make_project):
+    file = masked(make_project, [])
+    project = build_all(file)
+    before = tree(project.outputs.folder / "nanosets")
+    text = file.read_text()
+    file.write_text(text.replace("seed: 7\n", "seed: 7\n    eod_mask_loss: true\n", 1))
+    after = tree(build_all(file).outputs.folder / "nanosets")
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed
+    assert all(name.startswith("pretrain/handoff") for name in changed)
+    train = load_nanoset(project.config.root_folder, "pretrain", "train")
+    assert not all(sample["loss_mask"].all() for sample in train.__getitems__(range(len(train))))
+    with pytest.raises(ConfigError, match="create_attention_mask"):
+        load_nanoset(project.config.root_folder, "pretrain", "train", reset_attention_mask=True)
+    refused = {"nanotron": "eod_mask_loss", "nemo": "reset_position_ids", "megatron": "reset_attention_mask"}
+    for preset, key in refused.items():
+        file.write_text(text.replace("    preset: megatron\n", f"    preset: {preset}\n    {key}: true\n"))
+        with pytest.raises(ConfigError, match=f"nanosets.pretrain.{key}"):
+            Project.open(file)
