@@ -19,6 +19,7 @@ from nanoset_core.raw.measuring import Measure, measure
 from nanoset_core.raw.survey import RawText, list_corpora
 from nanoset_core.serialization.settings import inner_sections, setting
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.os_errors import writing_to
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -70,6 +71,7 @@ def write_config(folder: Path) -> Start:
     Raises:
         ConfigError: there is one already, or a folder in raw cannot be a corpus.
         MissingError, InputError: a corpus cannot be listed, or a file of text lies outside of any.
+        StorageError: the folder cannot be written to.
     """
     path = folder / CONFIG_FILE
     if path.exists():
@@ -79,7 +81,9 @@ def write_config(folder: Path) -> Start:
     for fault in text.faults.values():
         raise fault
     measures = {name: measure(raw / name, found, _TEXT_KEY) for name, found in text.corpora.items()}
-    write_atomic(path, config_text(_first_values(list(text.corpora), list(measures.values()), _eod(folder))).encode())
+    values = _first_values(list(text.corpora), list(measures.values()), _eod(folder))
+    with writing_to(folder):
+        write_atomic(path, config_text(values).encode())
     return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora})
 
 

@@ -16,6 +16,7 @@ from nanoset_core.demo import texts
 from nanoset_core.demo.texts import Document
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.os_errors import writing_to
 
 EOD = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"
@@ -68,9 +69,16 @@ def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], No
 
     Raises:
         ConfigError: the folder holds raw text, or a tokenizer, that is not the demo's.
+        StorageError: the folder cannot be written to, or is full.
     """
     if (folder / CONFIG_FILE).exists():
         return False
+    with writing_to(folder):
+        _write(folder, megabytes, say)
+    return True
+
+
+def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     raw = folder / "raw"
     _clear(raw, folder / TOKENIZER_FILE)
     half = int(megabytes * 500_000)
@@ -87,7 +95,6 @@ def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], No
         folder / CONFIG_FILE,
         f"# Written by `nanoset demo`; docs/configuration.md has every key.\n{config_text(CONFIG)}".encode(),
     )
-    return True
 
 
 def _clear(raw: Path, tokenizer: Path) -> None:
