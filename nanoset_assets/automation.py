@@ -23,7 +23,6 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 
 SENSOR = "missing_or_stale"
-AUTOMATION_TAG = "nanoset/automation"
 _states: WeakKeyDictionary[object, GraphState] = WeakKeyDictionary()
 
 
@@ -194,5 +193,5 @@ def automation_sensor(spec: AutomationSpec) -> dg.AutomationConditionSensorDefin
             default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
             use_user_code_server=True,
             emit_backfills=False,  # a backfill starts its runs some 20 s later
-            run_tags={AUTOMATION_TAG: SENSOR},
+            run_tags={requests.AUTOMATION_TAG: SENSOR},
         )

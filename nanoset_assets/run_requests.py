@@ -11,6 +11,10 @@ from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_planned_run
 
 RAW_TAG = "nanoset/raw_text"
 """On runs that the sensor asked for: corpus:mark of its files."""
+AUTOMATION_TAG = "nanoset/automation"
+"""On runs that the conditions or the schedule asked for."""
+BY_ITSELF = frozenset({RAW_TAG, AUTOMATION_TAG})
+"""One of these is on each run that no person asked for."""
 MOST_ATTEMPTS = 5
 """As often is a run asked for, for the same files, that was killed or whose output is gone."""
 RETRY_SECONDS = 600

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import dagster as dg
 
-from nanoset_assets.automation import AUTOMATION_TAG
 from nanoset_assets.dagster_compat import is_valid_cron_string
 from nanoset_assets.graph_state import GraphState, load_graph_state
 from nanoset_assets.instance import register_corpora
 from nanoset_assets.resources import ProjectResource
-from nanoset_assets.run_requests import is_under_way
+from nanoset_assets.run_requests import AUTOMATION_TAG, is_under_way
 from nanoset_core.config.running import AutomationSpec, no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep
-from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
+from nanoset_core.raw.survey import CorpusFiles, RawText, known_inventory, list_corpora
 
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
@@ -51,33 +49,34 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         text = list_corpora(opened.config.raw_folder)
         sweep(opened.outputs)
         register_corpora(context.instance, text.corpora)
-        state, unknown = _look(opened, context.instance, text)
+        state, unknown, awaited = _look(opened, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        settled = [corpus for corpus in unknown if _is_settled(opened, text.corpora[corpus])]
-        requests = [_survey_request(night, text.corpora[corpus]) for corpus in settled]
+        requests = [_survey_request(night, text.corpora[corpus]) for corpus in unknown]
         requests += [_request(night, run) for run in runs_needed(state)]
         requests = [request for request in requests if not _is_under_way(context.instance, request)]
         for fault in text.faults.values():
             context.log.warning(str(fault))
         if requests:
             return requests[:MOST_REQUESTS]
-        waiting = [corpus for corpus in unknown if corpus not in settled]
         return dg.SkipReason(
             f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
-            + (f"; something writes to {', '.join(waiting)}" if waiting else "")
+            + (f"; something writes to {', '.join(awaited)}" if awaited else "")
         )
 
     return [reconcile]
 
 
-def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[GraphState, list[str]]:
-    """The state of the corpora whose files have been hashed as they are, and the names of the others."""
-    inventories = {name: known_inventory(found, raw.memory_file(project, name)) for name, found in text.corpora.items()}
-    recipes = {
-        name: raw.inventory_recipe(inventory) for name, inventory in inventories.items() if inventory is not None
+def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[GraphState, list[str], list[str]]:
+    """The state of the corpora whose settled files have been hashed, names of the others, and of those written to."""
+    inventories = {
+        name: known_inventory(found, raw.memory_file(project, name), raw.settling(project, name))
+        for name, found in text.corpora.items()
     }
+    known = {name: inventory for name, inventory in inventories.items() if inventory is not None}
+    recipes = {name: raw.inventory_recipe(inventory) for name, inventory in known.items() if inventory.pieces}
     state = load_graph_state(graph_over(project, recipes), instance)
-    return state, [name for name in inventories if name not in recipes]
+    awaited = [name for name, inventory in known.items() if inventory.awaited]
+    return state, [name for name in inventories if name not in known], awaited
 
 
 def runs_needed(state: GraphState) -> list[list[Step]]:
@@ -119,12 +118,6 @@ def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
         ],
         tags={AUTOMATION_TAG: SCHEDULE},
     )
-
-
-def _is_settled(project: Project, found: CorpusFiles) -> bool:
-    """As far as one look can tell."""
-    seconds = project.config.automation.settle_seconds
-    return is_quiescent(found, found.signature, now_ns=time.time_ns(), settle_seconds=seconds)
 
 
 def _is_under_way(instance: dg.DagsterInstance, request: dg.RunRequest) -> bool:

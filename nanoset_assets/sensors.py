@@ -27,6 +27,8 @@ MOST_REQUESTS = 200
 """Runs that one tick asks for; the next ticks ask for the rest."""
 HASHED_BYTES = 32 << 20
 """As much text may a tick read, to see that files whose times alone have changed need no run."""
+PATIENCE = 20
+"""For so many times settle_seconds is a corpus waited for that something writes to; then the rest of it is built."""
 _NAMES_SHOWN = 5
 
 
@@ -64,18 +66,23 @@ class Seen:
     """corpus → digest of the inventory that is known to be one of those very files"""
     gone: frozenset[str] = frozenset()
     """registered corpora that were not there"""
+    written: Mapping[str, float] = field(default_factory=dict)
+    """corpus → since when something writes to it, seconds since 1970"""
 
     @staticmethod
     def from_json(cursor: str | None) -> Seen:
         """The cursor of an earlier tick; anything else than one of ours is as good as none."""
         try:
             value = json.loads(cursor or "{}")
-            return Seen(dict(value["marks"]), dict(value["taken"]), frozenset(value["gone"]))
+            return Seen(
+                dict(value["marks"]), dict(value["taken"]), frozenset(value["gone"]), dict(value.get("written", {}))
+            )
         except (ValueError, KeyError, TypeError):
             return Seen()
 
     def to_json(self) -> str:
         value = {"marks": dict(self.marks), "taken": dict(self.taken), "gone": sorted(self.gone)}
+        value |= {"written": dict(self.written)} if self.written else {}
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -89,7 +96,7 @@ class _Tick:
         self._complaints: list[NanosetError] = list(text.faults.values())
         self._retired = self._removed()
         self._taken = self._inventoried()
-        self._waiting: list[str] = []
+        self._waiting: dict[str, float] = {}
         self._later, self._hashable = 0, HASHED_BYTES
         self._requests = list(self._ask(self._changed()))
 
@@ -126,23 +133,53 @@ class _Tick:
     def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
         under_way = partitions_under_way(self._instance) if changed else set()
         asked, now_ns = 0, time.time_ns()
+        settle = self._project.config.automation.settle_seconds
         for found in changed:
-            name, settle = found.corpus, self._project.config.automation.settle_seconds
+            name = found.corpus
+            quiet = is_quiescent(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle)
             if name in under_way:
                 self.notes.append(f"{name}: a run is under way")
-            elif not is_quiescent(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle):
-                self._waiting.append(name)
-            elif self._is_the_same_text(found):
+            elif not quiet and self._is_awaited(found, now_ns / 1e9):
+                continue
+            elif quiet and self._is_the_same_text(found):
                 self.notes.append(f"{name}: other times, but the same text")
             elif asked == MOST_REQUESTS:
                 self._later += 1
-            elif (attempts := Attempts.of(self._instance, f"{name}:{found.signature}")).held is not None:
-                self.notes.append(f"{name}: {attempts.held}")
-            elif name in self._current and attempts.took(self._instance, self._current[name]):
-                self._taken[name] = self._current[name]
-            else:
+            elif (request := self._request(found, quiet)) is not None:
                 asked += 1
-                yield dg.RunRequest(attempts.next_key, partition_key=name, tags={RAW_TAG: attempts.state})
+                yield request
+
+    def _request(self, found: CorpusFiles, quiet: bool) -> dg.RunRequest | None:
+        """The run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
+        name = found.corpus
+        attempts = Attempts.of(self._instance, f"{name}:{found.signature}" + ("" if quiet else ":in_part"))
+        if attempts.held is not None:
+            self.notes.append(f"{name}: {attempts.held}")
+        elif quiet and name in self._current and attempts.took(self._instance, self._current[name]):
+            self._taken[name] = self._current[name]
+        else:
+            return dg.RunRequest(attempts.next_key, partition_key=name, tags={RAW_TAG: attempts.state})
+        return None
+
+    def _is_awaited(self, found: CorpusFiles, now: float) -> bool:
+        """Whether a corpus that something writes to is left alone for now.
+
+        That is so until nothing has been written for settle_seconds, so that an upload is one build; but where it goes
+        on for PATIENCE times as long, the files that have been left alone are built, if there is anything new.
+        """
+        name, settle = found.corpus, self._project.config.automation.settle_seconds
+        since = self._waiting[name] = self._before.written.get(name, now)
+        if now - since < PATIENCE * settle:
+            return True
+        settling = raw.settling(self._project, name)
+        inventory = known_inventory(found, raw.memory_file(self._project, name), settling)
+        if inventory is None or (
+            inventory.pieces and self._current.get(name) != raw.inventory_recipe(inventory).digest
+        ):
+            del self._waiting[name]
+            self.notes.append(f"{name}: built without the files that something writes to")
+            return False
+        return True
 
     def _is_the_same_text(self, found: CorpusFiles) -> bool:
         """Hash a small corpus, as far as its files are not known, and compare it with its inventory."""
@@ -176,6 +213,7 @@ class _Tick:
             {name: found.signature for name, found in self._text.corpora.items()},
             self._taken,
             frozenset(self._gone - self._retired),
+            self._waiting,
         )
         self.notes.extend(str(error) for error in self._complaints)
         if not self._requests and not partitions and self._complaints and after == self._before:
@@ -191,7 +229,7 @@ class _Tick:
         text = self._text
         parts = [f"{len(text.corpora):,} corpora, {text.files:,} files in {self._project.config.raw_folder}"]
         if self._waiting:
-            parts.append(f"waiting until nothing writes to {_some(self._waiting)}")
+            parts.append(f"waiting until nothing writes to {_some(list(self._waiting))}")
         if self._later:
             parts.append(f"{self._later:,} more are asked for later")
         if not self._waiting and not self.notes:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from nanoset_assets.run_requests import BY_ITSELF
 from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.corpus import raw_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.contents import awaited
 from nanoset_core.raw.pieces import Inventory
 
 
@@ -27,9 +29,9 @@ def raw_jsonl(work: Work) -> Mapping[str, Any]:
     """Survey a corpus, and show its files and what changed of them."""
     corpus = work.key.subject
     before = _last_inventory(work.project, corpus)
-    inventory = raw.survey(work.project, corpus)
+    inventory = raw.survey(work.project, corpus, settled=not BY_ITSELF.isdisjoint(work.context.run.tags))
     work.made(raw.publish_inventory(work.project, inventory))
-    notices = raw.notices(work.project, corpus)
+    notices = [*awaited(inventory.awaited), *raw.notices(work.project, corpus)]
     for notice in notices:
         work.context.log.warning(notice.text)
     return raw_metadata(work.project, before, inventory, notices)

@@ -37,7 +37,7 @@ class AutomationSpec:
     sensor_seconds: Annotated[int, Between(1, 86_400)] = 30
     """Seconds between two looks at the raw folder, and between two at what is missing or stale."""
     settle_seconds: Annotated[float, Between(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
-    """Seconds for which the files of a corpus must have been left alone before they are read."""
+    """Seconds for which a file must have been left alone before it is read, save in a build by hand."""
     reconcile: str | None = "0 3 * * *"
     """When everything is compared with what it should be: a cron line; null = never."""
     timezone: str = "UTC"

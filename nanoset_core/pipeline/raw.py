@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
-from nanoset_core.raw.pieces import Inventory
+from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import discover_corpora, left_aside, take_inventory
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
@@ -48,8 +50,24 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     return folder
 
 
-def survey(project: Project, corpus: str) -> Inventory:
-    """List and fingerprint a corpus's files as they are now; nothing is published."""
+def settling(project: Project, corpus: str) -> Settling:
+    """Which files of a corpus a build without a person takes as they are now: those left alone for settle_seconds."""
+    current = INVENTORY.current(project, Key(corpus))
+    before: dict[str, list[Piece]] = {}
+    if current.manifest is not None and current.problem is None:
+        for piece in current.manifest.load(FILE, Inventory.from_json).pieces:
+            before.setdefault(piece.path, []).append(piece)
+    return Settling(project.config.automation.settle_seconds, time.time_ns(), before)
+
+
+def survey(project: Project, corpus: str, *, settled: bool = False) -> Inventory:
+    """List and fingerprint a corpus's files as they are now; nothing is published.
+
+    Args:
+        project: the project.
+        corpus: its name.
+        settled: leave files as they were in the current inventory that were written a moment ago; see `settling`.
+    """
     folder = corpus_folder(project, corpus)
     contents = contents_of(folder, folder.parent)
     done = 0
@@ -61,7 +79,12 @@ def survey(project: Project, corpus: str) -> Inventory:
 
     with explained(project.outputs.folder):
         return take_inventory(
-            folder, corpus, remembered=memory_file(project, corpus), progress=hashed, contents=contents
+            folder,
+            corpus,
+            remembered=memory_file(project, corpus),
+            progress=hashed,
+            contents=contents,
+            settling=settling(project, corpus) if settled else None,
         )
 
 

@@ -11,7 +11,7 @@ from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfini
 from nanoset_core.raw.listing import FileStat, NotAFile, natural_key, walk
 from nanoset_core.storage.remote_folder import RawFolder
 
-NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk"]
+NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "awaited"]
 _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
     "not_read": (
         "file is not read",
@@ -33,6 +33,11 @@ _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
         "file is smaller than in the version before",
         "files are smaller than in the version before",
         "restore what was lost; nothing is to be done if that was meant",
+    ),
+    "awaited": (
+        "file that something writes to is taken once it is left alone",
+        "files that something writes to are taken once they are left alone",
+        "nothing is to be done",
     ),
 }
 _NAMES_SHOWN = 3
@@ -135,6 +140,11 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
         tuple(sorted(others, key=natural_key)),
         tuple(sorted((found.path for found in no_files if found.path not in holders), key=natural_key)),
     )
+
+
+def awaited(paths: Sequence[str]) -> list[Notice]:
+    """The notice of files that a build left as they were before; none where there are none."""
+    return [Notice("awaited", len(paths), _some(paths))] if paths else []
 
 
 def not_read(paths: Iterable[str]) -> list[Notice]:

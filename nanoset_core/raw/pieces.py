@@ -77,6 +77,8 @@ class Inventory:
     """In document order: files in natural order, pieces by offset."""
     ignored: tuple[str, ...] = ()
     """Files that are not read, judged by their names; relative paths, as a survey found them."""
+    awaited: tuple[str, ...] = ()
+    """Files that something writes to: here as in the inventory before, or not yet; relative paths."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ class Inventory:
         return digest_of([asdict(piece) for piece in self.pieces])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, without the ignored files: they reach nothing. `from_json` turns them back."""
+        """As plain values, without the ignored and awaited files: they reach nothing. `from_json` turns them back."""
         return {"corpus": self.corpus, "pieces": [asdict(piece) for piece in self.pieces]}
 
     @staticmethod

@@ -17,12 +17,11 @@ from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinis
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.raw.settling import Settling, is_left_alone
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
 _STRAY = "a file in no corpus, which is not read"
-_AHEAD_NS = 3600 * 10**9
-"""A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +192,32 @@ def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_se
     """
     if found.signature != seen:
         return False
-    age_ns = now_ns - found.newest_ns
-    return age_ns >= settle_seconds * 1e9 or age_ns < -_AHEAD_NS
+    return is_left_alone(found.newest_ns, now_ns, settle_seconds)
 
 
-def known_inventory(found: CorpusFiles, remembered: Path) -> Inventory | None:
+def known_inventory(found: CorpusFiles, remembered: Path, settling: Settling | None = None) -> Inventory | None:
     """The inventory that would be taken of these files, without reading them.
 
     Args:
         found: the files.
         remembered: the memory of digests that take_inventory keeps.
+        settling: which files count as they were, as for take_inventory.
 
     Returns:
         None where the memory does not know every file as it is now.
     """
     memory = FingerprintMemory(remembered)
     pieces: list[Piece] = []
+    awaited: list[str] = []
     for file in sorted(found.files, key=lambda file: natural_key(file.path)):
-        known = memory.recall(file)
-        if known is None:
+        if settling is not None and settling.awaits(file):
+            awaited.append(file.path)
+            pieces.extend(settling.pieces(file))
+        elif (known := memory.recall(file)) is not None:
+            pieces.extend(known)
+        else:
             return None
-        pieces.extend(known)
-    return Inventory(found.corpus, tuple(pieces))
+    return Inventory(found.corpus, tuple(pieces), awaited=tuple(awaited))
 
 
 def take_inventory(
@@ -224,6 +227,7 @@ def take_inventory(
     remembered: Path | None = None,
     progress: Callable[[int], None] | None = None,
     contents: Contents | None = None,
+    settling: Settling | None = None,
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
@@ -237,6 +241,7 @@ def take_inventory(
         remembered: a small JSON file that carries digests from one inventory to the next.
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, where that was looked at already.
+        settling: files that were written a moment ago are not read and count as they were; absent: all are read.
 
     Raises:
         MissingError: the folder is not there.
@@ -248,10 +253,24 @@ def take_inventory(
         raise no_text(folder, contents)
     memory = FingerprintMemory(remembered)
     pieces: list[Piece] = []
+    awaited: list[str] = []
     for stat in contents.ordered:
-        pieces.extend(memory.pieces(folder, stat, progress))
+        if settling is not None and settling.awaits(stat):
+            awaited.append(stat.path)
+            pieces.extend(settling.pieces(stat))
+        else:
+            pieces.extend(memory.pieces(folder, stat, progress))
+    if not pieces:
+        raise InputError(
+            "something writes to every file of the corpus",
+            where=folder,
+            found=f"{format_count(len(awaited), 'file')}, such as {awaited[0]}",
+            expected="a file that is left alone",
+            remedy="wait, or build it by hand, which takes files as they are",
+        )
     memory.save({stat.path for stat in contents.texts})
-    return Inventory(corpus, tuple(pieces), tuple(path for path in contents.others if not is_unfinished(path)))
+    others = tuple(path for path in contents.others if not is_unfinished(path))
+    return Inventory(corpus, tuple(pieces), others, tuple(awaited))
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:

@@ -17,6 +17,9 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, owner_tag
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.pipeline import raw, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.verify import verify_corpus
 
 
 @pytest.fixture
@@ -50,6 +53,57 @@ def test_folders_in_which_nothing_is_read_are_named(platform):
     (platform.raw / "c4").mkdir()
     (platform.raw / "c4/a.json.bz2").touch()
     assert "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2" in platform.look().skip_message
+
+
+def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_written(built, monkeypatch):
+    web = built.raw / "web"
+    grown, lines = web / "part-0/web-0.jsonl", jsonl(sentences("more", 5))
+    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(web)
+    with grown.open("ab") as file:
+        file.write(lines)
+    (web / "trickle.jsonl").write_bytes(lines)
+    assert not built.look().run_requests
+    assert "waiting until nothing writes to web" in built.look().skip_message
+    monkeypatch.setattr(sensors, "PATIENCE", 0)
+    assert built.tick() == ["web"]
+    project = Project.open(built.config_file)
+    inventory = raw.current_inventory(project, "web")[1]
+    assert "new.jsonl" in inventory.files
+    assert "trickle.jsonl" not in inventory.files
+    assert sum(piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl") == (
+        grown.stat().st_size - len(lines)
+    )
+    documents = tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, "web")).documents
+    assert documents == 240 + 20, "none is dropped, and none is half taken"
+    assert verify_corpus(project, "web").passed
+    assert not built.look().run_requests, "nothing new has been left alone"
+    monkeypatch.undo()
+    age(web)
+    assert not built.look().run_requests
+    assert built.tick() == ["web"]
+    documents = tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, "web")).documents
+    assert documents == 240 + 20 + 10
+    assert "nothing has changed" in built.look().skip_message
+
+
+def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    (built.raw / "web/coming.jsonl").write_bytes(b"{}\n")
+    for _ in range(3):
+        assert not built.look().run_requests
+    since = json.loads(built.cursor)["written"]["web"]
+    cursor = json.loads(built.cursor)
+    cursor["written"]["web"] = since - sensors.PATIENCE * 30 - 1
+    built.cursor = json.dumps(cursor)
+    assert list(built.asked()) == ["web"]
+
+
+def test_a_run_by_hand_takes_files_as_they_are(built):
+    (built.raw / "web/now.jsonl").write_bytes(jsonl(sentences("now", 5)))
+    assert built.definitions.resolve_job_def("corpus").execute_in_process(instance=built.instance, partition_key="web")
+    assert "now.jsonl" in raw.current_inventory(Project.open(built.config_file), "web")[1].files
 
 
 def test_a_repeated_tick_gives_the_same_run_keys(platform):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import is_quiescent, known_inventory, list_corpora, scan_corpus, take_inventory
 
 HOUR_NS = 3600 * 10**9
@@ -140,3 +141,23 @@ def test_a_file_that_may_still_change_within_its_clocks_grain_is_never_known(tmp
     write(folder / "a.jsonl", age_seconds=0)
     take_inventory(folder, "web", remembered=memory)
     assert known_inventory(scan_corpus(folder, "web"), memory) is None
+
+
+def test_files_that_something_writes_to_count_as_they_were(tmp_path):
+    folder, memory = tmp_path / "web", tmp_path / "memory.json"
+    write(folder / "a.jsonl", '{"text": "a"}\n')
+    write(folder / "b.jsonl", '{"text": "b"}\n')
+    before = take_inventory(folder, "web", remembered=memory)
+    write(folder / "a.jsonl", '{"text": "a"}\n{"text": "half', age_seconds=1)
+    write(folder / "c.jsonl", '{"text": "c"}\n')
+    write(folder / "d.jsonl", '{"text": "d', age_seconds=1)
+    settling = Settling(60, time.time_ns(), {piece.path: [piece] for piece in before.pieces})
+    taken = take_inventory(folder, "web", remembered=memory, settling=settling)
+    assert (taken.files, taken.awaited) == (("a.jsonl", "b.jsonl", "c.jsonl"), ("a.jsonl", "d.jsonl"))
+    assert taken.pieces[:2] == before.pieces
+    assert known_inventory(scan_corpus(folder, "web"), memory, settling) == taken
+    assert "awaited" not in taken.to_json()
+    everything = take_inventory(folder, "web", remembered=memory)
+    assert everything.files == ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")
+    with pytest.raises(InputError, match="something writes to every file"):
+        take_inventory(folder, "web", settling=Settling(7200, time.time_ns()))
