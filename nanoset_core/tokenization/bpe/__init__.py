@@ -19,7 +19,7 @@ from nanoset_core.tokenization.bpe.probe_cache import (
     save_cached,
 )
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import Recognition, recognise
+from nanoset_core.tokenization.bpe.rules import Recognition, describe, recognise
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 
 __all__ = ["KINDS", "Encoded", "Engine", "EngineName", "Recognition", "make_engine", "recognise"]
@@ -65,7 +65,7 @@ def make_engine(
                 f"the {kind} engine cannot be checked with this tokenizer",
                 where=tokenizer_json,
                 found=error,
-                expected="byte-level BPE with the split pattern of GPT-2, GPT-NeoX, Llama-3 or Qwen2",
+                expected="a BPE of one of the kinds that docs/performance.md names",
                 remedy="set engine: auto or engine: tokenizers",
             ) from error
         reference.reason = f"not for the numpy engine: {error}"
@@ -114,5 +114,5 @@ def _passing(known: TokenizerProbe, reference: ReferenceEngine) -> Engine | None
     texts = canary_texts(known.rules, known.classes)
     if not (same_pieces(engine, reference, texts) and same_tokens(engine, reference, texts)):
         return None
-    reason = f"{known.rules.split.pattern} split pattern recognised, canary passed"
+    reason = f"{describe(known.rules.split)} recognised, canary passed"
     return CheckedEngine(engine, reference, reason=reason)

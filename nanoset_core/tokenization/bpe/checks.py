@@ -27,7 +27,8 @@ def canary_texts(rules: Rules, classes: NDArray[np.uint8]) -> list[str]:
     """Every class beside every other, all edges between classes, runs, contractions, and what goes to the reference."""
     samples = _samples_of_classes(classes)
     texts = ["".join(first + "".join(rest) for rest in product(samples, repeat=2)) for first in samples]
-    texts += ["".join(beside + edge for edge in _edges_of_classes(classes)) for beside in "a! "]
+    texts += ["".join(beside + edge for edge in _edges_of_classes(classes)) for beside in "a! 中"]
+    texts += ["中".join(map(chr, range(0x2000, 0x3400)))]
     texts += ["x".join(character * size for size in range(1, _LONGEST_RUN)) for character in " \n1=aé中"]
     texts += ["a" * size for size in (64, 65, 255, 256, 300)]
     texts += [
@@ -54,7 +55,9 @@ def same_tokens(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool
 
 
 def same_pieces(engine: NumpyEngine, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
-    """Whether the numpy engine cuts each text into pre-tokens as the library does."""
+    """Whether the numpy engine cuts each text into pre-tokens as the library does, where it makes any."""
+    if not engine.follows_pattern:
+        return True
     return all(engine.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)] for text in texts)
 
 

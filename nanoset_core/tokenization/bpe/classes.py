@@ -1,92 +1,79 @@
-"""The class of every code point, found by asking the tokenizer's own pre-tokenizer.
+"""The class of every code point, found by asking the tokenizer's own library.
 
-A split pattern sees only whether a character is a letter, a number, white space or none of them. Which is which depends
-on the Unicode version inside the library (Python's own tables differ on thousands of code points), so the library is
-asked: only a letter stays in one piece with an `a` before it, only a symbol with a `!`, only white space with newlines
-after it; what is left is a number.
+A split pattern sees only whether a character is a letter, a number, white space, and so on. Which is which depends on
+the Unicode version inside the library (Python's own tables differ on thousands of code points), so the library is asked
+to remove the members of each class from a text of all code points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 CONTINUATION = 0
 """A byte of a character that another byte began; never left in the classes of a text."""
-LETTER, NUMBER, OTHER = 1, 2, 3
-"""The word classes: `\\p{L}`, `\\p{N}`, and everything that is neither these nor white space."""
-SPACE, NEWLINE = 4, 5
+LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
+"""The word classes: letters, numbers, symbols, and what is in no part of a pattern."""
+SPACE, NEWLINE = 5, 6
 """White space; NEWLINE (`\\r` and `\\n`) only in patterns that treat them apart, else they are SPACE."""
-RUN = 6
+RUN = 7
 """Spaces that form a token of their own before any splitting (GPT-NeoX's added tokens)."""
-SEPARATOR = 7
+SEPARATOR = 8
 """The byte 0xFF between texts, which UTF-8 never uses."""
-LEAD = 8
+LEAD = 9
 """First byte of a character of several bytes; never left in the classes of a text."""
+DIGIT, IDEOGRAPH, IDEOGRAPH_SIGN, IDEOGRAPH_BARE = 10, 11, 12, 13
+"""What is cut out before the rest is split, so that white space before it is as at the end of a text: digits; and
+letters, symbols and others of the ideographs' blocks."""
+SUFFIX = 14
+"""A contraction that belongs to the word before it; never the class of a character."""
+UPPER, LOWER, MARK = 15, 16, 17
+"""Letters in patterns that cut words by case: LETTER is then of either; and marks, letters or symbols by context."""
 
 CODE_POINTS = 0x110000
+DIGITS = "Digits"
+"""In place of members: what the library's pre-tokenizer of that name takes for digits."""
 _BLOCK = 0x8000
 _MIXED = 255
-_STRIDE = 4  # characters to a probe: "a", the code point, two newlines
 
-Splitter = Callable[[str], list[tuple[str, tuple[int, int]]]]
-"""`pre_tokenize_str` of the library: pieces with their (begin, end excl) in characters."""
+ClassRules: TypeAlias = tuple[tuple[str, int], ...]
+"""(members as in a regular expression's brackets, or DIGITS; class); of several that apply the last counts."""
 
 
-def probe_classes(split: Splitter, *, newlines_apart: bool) -> NDArray[np.uint8]:
-    """uint8, shape (0x110000,): class of every code point under the split pattern of GPT-2, Llama-3 or Qwen2.
-
-    In these patterns every piece of consecutive code points has one class, but for its first character (which may be a
-    prefix of a word). So one pass over all code points in order, and probes of the first and last character of each
-    piece, settle them all.
-    """
-    classes = np.full(CODE_POINTS, OTHER, np.uint8)
-    pieces = [piece for begin in range(0x80, CODE_POINTS, _BLOCK) for piece in _pieces(split, begin)]
-    wanted = set(range(0x80)) | {point for first, last in pieces for point in (first, last)}
-    known = probe_each(split, sorted(wanted))
-    for first, last in pieces:
-        classes[first : last + 1] = known[last]
-        classes[first] = known[first]
-    for point in range(0x80):
-        classes[point] = known[point]
-    if newlines_apart:
-        classes[[10, 13]] = NEWLINE
+def probe_classes(rules: ClassRules, rest: int) -> NDArray[np.uint8]:
+    """uint8, shape (0x110000,): class of every code point, `rest` for those in none, surrogates included."""
+    classes = np.full(CODE_POINTS, rest, np.uint8)
+    all_members = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
+    for begin in range(0, CODE_POINTS, _BLOCK):
+        points = np.arange(begin, begin + _BLOCK)
+        points = points[(points < 0xD800) | (points >= 0xE000)]
+        some = points[are_in(all_members, points)]  # the few that any expression can be true of
+        for members, value in rules:
+            asked = points if members == DIGITS else some
+            classes[asked[are_in(members, asked)]] = value
     return classes
 
 
-def probe_each(split: Splitter, points: Iterable[int]) -> dict[int, int]:
-    """Class of each code point, by probing it alone: the slow, obvious form of `probe_classes`."""
-    points = list(points)
-    after_letter, after_symbol = _piece_starts(split, "a", points), _piece_starts(split, "!", points)
-    classes = {}
-    for index, point in enumerate(points):
-        place = _STRIDE * index + 1
-        if point in (0x0A, 0x0D):
-            classes[point] = SPACE  # Llama-3's symbols take newlines along
-        elif place not in after_letter:
-            classes[point] = LETTER
-        elif place not in after_symbol:
-            classes[point] = OTHER
-        else:
-            classes[point] = NUMBER if place + 1 in after_letter else SPACE
-    return classes
+def are_in(members: str, points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which code points, shape (points,), are members: bool, shape (points,)."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Digits, Split
 
-
-def _piece_starts(split: Splitter, before: str, points: list[int]) -> set[int]:
-    """Where pieces begin in a text of probes."""
-    text = "".join(f"{before}{chr(point)}\r\r" for point in points)
-    return {begin for _, (begin, _) in split(text)}
-
-
-def _pieces(split: Splitter, begin: int) -> list[tuple[int, int]]:
-    """(first, last) code point of each piece of a block of code points, surrogates left out."""
-    points = [point for point in range(begin, min(begin + _BLOCK, CODE_POINTS)) if not 0xD800 <= point < 0xE000]
-    if not points:
-        return []
-    return [(points[low], points[high - 1]) for _, (low, high) in split("".join(map(chr, points)))]
+    if not len(points):
+        return np.zeros(0, bool)
+    # The slash keeps digits off the edges: pieces of Digits alternate.
+    text = "/" + points.astype("<u4").tobytes().decode("utf-32-le")
+    if members == DIGITS:
+        outside = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
+    else:
+        outside = Split(Regex(f"[{members}]+"), "removed").pre_tokenize_str(text)
+    inside = np.ones(len(text), bool)
+    for _, (low, high) in outside:
+        inside[low:high] = False
+    return inside[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +109,7 @@ class ByteClassifier:
         found = self._of_pair[pairs]
         mixed = np.flatnonzero(found == _MIXED)
         if len(mixed):
-            found[mixed] = self._classes[_code_points(data, leads[mixed])]
+            found[mixed] = self._classes[code_points_at(data, leads[mixed])]
         codes[leads] = found
         codes[leads + 1] = found
         for width, first_lead in ((3, 0xE0), (4, 0xF0)):
@@ -144,11 +131,12 @@ def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return table.ravel()
 
 
-def _code_points(data: NDArray[np.uint8], leads: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64, shape (characters,): code points of the characters of three or four bytes that begin at `leads`."""
-    first, second, third = (data[leads + offset].astype(np.int64) for offset in range(3))
-    points = (first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F
-    four = np.flatnonzero(first >= 0xF0)
-    if len(four):
-        points[four] = points[four] << 6 | data[leads[four] + 3] & 0x3F
+def code_points_at(data: NDArray[np.uint8], begins: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64, shape (characters,): code points of the characters that begin at `begins`, of one byte to four."""
+    first = data[begins]
+    points = first.astype(np.int64)
+    wide = np.arange(len(begins))
+    for offset, lead, most in ((1, 0xC0, 0x7FF), (2, 0xE0, 0xFFFF), (3, 0xF0, 0x1FFFFF)):
+        wide = wide[first[wide] >= lead]
+        points[wide] = (points[wide] << 6 | data[begins[wide] + offset] & 0x3F) & most
     return points

@@ -7,10 +7,12 @@ has one: words are columns, positions rows, so that the lowest rank of all words
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.reference import Engine, FlatLists
+from nanoset_core.tokenization.bpe.reference import FlatLists
 
 ID_BITS, RANK_BITS = 20, 22  # a pair and its rank share one 64-bit word
 MOST_IDS = (1 << ID_BITS) - 1
@@ -28,9 +30,9 @@ _SPREAD = 2  # slots per merge, as a power of two: most lookups are of pairs tha
 LONGEST_WORD = 248
 """Bytes in the longest word that `merge_words` takes."""
 
-_POSITION_BITS = 8
-_POSITION = (1 << _POSITION_BITS) - 1
-_NO_PRIORITY = NO_RANK << _POSITION_BITS
+POSITION_BITS = 8
+_POSITION = (1 << POSITION_BITS) - 1
+_NO_PRIORITY = NO_RANK << POSITION_BITS
 _BATCH = 8192
 _FEW = 0.75
 """Words per byte of width below which the reference is faster: merging takes rounds, whatever the number of words."""
@@ -82,7 +84,7 @@ class PairRanks:
 
 
 class Merger:
-    """Encodes words by the merges of a vocabulary."""
+    """Encodes words by the merges of a vocabulary, beginning with their bytes."""
 
     def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
         """byte_tokens: int32, shape (256,): token of each byte, -1 for those that no word holds."""
@@ -92,9 +94,9 @@ class Merger:
         self._pair_priorities = self._priorities_of_byte_pairs()
 
     def _priorities_of_byte_pairs(self) -> NDArray[np.int32]:
-        """int32, shape (65536,): rank << _POSITION_BITS of each pair of bytes."""
+        """int32, shape (65536,): rank << POSITION_BITS of each pair of bytes."""
         left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
-        return self._ranks.find(left, right) << _POSITION_BITS
+        return self._ranks.find(left, right) << POSITION_BITS
 
     def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
         """Tokens of words.
@@ -111,10 +113,9 @@ class Merger:
         """letters: uint8, shape (width, words). Row `width` of each table stands for what is beside a word."""
         width, n = letters.shape
         tokens = np.full((width + 1, n), NO_TOKEN, np.int32)
-        tokens[:width] = self._byte_tokens[letters]
         priorities = np.full((width + 1, n), _NO_PRIORITY, np.int32)  # of the pair that begins at each position
-        pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
-        priorities[: width - 1] = self._pair_priorities[pairs] + np.arange(width - 1, dtype=np.int32)[:, None]
+        tokens[:width], pairs = self._begin(letters)
+        priorities[: width - 1] = pairs + np.arange(width - 1, dtype=np.int32)[:, None]
         following = np.empty((width + 1, n), np.uint8)  # position of the next token
         following[:] = np.minimum(np.arange(1, width + 2), width)[:, None]
         preceding = np.empty((width + 1, n), np.uint8)
@@ -124,6 +125,11 @@ class Merger:
         by_word = np.ascontiguousarray(tokens[:width].T)
         kept = by_word != NO_TOKEN
         return by_word[kept], np.count_nonzero(kept, axis=1)
+
+    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """(first tokens, int32, shape (width, words); priorities of their pairs, int32, shape (width - 1, words))."""
+        pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
+        return self._byte_tokens[letters], self._pair_priorities[pairs]
 
     def _merge_once(
         self,
@@ -145,7 +151,7 @@ class Merger:
         at_right = following.take(at_left) * np.int64(n) + words
         after, before = following.take(at_right), preceding.take(at_left)
         at_after, at_before = after * np.int64(n) + words, before * np.int64(n) + words
-        merged = self._ranks.merged.take(best >> _POSITION_BITS)
+        merged = self._ranks.merged.take(best >> POSITION_BITS)
         tokens.ravel()[at_left] = merged
         tokens.ravel()[at_right] = NO_TOKEN
         following.ravel()[at_left] = after
@@ -153,7 +159,7 @@ class Merger:
         ranks = self._ranks.find(
             np.concatenate([tokens.take(at_before), merged]), np.concatenate([merged, tokens.take(at_after)])
         )
-        ranks <<= _POSITION_BITS
+        ranks <<= POSITION_BITS
         flat = priorities.ravel()
         flat[at_right] = _NO_PRIORITY
         flat[at_before] = ranks[: len(words)] + before
@@ -162,23 +168,15 @@ class Merger:
 
 
 class WordEncoder:
-    """Encodes words that the split pattern made."""
+    """Encodes words, as they stand in text."""
 
-    def __init__(self, merger: Merger, reference: Engine) -> None:
+    def __init__(self, merger: Merger, encode_words: Callable[[list[bytes]], FlatLists]) -> None:
+        """encode_words: tokens of words of any length, from the reference."""
         self._merger = merger
-        self._reference = reference
+        self.encode_long = encode_words
 
     def encode(self, words: NDArray[np.uint8]) -> FlatLists:
         """Tokens of words as they stand in text: uint8, shape (words, width), zero-padded."""
         if len(words) < _FEW * words.shape[1]:
             return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
-
-    def encode_long(self, words: list[bytes]) -> FlatLists:
-        """Tokens of words of any length, from the reference.
-
-        A word on its own splits into nothing but itself, and is in normal form if the text is, so asking for it as a
-        document gives its tokens.
-        """
-        encoded = self._reference.encode([word.decode() for word in words])
-        return encoded.ids, encoded.lengths

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import ByteClasses, ByteClassifier
+from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitter, SpaceSigns
+from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
+from nanoset_core.tokenization.bpe.patterns import TANGLES, SplitPattern
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
-from nanoset_core.tokenization.bpe.splits import gpt2_starts, llama3_starts
-from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, cut, partition_units
+from nanoset_core.tokenization.bpe.splits import piece_starts
+from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, native, partition_units
 
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
@@ -33,13 +36,21 @@ class NumpyEngine:
         """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer."""
         self.reason = reason
         self._reference = reference
-        self._foreign = ForeignText(rules.added_tokens, rules.forbidden_bytes, nfc=rules.nfc)
-        self._classifier = ByteClassifier(classes)
-        self._starts = _split_function(rules, max(rules.space_runs, default=0))
-        self._starts_after_runs = _split_function(rules, 0)
-        words = rules.vocabulary
-        merger = Merger(words.byte_tokens, PairRanks(*words.merges.T))
-        encoder = WordEncoder(merger, reference)
+        self._foreign = ForeignText(
+            rules.added_tokens,
+            rules.forbidden_bytes,
+            form=rules.form,
+            tangles=TANGLES if isinstance(rules.split, SplitPattern) and rules.split.slash_tail else None,
+        )
+        self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
+        self._starts = _splitter(rules, classes)
+        ranks = PairRanks(*rules.vocabulary.merges.T)
+        if self._signs:
+            merger: Merger = CharacterMerger(rules.vocabulary, ranks)
+            encoder = WordEncoder(merger, reference.encode_pieces)
+        else:
+            merger = Merger(rules.vocabulary.byte_tokens, ranks)
+            encoder = WordEncoder(merger, reference.encode_words)
         self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger))
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -56,11 +67,16 @@ class NumpyEngine:
             parts.append(ids)
         return Encoded(np.concatenate(parts), lengths.astype(np.int32))
 
+    @property
+    def follows_pattern(self) -> bool:
+        """Whether words are the pre-tokens of a split pattern."""
+        return self._signs is None
+
     def piece_begins(self, text: str) -> list[int]:
         """Where the pre-tokens of a text begin, in characters; added tokens are not looked for."""
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
         data = np.frombuffer(buffer, np.uint8)
-        starts = self._starts_after_runs(data, self._classifier.classify(buffer))
+        starts = self._starts(data, buffer, looks_for_runs=False)
         is_character = (data & 0xC0) != 0x80
         return np.flatnonzero(starts[1:-2][is_character[1:-1]]).tolist()
 
@@ -75,14 +91,25 @@ class NumpyEngine:
             suspect = self._foreign.suspects(_SEPARATOR.join(encoded))
             for document, data in enumerate(encoded, begin):
                 data, is_mixed = self._checked(texts[document], data, suspect)
-                whole = ((piece, False) for piece in cut(data, UNIT_BYTES))
-                for piece, is_foreign in partition_units(data, self._foreign) if is_mixed else whole:
+                for piece, is_foreign in self._partition(data, is_mixed):
                     if piece:
                         units.add(piece, document, is_foreign)
                     if units.size >= BATCH_BYTES:
                         yield units
                         units = Units()
         yield units
+
+    def _partition(self, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
+        """(piece, whether it is for the reference) of a document."""
+        if self._signs is None:
+            yield from partition_units(data, self._foreign) if is_mixed else native(data)
+        elif not is_mixed:
+            yield from native(self._signs.prepared(data))
+        elif self._signs.prepend == "never":
+            for piece, is_foreign in partition_units(data, self._foreign):
+                yield (piece if is_foreign else self._signs.prepared(piece)), is_foreign
+        else:
+            yield data, True  # the reference would put a ▁ before each piece
 
     def _checked(self, text: str, data: bytes, suspect: bool) -> tuple[bytes, bool]:
         """A document in normal form, or as it is if it holds anything for the reference; and whether it does."""
@@ -131,7 +158,7 @@ class NumpyEngine:
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         buffer = padded[: len(padded) - PADDING]
         data = np.frombuffer(padded, np.uint8)
-        starts = self._starts(data[: len(buffer)], self._classifier.classify(buffer))
+        starts = self._starts(data[: len(buffer)], buffer)
         separators = np.cumsum([0] + [len(text) + 1 for text in texts])
         starts[separators] = False
         begins = np.flatnonzero(starts[:-1])
@@ -151,18 +178,33 @@ def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) 
     return ids, lengths
 
 
-def _split_function(rules: Rules, longest_run: int) -> Callable[[NDArray[np.uint8], ByteClasses], NDArray[np.bool_]]:
-    if rules.split.pattern == "gpt2":
-        return partial(gpt2_starts, longest_run=longest_run)
-    return partial(llama3_starts, digits=rules.split.digits)
+class _Starts(Protocol):
+    """Finds where words begin, in bytes that are also an array."""
+
+    def __call__(self, data: NDArray[np.uint8], buffer: bytes, *, looks_for_runs: bool = True) -> NDArray[np.bool_]: ...
+
+
+def _splitter(rules: Rules, classes: NDArray[np.uint8]) -> _Starts:
+    if isinstance(rules.split, SpaceSigns):
+        pairs = PairSplitter(
+            rules.vocabulary, rules.split, {ord(c): max(runs) for c, runs in rules.literal_runs.items()}
+        )
+        return lambda data, buffer, *, looks_for_runs=True: pairs.starts(data)
+    pattern, classifier, longest = rules.split, ByteClassifier(classes), max(rules.space_runs, default=0)
+
+    def starts(data: NDArray[np.uint8], buffer: bytes, *, looks_for_runs: bool = True) -> NDArray[np.bool_]:
+        return piece_starts(data, classifier.classify(buffer), pattern, longest if looks_for_runs else 0)
+
+    return starts
 
 
 def _seed(rules: Rules, merger: Merger, lexicon: Lexicon) -> None:
-    """Teach the added tokens of spaces and the words of the vocabulary."""
-    lengths = np.array(sorted(rules.space_runs), np.int64)
-    runs = np.array([rules.space_runs[length] for length in sorted(rules.space_runs)], np.int32)
-    spaces = np.full(lengths.sum() + PADDING, 0x20, np.uint8)
-    lexicon.teach(spaces, np.cumsum(lengths) - lengths, lengths, runs)
+    """Teach the added tokens of runs of one character and the words of the vocabulary."""
+    for character, runs in {" ": rules.space_runs, **rules.literal_runs}.items():
+        lengths = np.array(sorted(runs), np.int64)
+        text = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
+        tokens = np.array([runs[length] for length in sorted(runs)], np.int32)
+        lexicon.teach(text, np.cumsum(lengths) - lengths, lengths, tokens)
     words = rules.vocabulary
     data = np.append(words.data, np.zeros(PADDING, np.uint8))
     begins = np.cumsum(words.lengths) - words.lengths

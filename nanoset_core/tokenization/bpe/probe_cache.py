@@ -18,14 +18,16 @@ import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
+from nanoset_core.tokenization.bpe.patterns import GPT2, SPLIT_PATTERNS, SplitPattern
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import Rules, SplitRule, recognise
-from nanoset_core.tokenization.bpe.units import cuts_are_safe, trusts_python
+from nanoset_core.tokenization.bpe.rules import Rules, recognise
+from nanoset_core.tokenization.bpe.units import cuts_are_safe, seams_are_safe, trusts_python
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary
 
-_FORMAT = 1  # of the file; to be raised when what is kept, or how it is found out, changes
-_ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges")
+_FORMAT = 3  # of the file; to be raised when what is kept, or how it is found out, changes
+_ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges", "characters", "seams")
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +62,16 @@ def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: Reference
     recognition = recognise(tokenizer_json)
     if recognition.rules is None:
         raise NotRecognisedError(recognition.reason)
-    if recognition.rules.nfc and not trusts_python(reference.normalise):
+    rules = recognition.rules
+    if rules.form and not trusts_python(reference.normalise, rules.form):
         raise NotRecognisedError("the library's Unicode tables are newer than Python's")
-    classes = probe_classes(reference.split, newlines_apart=recognition.rules.split.pattern == "llama3")
+    pattern = rules.split if isinstance(rules.split, SplitPattern) else GPT2  # for the canary's choice of texts only
+    classes = probe_classes(pattern.classes, pattern.rest)
+    if not seams_are_safe(rules.vocabulary.seams):
+        raise NotRecognisedError("tokens across places where text is cut")
     if not cuts_are_safe(classes):
         raise NotRecognisedError("the library's Unicode tables are not as they should be")
-    return TokenizerProbe(recognition.rules, classes)
+    return TokenizerProbe(rules, classes)
 
 
 def cache_folder() -> Path | None:
@@ -108,9 +114,10 @@ def _write(path: Path, known: TokenizerProbe) -> None:
 def _to_arrays(known: TokenizerProbe) -> dict[str, NDArray[Any]]:
     rules = known.rules
     settings = {
-        "pattern": rules.split.pattern,
-        "digits": rules.split.digits,
-        "nfc": rules.nfc,
+        "split": rules.split.regex if isinstance(rules.split, SplitPattern) else None,
+        "signs": [rules.split.prepend, rules.split.each_apart] if isinstance(rules.split, SpaceSigns) else None,
+        "literal_runs": {character: sorted(runs.items()) for character, runs in rules.literal_runs.items()},
+        "form": rules.form,
         "whole_words": rules.whole_words,
         "space_runs": sorted(rules.space_runs.items()),
         "added_tokens": [token.decode() for token in rules.added_tokens],
@@ -125,9 +132,10 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> TokenizerProbe:
     settings = orjson.loads(arrays["settings"].tobytes())
     classes = np.repeat(arrays["class_values"], np.diff(arrays["class_begins"], append=CODE_POINTS))
     rules = Rules(
-        SplitRule(settings["pattern"], settings["digits"]),
-        settings["nfc"],
+        SPLIT_PATTERNS[tuple(settings["split"])] if settings["split"] else SpaceSigns(*settings["signs"]),
+        settings["form"],
         dict(settings["space_runs"]),
+        {character: dict(runs) for character, runs in settings["literal_runs"].items()},
         tuple(token.encode() for token in settings["added_tokens"]),
         settings["whole_words"],
         Vocabulary(*(arrays[name] for name in _ARRAYS)),

@@ -98,6 +98,22 @@ class ReferenceEngine:
         pieces: list[tuple[str, tuple[int, int]]] = self._pre_tokenizer.pre_tokenize_str(text)
         return pieces
 
+    def encode_words(self, words: list[bytes]) -> FlatLists:
+        """Tokens of words that the split pattern made of normalised text.
+
+        A word on its own splits into nothing but itself, and is in normal form if the text is, so asking for it as a
+        document gives its tokens.
+        """
+        encoded = self.encode([word.decode() for word in words])
+        return encoded.ids, encoded.lengths
+
+    def encode_pieces(self, words: list[bytes]) -> FlatLists:
+        """Tokens of words with a space for each ▁, by the model alone: nothing is put before them."""
+        model = self.tokenizer.model
+        ids = [[token.id for token in model.tokenize(word.decode().replace(" ", "▁"))] for word in words]
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+
     def _encode_slice(self, texts: Sequence[str]) -> FlatLists:
         """Tokens of a few documents."""
         for text in texts:

@@ -6,13 +6,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unicodedata import is_normalized
 
 import orjson
 
-from nanoset_core.tokenization.bpe.units import SAFE_CUT
-from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary, read_vocabulary
+from nanoset_core.tokenization.bpe.characters import Prepend, SpaceSigns
+from nanoset_core.tokenization.bpe.classes import DIGITS
+from nanoset_core.tokenization.bpe.patterns import GPT2, SPLIT_PATTERNS, SplitPattern
+from nanoset_core.tokenization.bpe.units import SAFE_CUT, NormalForm
+from nanoset_core.tokenization.bpe.vocabulary import (
+    SPACE_SIGN,
+    NotRecognisedError,
+    Vocabulary,
+    read_character_vocabulary,
+    read_vocabulary,
+)
 
 
 class Settings:
@@ -52,24 +61,16 @@ def shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitRule:
-    """How text is cut into pre-tokens."""
-
-    pattern: str
-    """"gpt2" or "llama3"."""
-    digits: int = 0
-    """Most digits in a piece under "llama3"."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rules:
     """A tokenizer that the numpy engine understands."""
 
-    split: SplitRule
-    nfc: bool
-    """Whether text is normalised to NFC first."""
+    split: SplitPattern | SpaceSigns
+    form: NormalForm | None
+    """The form that text is normalised to first."""
     space_runs: dict[int, int]
     """Tokens of that many spaces, matched before any splitting; lengths 2, 3 … without a gap, or none."""
+    literal_runs: dict[str, dict[int, int]]
+    """The same of newlines and of tabs, by character, where there is no split pattern; lengths 1, 2 …"""
     added_tokens: tuple[bytes, ...]
     """UTF-8 text of the other tokens that are matched before any splitting."""
     whole_words: bool
@@ -82,17 +83,6 @@ class Rules:
         possible = [*range(1, 0xC0), *range(0xC2, 0xF5)]
         return bytes([0, *(byte for byte in possible if self.vocabulary.byte_tokens[byte] < 0)])
 
-
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-SPLIT_PATTERNS = {
-    _GPT2: SplitRule("gpt2"),
-    _LLAMA3 % "{1,3}": SplitRule("llama3", digits=3),
-    _LLAMA3 % "": SplitRule("llama3", digits=1),  # Qwen2
-}
-"""The regular expressions that the numpy engine knows how to split by."""
 
 _HARMLESS_POST_PROCESSORS = ("ByteLevel", "RobertaProcessing", "BertProcessing")  # these add special tokens or nothing
 
@@ -117,7 +107,12 @@ def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
         return Recognition(None, f"not JSON: {error}")
     except (KeyError, TypeError, AttributeError) as error:
         return Recognition(None, f"not built like a tokenizer.json: {error!r}")
-    return Recognition(rules, f"{rules.split.pattern} split pattern")
+    return Recognition(rules, describe(rules.split))
+
+
+def describe(split: SplitPattern | SpaceSigns) -> str:
+    """How text is split, for logs."""
+    return f"{split.name} split pattern" if isinstance(split, SplitPattern) else "SentencePiece's spaces and characters"
 
 
 def read_rules(tokenizer: object) -> Rules:
@@ -130,12 +125,16 @@ def read_rules(tokenizer: object) -> Rules:
     settings.expect("version", "1.0")
     settings.skip("truncation", "padding", "decoder")
     _check_post_processor(settings.take("post_processor"))
-    split = _read_pre_tokenizer(settings.take("pre_tokenizer"))
-    nfc = _read_normalizer(settings.take("normalizer"))
-    vocabulary, whole_words = _read_model(settings.take("model"))
-    space_runs, added_tokens = _read_added_tokens(settings.take("added_tokens"), split)
+    normalizer, pre_tokenizer = settings.take("normalizer"), settings.take("pre_tokenizer")
+    model, added_tokens = settings.take("model"), settings.take("added_tokens")
     settings.finish()
-    return Rules(split, nfc, space_runs, added_tokens, whole_words, vocabulary)
+    signs = read_space_signs(normalizer, pre_tokenizer)
+    if signs:
+        return Rules(signs, None, {}, *read_literal_tokens(added_tokens), False, _read_character_model(model))
+    split, form = _read_pre_tokenizer(pre_tokenizer), _read_normalizer(normalizer)
+    vocabulary, whole_words = _read_model(model)
+    space_runs, texts = _read_added_tokens(added_tokens, split)
+    return Rules(split, form, space_runs, {}, texts, whole_words, vocabulary)
 
 
 def _check_post_processor(value: object) -> None:
@@ -155,78 +154,112 @@ def _check_post_processor(value: object) -> None:
         raise NotRecognisedError(f"post-processor {shown(kind)}")
 
 
-def _read_normalizer(value: object) -> bool:
-    """Whether it is NFC; none at all is the only other choice."""
+def _read_normalizer(value: object) -> NormalForm | None:
+    """NFC or NFKC; none at all is the only other choice."""
     if value is None:
-        return False
+        return None
     settings = Settings(value, "the normalizer")
     kind = settings.take("type")
     if kind == "Sequence":
         members = settings.take("normalizers")
         settings.finish()
-        return any([_read_normalizer(member) for member in members])
-    if kind != "NFC":
+        forms = [form for form in map(_read_normalizer, members) if form]
+        return "NFKC" if "NFKC" in forms else "NFC" if forms else None
+    if kind not in get_args(NormalForm):
         raise NotRecognisedError(f"normalizer {shown(kind)}")
     settings.finish()
-    return True
+    form: NormalForm = kind
+    return form
 
 
-def _read_pre_tokenizer(value: object) -> SplitRule:
-    """ByteLevel with its own pattern, or Split by a known pattern and then ByteLevel without."""
+def _read_pre_tokenizer(value: object) -> SplitPattern:
+    """Known splits and then ByteLevel, with its own pattern or without."""
     settings = Settings(value, "the pre-tokenizer")
-    kind = settings.take("type")
     members = [value]
-    if kind == "Sequence":
+    if settings.take("type") == "Sequence":
         members = settings.take("pretokenizers")
         settings.finish()
-    if not isinstance(members, list) or not 1 <= len(members) <= 2:
+    if not isinstance(members, list) or not members:
         raise NotRecognisedError(f"pre-tokenizer {shown(value)}")
-    _check_byte_level(members[-1], use_regex=len(members) == 1)
-    return SPLIT_PATTERNS[_GPT2] if len(members) == 1 else _read_split(members[0])
+    splits = [_read_split(member) for member in members[:-1]]
+    parts = [part for part, _ in splits]
+    if _read_byte_level(members[-1]):
+        parts += GPT2.regex
+    pattern = SPLIT_PATTERNS.get(tuple(parts))
+    if pattern is None:
+        raise NotRecognisedError(f"split pattern {shown(parts[0] if len(parts) == 1 else parts)}")
+    if not all(keeps_all or pattern.covers_all for _, keeps_all in splits):
+        raise NotRecognisedError(f"a split that drops what is between the matches of {pattern.name}")
+    return pattern
 
 
-def _check_byte_level(value: object, *, use_regex: bool) -> None:
+def _read_byte_level(value: object) -> bool:
+    """Whether it splits by GPT-2's pattern."""
     settings = Settings(value, "the pre-tokenizer")
     settings.expect("type", "ByteLevel")
     settings.expect("add_prefix_space", False, default=True)
-    settings.expect("use_regex", use_regex, default=True)
+    use_regex = settings.take("use_regex", True)
     settings.skip("trim_offsets")
     settings.finish()
+    if not isinstance(use_regex, bool):
+        raise NotRecognisedError(f"use_regex of the pre-tokenizer is {shown(use_regex)}")
+    return use_regex
 
 
-def _read_split(value: object) -> SplitRule:
-    settings = Settings(value, "the pre-tokenizer's first member")
-    settings.expect("type", "Split")
-    settings.expect("behavior", "Isolated")
-    settings.expect("invert", False, default=False)
+def _read_split(value: object) -> tuple[str, bool]:
+    """(its regular expression or DIGITS, whether it keeps what is between the matches)."""
+    settings = Settings(value, "a member of the pre-tokenizer")
+    kind = settings.take("type")
+    if kind == "Digits":
+        settings.expect("individual_digits", True)
+        settings.finish()
+        return DIGITS, True
+    if kind != "Split":
+        raise NotRecognisedError(f"pre-tokenizer {shown(kind)}")
+    behavior, invert = settings.take("behavior"), settings.take("invert", False)
     pattern = Settings(settings.take("pattern"), "the split pattern")
     regex = pattern.take("Regex")
     pattern.finish()
     settings.finish()
-    if regex not in SPLIT_PATTERNS:
-        raise NotRecognisedError(f"split pattern {shown(regex)}")
-    return SPLIT_PATTERNS[regex]
+    if (behavior, invert) not in (("Isolated", False), ("Removed", True)) or not isinstance(invert, bool):
+        raise NotRecognisedError(f"behavior {shown(behavior)} with invert {shown(invert)} of the split")
+    if not isinstance(regex, str):
+        raise NotRecognisedError("a split by a String")
+    return regex, behavior == "Isolated"
 
 
 def _read_model(value: object) -> tuple[Vocabulary, bool]:
     """The vocabulary, and `ignore_merges`."""
     settings = Settings(value, "the model")
+    settings.expect("unk_token", None)
+    settings.expect("byte_fallback", False, default=False)
+    whole_words = settings.take("ignore_merges", False)
+    return read_vocabulary(*_read_bpe(settings)), bool(whole_words)
+
+
+def _read_character_model(value: object) -> Vocabulary:
+    settings = Settings(value, "the model")
+    settings.skip("unk_token")  # every byte has a token
+    settings.expect("byte_fallback", True)
+    settings.expect("ignore_merges", False, default=False)
+    return read_character_vocabulary(*_read_bpe(settings))
+
+
+def _read_bpe(settings: Settings) -> tuple[dict[str, int], list[Any]]:
+    """(vocabulary, merges) of a model; nothing else may be left in it."""
     settings.expect("type", "BPE", None)
     settings.expect("dropout", None, 0.0)
-    settings.expect("unk_token", None)
     settings.expect("continuing_subword_prefix", None, "")
     settings.expect("end_of_word_suffix", None, "")
-    settings.expect("byte_fallback", False, default=False)
-    settings.skip("fuse_unk")  # only matters with an unk_token
-    whole_words = settings.take("ignore_merges", False)
+    settings.skip("fuse_unk")  # only matters where something is unknown
     vocabulary, merges = settings.take("vocab"), settings.take("merges")
     settings.finish()
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise NotRecognisedError("the model has no vocabulary or no merges")
-    return read_vocabulary(vocabulary, merges), bool(whole_words)
+    return vocabulary, merges
 
 
-def _read_added_tokens(value: Any, split: SplitRule) -> tuple[dict[int, int], tuple[bytes, ...]]:
+def _read_added_tokens(value: Any, split: SplitPattern) -> tuple[dict[int, int], tuple[bytes, ...]]:
     """(length to id of tokens of spaces, text of all others)."""
     runs: dict[int, int] = {}
     texts: list[bytes] = []
@@ -235,18 +268,22 @@ def _read_added_tokens(value: Any, split: SplitRule) -> tuple[dict[int, int], tu
         settings = Settings(token, "an added token")
         content, ident = settings.take("content"), settings.take("id")
         normalized = settings.take("normalized", True)
-        for flag in ("single_word", "lstrip", "rstrip"):
-            settings.expect(flag, False, default=False)
+        settings.expect("single_word", False, default=False)
+        strips = [settings.take(flag, False) for flag in ("lstrip", "rstrip")]
         settings.skip("special")
         settings.finish()
+        if not all(isinstance(strip, bool) for strip in strips):
+            raise NotRecognisedError(f"lstrip and rstrip of an added token are {strips}")
         if not isinstance(content, str) or not content or not is_normalized("NFC", content):
             raise NotRecognisedError(f"added token {content!r}")
+        if any(strips) and (set(content) == {" "} or not content.isascii() or content[-1].isalnum()):
+            raise NotRecognisedError(f"added token {content!r}: lstrip or rstrip")
         if set(content) == {" "}:
             runs[len(content)] = ident
             flags.add(normalized)
         else:
             texts.append(_checked(content))
-    if runs and (split.pattern != "gpt2" or sorted(runs) != list(range(2, len(runs) + 2)) or len(flags) > 1):
+    if runs and (split is not GPT2 or sorted(runs) != list(range(2, len(runs) + 2)) or len(flags) > 1):
         raise NotRecognisedError(f"added tokens of {sorted(runs)} spaces")
     return runs, tuple(texts)
 
@@ -257,3 +294,49 @@ def _checked(content: str) -> bytes:
     if content.isspace() or SAFE_CUT.search(text):
         raise NotRecognisedError(f"added token {content!r}: white space")
     return text
+
+
+_TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
+_PREPEND = {"type": "Prepend", "prepend": SPACE_SIGN}
+_NO_SPACE_LEFT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+_SCHEMES: dict[str, Prepend] = {"always": "unless there is one", "first": "unless there is one", "never": "never"}
+
+
+def read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | None:
+    """How spaces are treated, if they become ▁ and there is no split pattern."""
+    if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
+        return SpaceSigns("never")
+    if normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]} and pre_tokenizer is None:
+        return SpaceSigns("always")
+    if isinstance(pre_tokenizer, Mapping) and pre_tokenizer.get("type") == "Metaspace" and normalizer is None:
+        settings = Settings(pre_tokenizer, "the pre-tokenizer")
+        settings.skip("type")
+        settings.expect("replacement", SPACE_SIGN)
+        settings.expect("prepend_scheme", *_SCHEMES)
+        settings.expect("split", True, False)
+        settings.finish()
+        return SpaceSigns(_SCHEMES[pre_tokenizer["prepend_scheme"]], each_apart=pre_tokenizer["split"])
+    return None
+
+
+def read_literal_tokens(value: Any) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
+    """(length to id of tokens of newlines and of tabs, all others) where tokens are matched before normalising."""
+    runs: dict[str, dict[int, int]] = {}
+    texts: list[bytes] = []
+    for token in value or []:
+        settings = Settings(token, "an added token")
+        content, ident = settings.take("content"), settings.take("id")
+        for flag, default in (("normalized", True), ("single_word", False), ("lstrip", False), ("rstrip", False)):
+            settings.expect(flag, False, default=default)
+        settings.skip("special")
+        settings.finish()
+        if not isinstance(content, str) or not content:
+            raise NotRecognisedError(f"added token {content!r}")
+        if set(content) in ({"\n"}, {"\t"}):
+            runs.setdefault(content[0], {})[len(content)] = ident
+        else:
+            texts.append(_checked(content))
+    for character, lengths in runs.items():
+        if sorted(lengths) != list(range(1, len(lengths) + 1)):
+            raise NotRecognisedError(f"added tokens of {sorted(lengths)} times {character!r}")
+    return runs, tuple(texts)

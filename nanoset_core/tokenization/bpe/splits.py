@@ -1,15 +1,8 @@
 """Pre-tokens: where each piece of a split pattern begins, seen from the bytes.
 
-GPT-2 and GPT-NeoX (Hugging Face's ByteLevel pre-tokenizer, `pre_tokenizers/byte_level.rs`; GPT-2's `encoder.py`):
-`'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`.
-A piece begins where the class changes, and where the last white space before a word begins; but a plain space goes with
-the word, and contractions end early.
-
-Llama-3 (the Split pre-tokenizer in its `tokenizer.json`; tiktoken's cl100k_base), the union, in this order, of
-`(?i:'s|'t|'re|'ve|'m|'ll|'d)`, `[^\\r\\n\\p{L}\\p{N}]?\\p{L}+`, `\\p{N}{1,3}`, ` ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*`,
-`\\s*[\\r\\n]+`, `\\s+(?!\\S)` and `\\s+`.
-A piece begins as in GPT-2; but letters take along white space or a lone symbol before them, symbols a plain space
-before and newlines after them, and white space ends with its last newline.
+A piece begins where the class of characters changes, and where the last white space before a word begins. The fields of
+a `SplitPattern` say what joins pieces (a space, a symbol or newlines go with a word) and what cuts them (contractions,
+long numbers, capital letters). Each is an operation on all bytes at once, or on the few places where it can matter.
 """
 
 from __future__ import annotations
@@ -17,32 +10,64 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, RUN, SPACE, ByteClasses
+from nanoset_core.tokenization.bpe.classes import (
+    BARE,
+    DIGIT,
+    IDEOGRAPH,
+    IDEOGRAPH_BARE,
+    LETTER,
+    LOWER,
+    MARK,
+    NEWLINE,
+    NUMBER,
+    OTHER,
+    RUN,
+    SPACE,
+    SUFFIX,
+    UPPER,
+    ByteClasses,
+)
+from nanoset_core.tokenization.bpe.patterns import SplitPattern
 
 BLANK = 0x20
+_APOSTROPHE, _SLASH = 0x27, 0x2F
 
 
-def gpt2_starts(data: NDArray[np.uint8], classes: ByteClasses, longest_run: int = 0) -> NDArray[np.bool_]:
+def piece_starts(
+    data: NDArray[np.uint8], classes: ByteClasses, pattern: SplitPattern, longest_run: int = 0
+) -> NDArray[np.bool_]:
     """Where pieces begin: bool, shape (bytes + 1,), the last one True.
 
     Args:
         data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
-        classes: of these bytes; its codes are changed where added tokens of spaces are.
+        classes: of these bytes; its codes are changed.
+        pattern: how to split.
         longest_run: spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
     """
     codes = classes.codes
-    blank = data == BLANK
-    cuts = mark_space_runs(blank, codes, longest_run) if longest_run else None
+    cuts = mark_space_runs(data == BLANK, codes, longest_run) if longest_run else None
+    capitals = _settle_case(data, codes, pattern) if pattern.cased else None
     starts = np.empty(len(data) + 1, bool)
     starts[0] = starts[-1] = True
     np.not_equal(codes[1:], codes[:-1], out=starts[1:-1])
+    if pattern.newlines:
+        _join_newlines(starts, codes)
     before_word = last_space_before_word(codes)
     begin_last_space(starts, before_word, classes.wide_spaces, data)
-    before_word &= blank[:-1]
-    starts[1:-1] &= ~before_word  # a plain space takes the word along
-    end_contractions(starts, data, any_case=False)
-    if cuts is not None:
-        starts[cuts] = True
+    _join_spaces(starts, before_word, data, codes, white_leads=pattern.white_leads)
+    if pattern.leader is not None:
+        _join_leaders(starts, data, codes, pattern.leader, LETTER)
+    if pattern.leader == BARE:
+        _join_leaders(starts, data, codes, IDEOGRAPH_BARE, IDEOGRAPH)
+    if pattern.ascii_leader:
+        _join_ascii_symbols(starts, data, codes)
+    if pattern.contractions in ("exact", "any case"):
+        end_contractions(starts, data, any_case=pattern.contractions == "any case")
+    if pattern.digits:
+        _cut_numbers(starts, data, codes, pattern.digits)
+    for places in (cuts, capitals):
+        if places is not None:
+            starts[places] = True
     return starts
 
 
@@ -88,31 +113,9 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
     return cuts
 
 
-def llama3_starts(data: NDArray[np.uint8], classes: ByteClasses, digits: int = 3) -> NDArray[np.bool_]:
-    """Where pieces begin: bool, shape (bytes + 1,), the last one True.
-
-    Args:
-        data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
-        classes: of these bytes.
-        digits: numbers are cut every so many digits (Llama-3: 3; Qwen2: 1).
-    """
-    codes = classes.codes
-    starts = np.empty(len(data) + 1, bool)
-    starts[0] = starts[-1] = True
-    np.not_equal(codes[1:], codes[:-1], out=starts[1:-1])
-    _join_newlines(starts, codes)
-    before_word = last_space_before_word(codes)
-    begin_last_space(starts, before_word, classes.wide_spaces, data)
-    _join_spaces(starts, before_word, data, codes)
-    _join_lone_symbols(starts, data, codes)
-    end_contractions(starts, data, any_case=True)
-    _cut_numbers(starts, data, codes, digits)
-    return starts
-
-
 def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8]) -> None:
     """White space up to its last newline is one piece; newlines right after symbols belong to those."""
-    begins, ends = _runs(codes, NEWLINE)
+    begins, ends = _runs(codes == NEWLINE)
     before = codes[begins - 1]
     absorbed = before == OTHER
     starts[begins[absorbed | (before == SPACE)]] = False
@@ -126,51 +129,172 @@ def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8]) -> None:
 
 
 def _join_spaces(
-    starts: NDArray[np.bool_], before_word: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]
+    starts: NDArray[np.bool_],
+    before_word: NDArray[np.bool_],
+    data: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    *,
+    white_leads: bool,
 ) -> None:
-    """Letters take along any white space before them, symbols a plain space; `before_word` is used up."""
-    joined = codes[1:] == OTHER
-    joined &= data[:-1] == BLANK
-    joined |= codes[1:] == LETTER
-    joined &= before_word
-    starts[1:-1] &= ~joined
+    """Words take along a space before them; `before_word` is used up."""
+    if white_leads:
+        joined = codes[1:] == OTHER
+        joined &= data[:-1] == BLANK
+        joined |= codes[1:] == LETTER
+        before_word &= joined
+    else:
+        before_word &= data[:-1] == BLANK
+    starts[1:-1] &= ~before_word
 
 
-def _join_lone_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Letters take along a symbol before them, if it stands alone and no plain space has it."""
-    last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
+def _join_leaders(
+    starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], leader: int, letter: int
+) -> None:
+    """Letters take along a character of a class: of symbols one that stands alone and that no plain space has."""
+    last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
     first = last.copy()
     wide = np.flatnonzero(data[last] >= 0x80)
     for _ in range(3):
         wide = wide[data[first[wide]] & 0xC0 == 0x80]
         first[wide] -= 1
-    alone = (codes[first - 1] != OTHER) & (data[first - 1] != BLANK)
-    starts[last[alone] + 1] = False
+    if leader == OTHER:
+        last = last[(codes[first - 1] != leader) & (data[first - 1] != BLANK)]
+    else:
+        starts[first] = True
+    starts[last + 1] = False
+
+
+def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+    """ASCII letters take along an ASCII symbol that begins a piece; other letters after them are then a new piece."""
+    last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
+    last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
+    starts[last + 1] = False
+    ascii_letter = (codes == LETTER) & (data < 0x80)
+    ends = np.flatnonzero(ascii_letter[:-1] & (codes[1:] == LETTER) & (data[1:] >= 0x80)) + 1
+    if not len(ends) or not len(last):
+        return
+    begins, every_end = _runs(ascii_letter)
+    begin = begins[np.searchsorted(every_end, ends)]
+    starts[ends[np.isin(begin, last + 1)]] = True
 
 
 def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], digits: int) -> None:
     """Cut numbers every so many digits."""
-    begins, ends = _runs(codes, NUMBER)
+    begins, ends = _runs((codes == NUMBER) | (codes == DIGIT))
     long = np.flatnonzero(ends - begins > digits)
     if not len(long):
         return
-    begins, lengths = begins[long], (ends - begins)[long]
-    offsets = np.cumsum(lengths) - lengths  # of each number in `positions`
-    positions = np.arange(lengths.sum()) + np.repeat(begins - offsets, lengths)
+    begins, ends = begins[long], ends[long]
+    positions, firsts = _ranges(begins, ends)
     is_digit = data[positions] & 0xC0 != 0x80  # the first byte of one
     digit = np.cumsum(is_digit)
-    digit -= np.repeat(digit[offsets], lengths)  # 0 for the first of its number
+    digit -= np.repeat(digit[firsts], ends - begins)  # 0 for the first of its number
     starts[positions[is_digit & (digit % digits == 0)]] = True
 
 
-def _runs(codes: NDArray[np.uint8], value: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(begin, end excl) of runs of a class, each int64, shape (runs,); the first and last byte are of none."""
-    mask = codes == value
+def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(begin, end excl) of runs of True, each int64, shape (runs,); the first and last byte are of none."""
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     return edges[::2], edges[1::2]
 
 
-_APOSTROPHE = 0x27
+def _ranges(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(positions in all ranges, int64, shape (positions,); index of each range's first, int64, shape (ranges,))."""
+    lengths = ends - begins
+    firsts = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(begins - firsts, lengths), firsts
+
+
+def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: SplitPattern) -> NDArray[np.int64]:
+    """Turn the classes of patterns that cut by case into the common ones.
+
+    Returns:
+        int64, shape (cuts,): where pieces begin inside words and right after contractions.
+    """
+    _settle_marks(data, codes)
+    if pattern.slash_tail:
+        _lengthen_tails(data, codes)
+    cuts = [_mark_suffixes(data, codes)] if pattern.contractions == "suffix" else []
+    cuts.append(_capitals(codes))
+    codes[codes >= SUFFIX] = LETTER
+    return np.concatenate(cuts)
+
+
+def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+    """Marks are letters, but after two symbols, or after one with a plain space before it, they are symbols too."""
+    mark = codes == MARK
+    begins, ends = _runs(mark)
+    if not len(begins):
+        return
+    after_symbol = codes[begins - 1] == OTHER
+    begins, ends = begins[after_symbol], ends[after_symbol]
+    symbol = codes == OTHER
+    codes[mark] = LETTER
+    if not len(begins):
+        return
+    mixed_begins, mixed_ends = _runs(mark | symbol)
+    triggers = symbol[:-1] | (data[:-1] == BLANK)
+    triggers &= symbol[1:]
+    triggers &= data[1:] & 0xC0 != 0x80
+    places = np.append(-1, np.flatnonzero(triggers) + 1)
+    latest = places[np.searchsorted(places, begins) - 1]
+    swallowed = latest >= mixed_begins[np.searchsorted(mixed_ends, begins, side="right")]
+    codes[_ranges(begins[swallowed], ends[swallowed])[0]] = OTHER
+
+
+def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+    """Slashes right after newlines that belong to symbols are as newlines."""
+    begins, ends = _runs(codes == NEWLINE)
+    tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
+    if len(tails):
+        slashes, after_slashes = _runs(data == _SLASH)
+        codes[_ranges(tails, after_slashes[np.searchsorted(slashes, tails)])[0]] = NEWLINE
+
+
+def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Give contractions at the end of words the class SUFFIX, and return where they end: int64, shape (suffixes,).
+
+    Of contractions in a row, the second is a word of its own, and the third that word's contraction, and so on.
+    """
+    quotes: NDArray[np.int64] = np.flatnonzero(data == _APOSTROPHE)
+    before = codes[quotes - 1]
+    quotes = quotes[(before >= UPPER) | (before == LETTER)]
+    one, two = (table[_following_pairs(data, quotes)] for table in _ANY_CASE)
+    found = one | two
+    ends: NDArray[np.int64] = (quotes + np.where(one, 2, 3))[found]
+    quotes = quotes[found]
+    if not len(quotes):
+        return quotes
+    index = np.arange(len(quotes))
+    first = np.append(True, quotes[1:] != ends[:-1])  # of those in a row
+    taken: NDArray[np.bool_] = (index - np.maximum.accumulate(np.where(first, index, 0))) % 2 == 0
+    ends = ends[taken]
+    codes[_ranges(quotes[taken], ends)[0]] = SUFFIX
+    return ends
+
+
+def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where words are cut before capital letters: int64, shape (cuts,).
+
+    Before capitals after a small letter; and after a letter of no case, if a small letter is before that one, or if the
+    word ends with these capitals.
+    """
+    upper = codes == UPPER
+    either = codes == LETTER
+    cuts: NDArray[np.int64] = np.flatnonzero(upper[1:] & (either[:-1] | (codes[:-1] == LOWER))) + 1
+    is_doubtful = codes[cuts - 1] == LETTER
+    doubtful = cuts[is_doubtful]
+    if not len(doubtful):
+        return cuts
+    begins, ends = _runs(either)
+    after_small = codes[begins[np.searchsorted(ends, doubtful)] - 1] == LOWER
+    begins, ends = _runs(upper)
+    following = codes[ends[np.searchsorted(begins, doubtful)]]
+    last_of_word = (following != LETTER) & (following != LOWER)
+    kept: NDArray[np.bool_] = ~is_doubtful
+    kept[is_doubtful] = after_small | last_of_word
+    chosen: NDArray[np.int64] = cuts[kept]
+    return chosen
 
 
 def _table(strings: list[bytes]) -> NDArray[np.bool_]:
@@ -206,9 +330,17 @@ def end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_
     quotes = quotes[starts[quotes]]
     if not len(quotes):
         return
-    second = data[np.minimum(quotes + 2, len(data) - 1)]
-    pairs = data[quotes + 1].astype(np.uint16) << 8 | second
+    pairs = _following_pairs(data, quotes)
     for table, width in zip(_ANY_CASE if any_case else _EXACT, (2, 3), strict=True):
         apostrophes = quotes[table[pairs]]
         starts[apostrophes + 1] = False
         starts[apostrophes + width] = True
+
+
+def _following_pairs(data: NDArray[np.uint8], quotes: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """uint16, shape (quotes,): the two bytes after each apostrophe."""
+    second = data[np.minimum(quotes + 2, len(data) - 1)]
+    pairs = data[quotes + 1].astype(np.uint16)
+    pairs <<= 8
+    pairs |= second
+    return pairs

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 from unicodedata import is_normalized, normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, OTHER, SPACE
+from nanoset_core.tokenization.bpe.classes import IDEOGRAPH, LETTER, NEWLINE, OTHER, SPACE
 
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
@@ -37,12 +38,21 @@ SAFE_CUT = re.compile(
 white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
 
 
+def seams_are_safe(seams: NDArray[np.int32]) -> bool:
+    """Whether no merge goes across a cut; int32, shape (pairs, 2): code points at the seams of merges."""
+    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in seams.tolist())
+
+
+NormalForm = Literal["NFC", "NFKC"]
+
+
 def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
     """Whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it takes for granted."""
     spaces = (classes == SPACE) | (classes == NEWLINE)
+    letters = (classes == LETTER) | (classes == IDEOGRAPH)
     return (
         not any(spaces[low:high].any() for low, high in _NEVER_SPACE)
-        and all((classes[low:high] == LETTER).all() for low, high in _ALWAYS_LETTER)
+        and all(letters[low:high].all() for low, high in _ALWAYS_LETTER)
         and all((classes[low:high] == OTHER).all() for low, high in _ALWAYS_SYMBOL)
     )
 
@@ -71,29 +81,48 @@ class Units:
 class ForeignText:
     """Finds text that the numpy engine leaves to the reference."""
 
-    def __init__(self, added_tokens: Sequence[bytes], forbidden_bytes: bytes, *, nfc: bool) -> None:
-        """Texts of added tokens; bytes without a token, and zero; whether the tokenizer normalises to NFC."""
+    def __init__(
+        self,
+        added_tokens: Sequence[bytes],
+        forbidden_bytes: bytes,
+        *,
+        form: NormalForm | None,
+        tangles: re.Pattern[bytes] | None = None,
+    ) -> None:
+        """Texts of added tokens; bytes without a token, and zero; the tokenizer's normal form; what is not understood.
+
+        `tangles` matches only where there is a newline and a slash right after it.
+        """
         self._added = re.compile(b"|".join(map(re.escape, added_tokens)) or b"(?!)")
         self._hints = _shared_prefixes(added_tokens)
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
-        self._nfc = nfc
+        self._form = form
+        self._tangles = tangles
 
     def suspects(self, data: bytes) -> bool:
-        """Whether there may be forbidden bytes or an added token; quick, never False when there is one."""
-        return any(hint in data for hint in self._hints) or self._forbids(data)
+        """Whether there may be anything for the reference but unnormalised text; quick, never False when there is."""
+        return any(hint in data for hint in self._hints) or self._forbids(data) or self._entangles(data)
 
     def holds(self, data: bytes) -> bool:
-        """Whether a UTF-8 text holds forbidden bytes or an added token."""
-        return self.suspects(data) and (self._forbids(data) or self._added.search(data) is not None)
+        """Whether a UTF-8 text holds forbidden bytes, an added token, or what is not understood."""
+        return self._forbids(data) or self._entangles(data) or self._adds(data)
 
     def unnormalised(self, text: str) -> bool:
         """Whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
-        return self._nfc and not text.isascii() and not is_normalized("NFC", text)
+        return self._form is not None and not text.isascii() and not is_normalized(self._form, text)
 
     def __contains__(self, data: bytes) -> bool:
         """Whether there is anything for the reference in a UTF-8 text."""
         return self.holds(data) or (not data.isascii() and self.unnormalised(data.decode()))
+
+    def _adds(self, data: bytes) -> bool:
+        return any(hint in data for hint in self._hints) and self._added.search(data) is not None
+
+    def _entangles(self, data: bytes) -> bool:
+        if self._tangles is None or not (b"\n/" in data or b"\r/" in data):
+            return False
+        return self._tangles.search(data) is not None
 
     def _forbids(self, data: bytes) -> bool:
         if len(self._forbidden) <= 2:
@@ -127,6 +156,11 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
     yield text[begin:]
 
 
+def native(text: bytes) -> Iterator[tuple[bytes, bool]]:
+    """(piece, False) of a text that holds nothing for the reference."""
+    return ((piece, False) for piece in cut(text, UNIT_BYTES))
+
+
 def partition_units(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
     """(piece, whether it is for the reference) of a text that holds something for the reference."""
     run: list[bytes] = []
@@ -142,7 +176,7 @@ def partition_units(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, 
     yield b"".join(run), kind
 
 
-def trusts_python(normalise: Callable[[str], str]) -> bool:
+def trusts_python(normalise: Callable[[str], str], form: NormalForm) -> bool:
     """False when the library changes a character, or moves it as a mark, that Python leaves alone.
 
     Unicode never changes the normal form of characters it has, so two versions differ in newer characters only, and a
@@ -152,7 +186,7 @@ def trusts_python(normalise: Callable[[str], str]) -> bool:
         points = [point for point in range(begin, begin + _BLOCK) if point != 0x0A and not 0xD800 <= point < 0xE000]
         for context in _CONTEXTS:
             text = "\n".join(context + chr(point) for point in points)
-            here, there = normalize("NFC", text), normalise(text)
+            here, there = normalize(form, text), normalise(text)
             if here != there and _moved_alone(text, here, there):
                 return False
     return True

@@ -1,4 +1,4 @@
-"""Vocabulary and merges of a byte-level BPE model, as plain arrays."""
+"""Vocabulary and merges of a BPE model, as plain arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
 
+SPACE_SIGN = "▁"
+"""What SentencePiece models have for a space."""
+
 
 class NotRecognisedError(Exception):
     """A setting that the numpy engine does not know; the message says which."""
@@ -19,7 +22,7 @@ class NotRecognisedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Words and merges of a byte-level BPE model."""
+    """Words and merges of a BPE model."""
 
     data: NDArray[np.uint8]
     """uint8, shape (bytes,): bytes of all words back to back; none of them holds a zero byte."""
@@ -31,6 +34,10 @@ class Vocabulary:
     """int32, shape (256,): token of each byte, -1 for none."""
     merges: NDArray[np.int32]
     """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
+    characters: NDArray[np.int32]
+    """int32, shape (characters, 2): (code point, token) where merging begins with characters, else none."""
+    seams: NDArray[np.int32]
+    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges; likewise."""
 
 
 def byte_characters() -> list[str]:
@@ -68,9 +75,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     Raises:
         NotRecognisedError: they are none of a byte-level BPE model, or larger than the engine can hold.
     """
-    ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
-    if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
-        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
+    ids = _checked_ids(vocabulary, merges)
     data, lengths, readable = decode_tokens(list(vocabulary))
     of_word = np.repeat(np.arange(len(lengths)), lengths)
     readable[of_word[data == 0]] = False
@@ -81,13 +86,60 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
         lengths[readable],
         ids[readable].astype(np.int32),
         byte_tokens,
-        _read_merges(vocabulary, merges),
+        _merge_table(vocabulary, _flattened(merges)),
+        np.empty((0, 2), np.int32),
+        np.empty((0, 2), np.int32),
     )
 
 
-def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.int32]:
-    """int32, shape (merges, 3): left, right, merged. Merges are written "a b" or ["a", "b"]."""
+def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
+    """The same of a model that begins with characters, and writes spaces as ▁: a space stands for each.
+
+    Raises:
+        NotRecognisedError: it has no token for some byte, or merges those, or see `read_vocabulary`.
+    """
+    ids = _checked_ids(vocabulary, merges)
+    byte_tokens = np.array([vocabulary.get(f"<0x{byte:02X}>", -1) for byte in range(256)], np.int32)
     parts = _flattened(merges)
+    table = _merge_table(vocabulary, parts)
+    if byte_tokens.min() < 0 or np.isin(table, byte_tokens).any():
+        raise NotRecognisedError("tokens of single bytes that are not there, or that merge")
+    if not all(parts) or any(" " in part for part in parts):
+        raise NotRecognisedError("a merge of nothing, or of a space")
+    words = [word.replace(SPACE_SIGN, " ").encode() for word in vocabulary]
+    chosen = [
+        place
+        for place, (word, text) in enumerate(zip(vocabulary, words, strict=True))
+        if text and b"\0" not in text and " " not in word
+    ]
+    words = [words[place] for place in chosen]
+    characters = [(_point(word), ident) for word, ident in vocabulary.items() if len(word) == 1 and word != " "]
+    seams = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
+    return Vocabulary(
+        np.frombuffer(b"".join(words), np.uint8),
+        np.fromiter(map(len, words), np.int64, len(words)),
+        ids[chosen].astype(np.int32),
+        byte_tokens,
+        table,
+        np.array(sorted(characters), np.int32).reshape(-1, 2),
+        np.array(sorted(seams), np.int32).reshape(-1, 2),
+    )
+
+
+def _point(character: str) -> int:
+    """A code point, that of a space for ▁."""
+    return 0x20 if character == SPACE_SIGN else ord(character)
+
+
+def _checked_ids(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.int64]:
+    ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
+    if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
+        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
+    return ids
+
+
+def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> NDArray[np.int32]:
+    """int32, shape (merges, 3): left, right, merged."""
     lefts, rights = parts[::2], parts[1::2]
     columns = (lefts, rights, map(operator.add, lefts, rights))
     try:
@@ -101,7 +153,7 @@ def _read_merges(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.in
 
 
 def _flattened(merges: list[Any]) -> list[str]:
-    """Left, right, left, right … of all merges."""
+    """Left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
     if all(isinstance(merge, str) and " " in merge for merge in merges):
         parts = " ".join(merges).split(" ") if merges else []
     elif all(isinstance(merge, list) and len(merge) == 2 for merge in merges):

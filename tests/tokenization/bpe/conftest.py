@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
 
+from nanoset_core.tokenization.bpe import patterns
 from nanoset_core.tokenization.bpe.probe_cache import TokenizerProbe, probe_tokenizer
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import SPLIT_PATTERNS
 
 PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times, haven't they?
     def frobnicate(self, value=None):\n        return self.table[value] != "x" or 3.14159\n\n
@@ -19,7 +20,6 @@ PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've
 I'll say he'd've gone; WE'RE DONE'S. http://example.org/a_b?c=d&e=%20f \t\t tabs\r\nand returns\u00a0nbsp\u3000wide
 """
 SPECIAL = "<|endoftext|>"
-_LLAMA3, _QWEN2 = (next(p for p, rule in SPLIT_PATTERNS.items() if rule.digits == digits) for digits in (3, 1))
 
 
 def _trained(pre_tokenizer=None, *, text=PROSE, alphabet=True, **model):
@@ -35,11 +35,12 @@ def _trained(pre_tokenizer=None, *, text=PROSE, alphabet=True, **model):
     return tokenizer
 
 
-def _split_by(pattern: str):
+def _split_by(pattern: patterns.SplitPattern, behavior="isolated", invert=False):
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-    return Sequence([Split(Regex(pattern), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
+    splits = [Split(Regex(regex), behavior, invert) for regex in pattern.regex]
+    return Sequence([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def _with_nfc(tokenizer):
@@ -64,23 +65,120 @@ def _no_alphabet():
 
 
 def _llama3():
-    tokenizer = _trained(_split_by(_LLAMA3), ignore_merges=True)
+    tokenizer = _trained(_split_by(patterns.LLAMA3), ignore_merges=True)
     tokenizer.add_special_tokens([f"<|reserved_{number}|>" for number in range(20)])
     return tokenizer
 
 
 def _qwen2():
-    return _with_nfc(_trained(_split_by(_QWEN2)))
+    return _with_nfc(_trained(_split_by(patterns.QWEN2)))
 
 
-KINDS = {"gpt2": _trained, "neox": _neox, "no_alphabet": _no_alphabet, "llama3": _llama3, "qwen2": _qwen2}
+def _cl100k():
+    """As converted from tiktoken: what matches is kept."""
+    return _trained(_split_by(patterns.LLAMA3, "removed", invert=True))
+
+
+def _digits():
+    from tokenizers import AddedToken
+    from tokenizers.normalizers import NFKC
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    tokenizer = _trained(Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]))
+    tokenizer.normalizer = NFKC()
+    tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
+    return tokenizer
+
+
+def _qwen35():
+    return _with_nfc(_trained(_split_by(patterns.QWEN35)))
+
+
+def _o200k():
+    return _trained(_split_by(patterns.O200K), ignore_merges=True)
+
+
+def _tekken():
+    return _trained(_split_by(patterns.TEKKEN))
+
+
+def _deepseek():
+    from tokenizers.normalizers import Sequence
+
+    tokenizer = _trained(_split_by(patterns.DEEPSEEK))
+    tokenizer.normalizer = Sequence([])
+    return tokenizer
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def _characters(normalizer, pre_tokenizer=None, added=()):
+    """BPE over characters with a token for every byte, as converted from a SentencePiece model."""
+    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.BPE())
+    lines = pre_tokenizers.Split(Regex(r"[\n\t\r]+|[。，]"), "isolated")
+    trained.pre_tokenizer = pre_tokenizers.Sequence([lines, pre_tokenizers.Metaspace(prepend_scheme="never")])
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False)
+    trained.train_from_iterator([PROSE * 2 + "<b>\t\tin</b> \n\n\n   (x)); 中文 中文"], trainer)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([])
+    parsed = json.loads(trained.to_str())
+    parsed["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
+    parsed |= {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "added_tokens": []}
+    tokenizer = Tokenizer.from_str(json.dumps(parsed))
+    tokenizer.add_special_tokens([SPECIAL, "<s>", "</s>"])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
+    return tokenizer
+
+
+TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+SPLIT_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+
+def _llama2():
+    return _characters({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_SIGNS]})
+
+
+def _gemma():
+    runs = [character * size for character in "\n\t" for size in range(1, 5)]
+    return _characters(TO_SIGNS, SPLIT_AT_SPACES, [*runs, "▁▁", "▁▁▁", "<b>", "</b>", "[MASK]"])
+
+
+def _metaspace():
+    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False})
+
+
+def _metaspace_split():
+    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True})
+
+
+CHARACTER_KINDS = {
+    "llama2": _llama2,
+    "gemma": _gemma,
+    "metaspace": _metaspace,
+    "metaspace_split": _metaspace_split,
+}
+KINDS = {
+    "gpt2": _trained,
+    "neox": _neox,
+    "no_alphabet": _no_alphabet,
+    "llama3": _llama3,
+    "qwen2": _qwen2,
+    "cl100k": _cl100k,
+    "digits": _digits,
+    "qwen35": _qwen35,
+    "o200k": _o200k,
+    "tekken": _tekken,
+    "deepseek": _deepseek,
+}
 
 
 @pytest.fixture(scope="session")
 def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
     files = {}
-    for kind, make in KINDS.items():
+    for kind, make in {**KINDS, **CHARACTER_KINDS}.items():
         files[kind] = folder / f"{kind}.json"
         make().save(str(files[kind]))
     return files
@@ -89,11 +187,19 @@ def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def known(tokenizer_files) -> dict[str, tuple[TokenizerProbe, ReferenceEngine]]:
     """Rules and classes of each tokenizer, and the reference."""
-    found = {}
-    for kind, path in tokenizer_files.items():
-        reference = ReferenceEngine(path)
-        found[kind] = probe_tokenizer(path, reference), reference
-    return found
+    return _Known(tokenizer_files)
+
+
+class _Known(dict):
+    """Each found out when it is first asked for."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def __missing__(self, kind: str) -> tuple[TokenizerProbe, ReferenceEngine]:
+        reference = ReferenceEngine(self._files[kind])
+        self[kind] = probe_tokenizer(self._files[kind], reference), reference
+        return self[kind]
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -131,6 +237,28 @@ _WORDS += [
     "<|reserved_3|>",
     "<|end",
     "\0",
+    "a <mask> b",
+    "it's's'sx",
+    "WE'LL've",
+    "HTTPServer",
+    "中A",
+    "aB中Cd",
+    "!!\u0301a",
+    " !\u0301\u0301a",
+    "❤\ufe0f❤\ufe0f!!\ufe0f",
+    "!\n//\n/a",
+    "\n/!\u0301",
+    "\n/b",
+    "!naïve",
+    "\u200b\u200ba",
+    "カタ・カナ",
+    "\u3040あ",
+    "▁",
+    " ▁▁ x",
+    "<b>x</b>",
+    "<s>",
+    "<0x0A>",
+    ")); (x",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,24 +15,51 @@ from nanoset_core.tokenization.bpe.classes import (
     SEPARATOR,
     SPACE,
     ByteClassifier,
-    probe_each,
+    are_in,
+    probe_classes,
 )
+from nanoset_core.tokenization.bpe.patterns import SPLIT_PATTERNS
 
 
-def test_classes_of_some_characters(known, kind):
-    classes = known[kind][0].classes
-    for text, value in (
-        ("aZéЖ世가ſ", LETTER),
-        ("09½²١", NUMBER),
-        ("!'_\u0301🎉\x00\x7f", OTHER),
-        (" \t\u3000\u00a0\u2028", SPACE),
-    ):
-        assert {int(classes[ord(character)]) for character in text} == {value}
-    newline = NEWLINE if known[kind][0].rules.split.pattern == "llama3" else SPACE
-    assert classes[[10, 13]].tolist() == [newline, newline]
+def test_classes_of_some_characters(known):
+    for kind in ("gpt2", "neox", "llama3", "qwen2"):
+        classes = known[kind][0].classes
+        for text, value in (
+            ("aZéЖ世ſ", LETTER),
+            ("09½²١", NUMBER),
+            ("!'_\u0301🎉\x00\x7f", OTHER),
+            (" \t\u3000\u00a0\u2028", SPACE),
+        ):
+            assert {int(classes[ord(character)]) for character in text} == {value}
+        newline = NEWLINE if kind in ("llama3", "qwen2") else SPACE
+        assert classes[[10, 13]].tolist() == [newline, newline]
 
 
-def test_classes_found_in_bulk_are_those_found_one_by_one(known, kind):
+def probe_each(split, points: list[int]) -> dict[int, int]:
+    """Class of each code point by the pieces that a tokenizer makes of it.
+
+    Only a letter stays in one piece with an `a` before it, only a symbol with a `!`, only white space with newlines
+    after it; what is left is a number.
+    """
+
+    def begins_after(before: str) -> set[int]:
+        return {begin for _, (begin, _) in split("".join(f"{before}{chr(point)}\r\r" for point in points))}
+
+    after_letter, after_symbol = begins_after("a"), begins_after("!")
+    classes = {}
+    for index, point in enumerate(points):
+        place = 4 * index + 1
+        if place not in after_letter:
+            classes[point] = LETTER
+        elif place not in after_symbol:
+            classes[point] = OTHER
+        else:
+            classes[point] = NUMBER if place + 1 in after_letter else SPACE
+    return classes
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama3"])
+def test_classes_are_those_that_pieces_show(known, kind):
     """All ASCII, both sides of every change of class, and every 61st code point."""
     knowledge, reference = known[kind]
     edges = np.flatnonzero(np.diff(knowledge.classes))
@@ -40,8 +68,19 @@ def test_classes_found_in_bulk_are_those_found_one_by_one(known, kind):
     assert probe_each(reference.split, points) == {point: int(knowledge.classes[point]) for point in points}
 
 
-def test_every_byte_has_the_class_of_its_character(known):
-    classes = known["llama3"][0].classes
+@pytest.mark.parametrize("pattern", SPLIT_PATTERNS.values(), ids=lambda pattern: pattern.name)
+def test_classes_found_in_bulk_are_those_found_one_by_one(pattern):
+    classes = probe_classes(pattern.classes, pattern.rest)
+    edges = np.flatnonzero(np.diff(classes))[::17]
+    for point in [*range(0x80), *edges.tolist(), *(edges + 1).tolist()]:
+        if not 0xD800 <= point < 0xE000:
+            found = [value for members, value in pattern.classes if are_in(members, np.array([point])).all()]
+            assert classes[point] == (found or [pattern.rest])[-1], hex(point)
+
+
+@pytest.mark.parametrize("kind", ["llama3", "o200k", "deepseek"])
+def test_every_byte_has_the_class_of_its_character(known, kind):
+    classes = known[kind][0].classes
     classifier = ByteClassifier(classes)
 
     @settings(max_examples=200, deadline=None)

@@ -84,6 +84,7 @@ LONG = {
 }
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "neox", "no_alphabet", "llama3", "qwen2", "digits", "o200k", "deepseek"])
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_long_text(pair, text):
     assert_same(*pair, [text, "short", text[: len(text) // 2]])

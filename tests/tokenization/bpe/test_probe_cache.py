@@ -15,7 +15,7 @@ def assert_same(first, second):
         np.testing.assert_array_equal(ours, theirs)
         assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(first.classes, second.classes)
-    for name in ("split", "nfc", "space_runs", "added_tokens", "whole_words", "forbidden_bytes"):
+    for name in ("split", "form", "space_runs", "added_tokens", "whole_words", "forbidden_bytes"):
         assert getattr(first.rules, name) == getattr(second.rules, name)
 
 

@@ -7,10 +7,21 @@ import json
 import numpy as np
 import pytest
 
+from nanoset_core.tokenization.bpe import patterns
 from nanoset_core.tokenization.bpe.rules import read_rules, recognise
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, byte_characters, decode_tokens
 
 NFC = {"type": "NFC"}
+PATTERNS = {
+    "llama3": patterns.LLAMA3,
+    "cl100k": patterns.LLAMA3,
+    "qwen2": patterns.QWEN2,
+    "digits": patterns.GPT2_DIGITS,
+    "qwen35": patterns.QWEN35,
+    "o200k": patterns.O200K,
+    "tekken": patterns.TEKKEN,
+    "deepseek": patterns.DEEPSEEK,
+}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
@@ -42,11 +53,10 @@ def test_every_kind_is_recognised(tokenizer_files, kind):
     recognition = recognise(tokenizer_files[kind])
     rules = recognition.rules
     assert rules is not None, recognition.reason
-    expected = {"llama3": ("llama3", 3), "qwen2": ("llama3", 1)}.get(kind, ("gpt2", 0))
-    assert (rules.split.pattern, rules.split.digits) == expected
-    assert recognition.reason == f"{expected[0]} split pattern"
-    assert rules.nfc == (kind in ("neox", "qwen2"))
-    assert rules.whole_words == (kind == "llama3")
+    assert rules.split is PATTERNS.get(kind, patterns.GPT2)
+    assert recognition.reason == f"{rules.split.name} split pattern"
+    assert rules.form == {"neox": "NFC", "qwen2": "NFC", "qwen35": "NFC", "digits": "NFKC"}.get(kind)
+    assert rules.whole_words == (kind in ("llama3", "o200k"))
     assert b"<|endoftext|>" in rules.added_tokens
     assert sorted(rules.space_runs) == (list(range(2, 25)) if kind == "neox" else [])
     assert (len(rules.forbidden_bytes) > 1) == (kind == "no_alphabet")
@@ -101,7 +111,7 @@ def test_merges_as_strings(gpt2):
     ],
 )
 def test_settings_that_change_no_token(gpt2, path, value):
-    assert read_rules(changed(gpt2, path, value)).split.pattern == "gpt2"
+    assert read_rules(changed(gpt2, path, value)).split.name == "gpt2"
 
 
 @pytest.mark.parametrize(
@@ -109,16 +119,19 @@ def test_settings_that_change_no_token(gpt2, path, value):
     [
         ("version", "2.0", "version"),
         ("surprise", 1, "surprise"),
-        ("normalizer", {"type": "NFKC"}, "NFKC"),
+        ("normalizer", {"type": "NFKD"}, "NFKD"),
         ("normalizer", {"type": "Sequence", "normalizers": [NFC, {"type": "Lowercase"}]}, "Lowercase"),
         ("normalizer", {"type": "NFC", "more": 1}, "more"),
         ("pre_tokenizer", None, "pre-tokenizer"),
         ("pre_tokenizer.add_prefix_space", True, "add_prefix_space"),
-        ("pre_tokenizer.use_regex", False, "use_regex"),
+        ("pre_tokenizer.use_regex", False, "split pattern"),
         ("pre_tokenizer.use_regex", 1, "use_regex"),
         ("pre_tokenizer.surprise", 1, "surprise"),
         ("pre_tokenizer", {"type": "Whitespace"}, "Whitespace"),
-        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, BYTE_LEVEL]}, "use_regex"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, BYTE_LEVEL]}, "individual_digits"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [BYTE_LEVEL, BYTE_LEVEL]}, "ByteLevel"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [BYTE_LEVEL, {"type": "Digits"}]}, "ByteLevel"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, "pre-tokenizer"),
         ("post_processor", {"type": "TemplateProcessing", "single": []}, "template"),
         ("post_processor", {"type": "Strange"}, "Strange"),
         ("model.type", "Unigram", "Unigram"),
@@ -135,8 +148,8 @@ def test_settings_that_change_no_token(gpt2, path, value):
         ("model.merges", [["a", "b", "c"]], "pair"),
         ("model.merges", ["a b c"], "pair"),
         ("model.merges", [["a", 1]], "pair"),
-        ("added_tokens.0.lstrip", True, "lstrip"),
-        ("added_tokens.0.rstrip", True, "rstrip"),
+        ("added_tokens.0.lstrip", 1, "lstrip"),
+        ("added_tokens.0.rstrip", 1, "rstrip"),
         ("added_tokens.0.single_word", True, "single_word"),
         ("added_tokens.0.surprise", True, "surprise"),
         ("added_tokens.0.content", "two words", "white space"),
@@ -158,15 +171,37 @@ def test_settings_that_are_not_understood(gpt2, path, value, reason):
     [
         ("pre_tokenizer.pretokenizers.0.behavior", "Removed", "behavior"),
         ("pre_tokenizer.pretokenizers.0.invert", True, "invert"),
+        ("pre_tokenizer.pretokenizers.0.behavior", "MergedWithNext", "behavior"),
         ("pre_tokenizer.pretokenizers.0.pattern", {"String": " "}, "String"),
         ("pre_tokenizer.pretokenizers.0.pattern", {"Regex": r"\w+"}, "w"),
         ("pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
-        ("pre_tokenizer.pretokenizers.1.use_regex", True, "use_regex"),
+        ("pre_tokenizer.pretokenizers.1.use_regex", True, "split pattern"),
     ],
 )
 def test_split_settings_that_are_not_understood(llama3, path, value, reason):
     with pytest.raises(NotRecognisedError, match=reason):
         read_rules(changed(llama3, path, value))
+
+
+def test_what_is_between_matches_must_not_be_dropped(tokenizer_files):
+    deepseek = json.loads(tokenizer_files["deepseek"].read_bytes())
+    deepseek["pre_tokenizer"]["pretokenizers"][2] |= {"behavior": "Removed", "invert": True}
+    with pytest.raises(NotRecognisedError, match="drops"):
+        read_rules(deepseek)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"content": "<maské>", "lstrip": True}, "lstrip"),
+        ({"content": "<mask", "rstrip": True}, "rstrip"),
+        ({"content": "  ", "rstrip": True}, "rstrip"),
+    ],
+)
+def test_stripping_tokens_that_may_lie_across_a_cut(gpt2, change, reason):
+    gpt2["added_tokens"][0] |= change
+    with pytest.raises(NotRecognisedError, match=reason):
+        read_rules(gpt2)
 
 
 def test_space_runs_with_a_gap_or_of_two_kinds(tokenizer_files):

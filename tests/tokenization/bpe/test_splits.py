@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SPACE, ByteClassifier
-from nanoset_core.tokenization.bpe.splits import gpt2_starts, llama3_starts
+from nanoset_core.tokenization.bpe.patterns import GPT2, LLAMA3, TANGLES, SplitPattern
+from nanoset_core.tokenization.bpe.splits import piece_starts
 
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
-def vectorised(starts, classes, texts: list[str]) -> list[list[str]]:
-    """Pieces of each text, by one of the fast functions; texts are not empty."""
+def vectorised(pattern: SplitPattern, classes, texts: list[str], longest_run: int = 0) -> list[list[str]]:
+    """Pieces of each text; texts are not empty."""
     data = b"\xff".join([b"", *(text.encode() for text in texts), b""])
-    found = starts(np.frombuffer(data, np.uint8), ByteClassifier(classes).classify(data))
+    found = piece_starts(np.frombuffer(data, np.uint8), ByteClassifier(classes).classify(data), pattern, longest_run)
     edges = np.flatnonzero(found).tolist()
     pieces: list[list[str]] = []
     for begin, end in pairwise(edges):
@@ -28,6 +29,11 @@ def vectorised(starts, classes, texts: list[str]) -> list[list[str]]:
         else:
             pieces[-1].append(data[begin:end].decode())
     return pieces[:-1]
+
+
+def is_native(text: str) -> bool:
+    """Whether a text is not empty and for no pattern left to the reference."""
+    return bool(text) and TANGLES.search(text.encode()) is None
 
 
 def run(text: str, begin: int, kinds: set[int], classes) -> int:
@@ -89,30 +95,44 @@ def slowly(following, text: str, classes) -> list[str]:
     return pieces
 
 
-@pytest.fixture
-def splits(known, kind):
-    """(fast, slow, pieces of the library, classes) of a tokenizer."""
+def test_fast_and_library_agree(known, kind, hard_texts):
     knowledge, reference = known[kind]
-    rule = knowledge.rules.split
-    fast, slow = (
-        (gpt2_starts, next_gpt2)
-        if rule.pattern == "gpt2"
-        else (partial(llama3_starts, digits=rule.digits), partial(next_llama3, digits=rule.digits))
+    pattern, library = knowledge.rules.split, reference.split
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        st.lists(hard_texts.filter(lambda text: text and TANGLES.search(text.encode()) is None), min_size=1, max_size=4)
     )
-    return fast, slow, reference.split, knowledge.classes
-
-
-def test_fast_slow_and_library_agree(splits, hard_texts):
-    fast, slow, library, classes = splits
-
-    @settings(max_examples=400, deadline=None)
-    @given(st.lists(hard_texts.filter(bool), min_size=1, max_size=4))
     def check(texts):
-        expected = [slowly(slow, text, classes) for text in texts]
-        assert vectorised(fast, classes, texts) == expected
-        assert [[text[low:high] for _, (low, high) in library(text)] for text in texts] == expected
+        found = [[text[low:high] for _, (low, high) in library(text)] for text in texts]
+        assert vectorised(pattern, knowledge.classes, texts) == found
 
     check()
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama3", "qwen2"])
+def test_fast_and_slow_agree(known, kind, hard_texts):
+    knowledge = known[kind][0]
+    pattern = knowledge.rules.split
+    slow = next_gpt2 if pattern is GPT2 else partial(next_llama3, digits=pattern.digits)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(hard_texts.filter(bool), min_size=1, max_size=4))
+    def check(texts):
+        expected = [slowly(slow, text, knowledge.classes) for text in texts]
+        assert vectorised(pattern, knowledge.classes, texts) == expected
+
+    check()
+
+
+@pytest.mark.parametrize("kind", ["o200k", "tekken", "qwen35", "deepseek", "digits"])
+def test_every_arrangement_of_classes(known, kind):
+    """Four characters of any class, twice over, with apostrophes, slashes and contractions among them."""
+    knowledge, reference = known[kind]
+    texts = ["".join(letters) for letters in product("aA中 \u0301!1\n'/s\t", repeat=4)]
+    texts = [text for text in texts if is_native(text)]
+    found = [[text[low:high] for _, (low, high) in reference.split(text)] for text in texts]
+    assert vectorised(knowledge.rules.split, knowledge.classes, texts) == found
 
 
 @pytest.mark.parametrize(
@@ -127,7 +147,7 @@ def test_fast_slow_and_library_agree(splits, hard_texts):
     ],
 )
 def test_gpt2_pieces(known, text, pieces):
-    assert vectorised(gpt2_starts, known["gpt2"][0].classes, [text]) == [pieces]
+    assert vectorised(GPT2, known["gpt2"][0].classes, [text]) == [pieces]
 
 
 @pytest.mark.parametrize(
@@ -144,13 +164,13 @@ def test_gpt2_pieces(known, text, pieces):
     ],
 )
 def test_llama3_pieces(known, text, pieces):
-    assert vectorised(llama3_starts, known["llama3"][0].classes, [text]) == [pieces]
+    assert vectorised(LLAMA3, known["llama3"][0].classes, [text]) == [pieces]
 
 
 @pytest.mark.parametrize(
     ("spaces", "runs"), [(1, []), (2, [2]), (24, [24]), (25, [24]), (26, [24, 2]), (48, [24, 24]), (49, [24, 24])]
 )
 def test_runs_of_spaces_are_cut_and_one_left_over_goes_with_the_word(known, spaces, runs):
-    found = vectorised(partial(gpt2_starts, longest_run=24), known["neox"][0].classes, ["a" + " " * spaces + "b"])
+    found = vectorised(GPT2, known["neox"][0].classes, ["a" + " " * spaces + "b"], longest_run=24)
     left = " " if spaces % 24 == 1 else ""
     assert found == [["a", *(" " * size for size in runs), left + "b"]]

@@ -1,0 +1,162 @@
+"""BPE over characters, as SentencePiece models have it in a `tokenizer.json`: spaces are written ▁, and merge too.
+
+There is no split pattern: in principle all of a text is one word. But a merge joins two tokens where the last character
+of one and the first of the other are such a pair in the list of merges, so text falls apart between any other two
+characters: before nearly every ▁, between letters and symbols, between most ideographs. What is between two such places
+is a word like any other.
+
+Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and it is one byte instead of three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at
+from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, POSITION_BITS, Merger, PairRanks
+from nanoset_core.tokenization.bpe.vocabulary import SPACE_SIGN, Vocabulary
+
+_BLANK, _SEPARATOR = 0x20, 0xFF
+_CUT, _JOINED, _DOUBTFUL = 0, 1, 2
+_HASH_BITS = 22
+_LEFT, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+Prepend = Literal["never", "always", "unless there is one"]
+"""When a ▁ goes before a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSigns:
+    """How spaces are treated where there is no split pattern."""
+
+    prepend: Prepend
+    each_apart: bool = False
+    """Whether every ▁ begins a piece, and not only the first of several."""
+    name: str = "SentencePiece"
+
+    def prepared(self, text: bytes) -> bytes:
+        """The beginning of a document, UTF-8, with a space for each ▁."""
+        text = text.replace(SPACE_SIGN.encode(), b" ")
+        if not text or self.prepend == "never" or (self.prepend != "always" and text.startswith(b" ")):
+            return text
+        return b" " + text
+
+
+class PairSplitter:
+    """Cuts text between characters that no merge joins."""
+
+    def __init__(self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]) -> None:
+        """longest_runs: for each byte that added tokens repeat, the most repetitions."""
+        self._each_apart = signs.each_apart
+        self._longest_runs = longest_runs
+        left, right = (side.astype(np.uint64) for side in vocabulary.seams.T)
+        self._of_pair = np.zeros(1 << _HASH_BITS, bool)
+        self._of_pair[_hash(left, right)] = True
+        self._of_bytes = _kinds_of_byte_pairs(vocabulary.seams)
+
+    def starts(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
+        starts = np.empty(len(data) + 1, bool)
+        starts[0] = starts[-1] = True
+        pairs = data[:-1].astype(np.uint16) << 8
+        pairs |= data[1:]
+        kinds = self._of_bytes.take(pairs)
+        np.equal(kinds, _CUT, out=starts[1:-1])
+        doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
+        if len(doubtful):
+            before = doubtful - 1
+            inside = np.arange(len(before))
+            for _ in range(3):
+                inside = inside[data[before[inside]] & 0xC0 == 0x80]
+                before[inside] -= 1
+            left, right = code_points_at(data, before), code_points_at(data, doubtful)
+            starts[doubtful] = ~self._of_pair.take(_hash(left.astype(np.uint64), right.astype(np.uint64)))
+        if self._each_apart:
+            starts[:-1] |= data == _BLANK
+        for byte, longest in self._longest_runs.items():
+            _cut_runs(starts, data == byte, longest)
+        return starts
+
+
+def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: int) -> None:
+    """Added tokens of one character are matched before all else, the longest first."""
+    joined = of_byte[1:] & of_byte[:-1]
+    starts[1:-1] |= of_byte[1:] != of_byte[:-1]
+    starts[1:-1] &= ~joined
+    edges = np.flatnonzero(of_byte[1:] != of_byte[:-1]) + 1
+    begins, ends = edges[::2], edges[1::2]
+    counts = (ends - begins - 1) // longest
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts[np.repeat(begins, counts) + longest * (offsets + 1)] = True
+
+
+def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
+    mixed = left * _LEFT ^ right * _RIGHT
+    slots: NDArray[np.int64] = (mixed * _LEFT >> np.uint64(64 - _HASH_BITS)).view(np.int64)
+    return slots
+
+
+def _kinds_of_byte_pairs(seams: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """uint8, shape (65536,): whether two bytes are cut or joined, or the characters that they are of decide."""
+    table = np.full((256, 256), _CUT, np.uint8)
+    table[:, 0x80:0xC0] = _JOINED  # inside a character
+    for left, right in np.unique(_edge_bytes(seams), axis=0).tolist():
+        table[left, right] = _JOINED if left < 0x80 and right < 0x80 else _DOUBTFUL
+    table[_SEPARATOR] = _CUT
+    return table.ravel()
+
+
+def _edge_bytes(seams: NDArray[np.int32]) -> NDArray[np.int64]:
+    """int64, shape (seams, 2): last byte in UTF-8 of the left character, and first of the right one."""
+    left, right = seams.astype(np.int64).T
+    last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
+    limits = [right < 0x80, right < 0x800, right < 0x10000]
+    first = np.select(limits, [right, 0xC0 | right >> 6, 0xE0 | right >> 12], 0xF0 | right >> 18)
+    return np.stack([last, first], axis=1)
+
+
+class CharacterTokens:
+    """The tokens that merging begins with: of characters, or of the bytes of characters that have none."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._of_point = np.full(CODE_POINTS, -1, np.int32)
+        self._of_point[vocabulary.characters[:, 0]] = vocabulary.characters[:, 1]
+        self._of_byte = vocabulary.byte_tokens
+
+    def first_tokens(self, words: NDArray[np.uint8], none: int) -> NDArray[np.int32]:
+        """int32, shape (width, words): tokens of each word, then `none`; words as for `Merger.merge_words`."""
+        count, width = words.shape
+        data = np.append(words.ravel(), np.zeros(4, np.uint8))
+        tokens = self._of_byte.take(data)
+        kept = data != 0
+        begins = np.flatnonzero(kept & (data & 0xC0 != 0x80))
+        found = self._of_point.take(code_points_at(data, begins))
+        begins, found = begins[found >= 0], found[found >= 0]
+        tokens[begins] = found
+        for offset, lead in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
+            begins = begins[data[begins] >= lead]
+            kept[begins + offset] = False
+        mask = kept[: count * width].reshape(count, width)
+        columns = np.cumsum(mask, axis=1)[mask] - 1
+        table = np.full((width, count), none, np.int32)
+        table[columns, np.nonzero(mask)[0]] = tokens[: count * width][mask.ravel()]
+        return table
+
+
+class CharacterMerger(Merger):
+    """Encodes words by the merges of a vocabulary, beginning with their characters."""
+
+    def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
+        self._ranks = ranks
+        self._characters = CharacterTokens(vocabulary)
+
+    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        tokens = self._characters.first_tokens(letters.T, NO_TOKEN)
+        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int32)
+        pairs = tokens[1:] != NO_TOKEN
+        ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
+        return tokens, ranks << POSITION_BITS

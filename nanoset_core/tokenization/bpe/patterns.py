@@ -1,0 +1,177 @@
+"""The split patterns of published tokenizers, each as a few lines of data.
+
+All of them cut text into runs of one class of characters, and differ in which classes there are, in what a run takes
+along from before it (a plain space, any white space, one symbol), in what follows it (newlines, contractions), and in
+where numbers and letters of two cases are cut. Those are the fields of `SplitPattern`; `splits` knows what they mean.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nanoset_core.tokenization.bpe.classes import (
+    BARE,
+    DIGIT,
+    DIGITS,
+    IDEOGRAPH,
+    IDEOGRAPH_BARE,
+    IDEOGRAPH_SIGN,
+    LETTER,
+    LOWER,
+    MARK,
+    NEWLINE,
+    NUMBER,
+    OTHER,
+    SPACE,
+    UPPER,
+    ClassRules,
+)
+
+Contractions = Literal["none", "exact", "any case", "suffix"]
+"""`'s`, `'t`, `'re` … as pieces of their own, or at the end of a word (ignoring case)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPattern:
+    """How text is cut into pre-tokens."""
+
+    name: str
+    classes: ClassRules
+    """(members as in a regular expression's brackets, class): what a character is, the last that applies."""
+    rest: int = OTHER
+    """Class of the characters that are in none of these."""
+    white_leads: bool = False
+    """Letters take along any white space before them, symbols a plain space; else every word takes a plain space."""
+    leader: int | None = None
+    """Letters take along one character of this class before them; of symbols only one that stands alone."""
+    ascii_leader: bool = False
+    """ASCII letters take along a lone ASCII symbol, and end where other letters begin."""
+    slash_tail: bool = False
+    """Symbols take along slashes among the newlines after them."""
+    contractions: Contractions = "none"
+    digits: int = 0
+    """Most digits in a number, 0 for any."""
+    regex: tuple[str, ...] = ()
+    """The pre-tokenizers whose work it is: regular expressions, or DIGITS."""
+
+    @property
+    def newlines(self) -> bool:
+        """Whether white space ends with its last newline, and newlines follow symbols."""
+        return any(value == NEWLINE for _, value in self.classes)
+
+    @property
+    def cased(self) -> bool:
+        """Whether words end before capital letters; marks are then letters or symbols by what is before them."""
+        return any(value == UPPER for _, value in self.classes)
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether each character is part of a match, so that nothing is between matches."""
+        return self.rest == OTHER
+
+
+TANGLES = re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]")
+"""Where a mark is among symbols after a slash after a newline, all depends on all that is before, if slashes are in
+tails and marks in words: such text is left to the reference."""
+
+_WHITE, _NUMBER, _NEWLINE = (r"\s", SPACE), (r"\p{N}", NUMBER), (r"\r\n", NEWLINE)
+
+GPT2 = SplitPattern(
+    "gpt2",
+    ((r"\p{L}", LETTER), _NUMBER, _WHITE),
+    contractions="exact",
+    regex=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+)
+"""GPT-2, GPT-NeoX: the ByteLevel pre-tokenizer's own pattern."""
+
+GPT2_DIGITS = replace(
+    GPT2, name="gpt2 after digits", classes=(*GPT2.classes, (DIGITS, DIGIT)), digits=1, regex=(DIGITS, *GPT2.regex)
+)
+"""SmolLM, StarCoder2, Command-R: each digit on its own, then GPT-2's pattern on what is between."""
+
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _TAIL
+
+LLAMA3 = SplitPattern(
+    "llama3",
+    ((r"\p{L}", LETTER), _NUMBER, _WHITE, _NEWLINE),
+    white_leads=True,
+    leader=OTHER,
+    contractions="any case",
+    digits=3,
+    regex=(_LLAMA3 % "{1,3}",),
+)
+"""Llama-3, GPT-4 (cl100k), OLMo-2, Phi-4."""
+
+QWEN2 = replace(LLAMA3, digits=1, regex=(_LLAMA3 % "",))
+"""Qwen2, Qwen2.5, Qwen3."""
+
+QWEN35 = replace(
+    QWEN2,
+    name="qwen3.5",
+    classes=((r"\p{L}\p{M}", LETTER), _NUMBER, _WHITE, _NEWLINE),
+    regex=(_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _TAIL,),
+)
+
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
+    rf"|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+)
+
+O200K = replace(
+    LLAMA3,
+    name="o200k",
+    classes=(
+        (r"\p{Lu}\p{Lt}", UPPER),
+        (r"\p{Ll}", LOWER),
+        (r"\p{Lm}\p{Lo}", LETTER),
+        (r"\p{M}", MARK),
+        _NUMBER,
+        _WHITE,
+        _NEWLINE,
+    ),
+    contractions="suffix",
+    slash_tail=True,
+    regex=(_CASED % (f"{_CONTRACTION}?", f"{_CONTRACTION}?", "{1,3}"),),
+)
+"""GPT-4o, gpt-oss, Llama-4."""
+
+TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(_CASED % ("", "", ""),))
+"""Mistral-Nemo and later, Nemotron."""
+
+_KANJI = "一-龥\u3040-ゟ゠-ヿ"
+
+DEEPSEEK = replace(
+    LLAMA3,
+    name="deepseek",
+    classes=(
+        (r"\p{L}\p{M}", LETTER),
+        (r"\p{P}\p{S}", OTHER),
+        _WHITE,
+        _NEWLINE,
+        (_KANJI, IDEOGRAPH_BARE),
+        (rf"{_KANJI}&&[\p{{L}}\p{{M}}]", IDEOGRAPH),
+        (rf"{_KANJI}&&[\p{{P}}\p{{S}}]", IDEOGRAPH_SIGN),
+        (r"\p{N}", DIGIT),
+    ),
+    rest=BARE,
+    leader=BARE,
+    ascii_leader=True,
+    contractions="none",
+    regex=(
+        r"\p{N}{1,3}",
+        f"[{_KANJI}]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    ),
+)
+"""DeepSeek-V3: numbers, then ideographs and kana, then the rest."""
+
+SPLIT_PATTERNS = {
+    pattern.regex: pattern for pattern in (GPT2, GPT2_DIGITS, LLAMA3, QWEN2, QWEN35, O200K, TEKKEN, DEEPSEEK)
+}
+"""By the pre-tokenizers whose work each is."""

@@ -1,0 +1,180 @@
+"""BPE over characters: text cut between characters that no merge joins, and the reference's tokens for all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, units
+from nanoset_core.tokenization.bpe.characters import SpaceSigns
+from nanoset_core.tokenization.bpe.checks import canary_texts, same_tokens
+from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.bpe.rules import read_rules
+from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+
+KINDS = ("llama2", "gemma", "metaspace", "metaspace_split")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def pair(known, kind):
+    """The numpy engine and the reference."""
+    knowledge, reference = known[kind]
+    return NumpyEngine(knowledge.rules, knowledge.classes, reference), reference
+
+
+def assert_same(engine, reference, texts):
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    assert ours.lengths.tolist() == theirs.lengths.tolist()
+    np.testing.assert_array_equal(ours.ids, theirs.ids)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_any_text(pair, hard_texts, monkeypatch, small):
+    if small:
+        monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
+        monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
+        monkeypatch.setattr(units, "_FOREIGN_BYTES", 12)
+        monkeypatch.setattr(merges, "_FEW", 0)
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.lists(hard_texts, max_size=5))
+    def check(texts):
+        assert_same(*pair, texts)
+
+    check()
+
+
+def test_every_arrangement(pair):
+    assert_same(*pair, ["".join(letters) for letters in product("at ▁中é\n\t)\U0001f389<", repeat=4)])
+
+
+LONG = {
+    "no space": "abcdefghij" * 3_000,
+    "spaces": " " * 3_000 + "x" + "▁" * 500,
+    "words of every length": " ".join("abcdefghij"[size % 10] * size for size in range(1, 400)),
+    "newlines": "\n" * 1_000 + "x\n" * 100 + "\t" * 50 + "a\t\t\tb" * 9,
+    "ideographs": "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(20_000)),
+    "every code point": "".join(chr(point) for point in range(1, 0x12000) if not 0xD800 <= point < 0xE000),
+    "added tokens": "some text <|endoftext|> more <b> x\n" * 300,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_text(pair, text):
+    assert_same(*pair, [text, "", "short", " short", text[: len(text) // 2]])
+
+
+def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind):
+    knowledge, reference = known[kind]
+    texts = canary_texts(knowledge.rules, knowledge.classes)
+    assert same_tokens(*pair, texts)
+    merges = knowledge.rules.vocabulary.merges.copy()
+    merges[3, 2] = merges[4, 2]
+    vocabulary = dataclasses.replace(knowledge.rules.vocabulary, merges=merges)
+    rules = dataclasses.replace(knowledge.rules, vocabulary=vocabulary)
+    assert not same_tokens(NumpyEngine(rules, knowledge.classes, reference), reference, texts)
+
+
+def test_make_engine_takes_numpy_now_and_from_the_cache(tokenizer_files, kind, tmp_path):
+    reference = make_engine(tokenizer_files[kind], "tokenizers")
+    for _ in range(2):
+        engine = make_engine(tokenizer_files[kind], cache=tmp_path)
+        assert engine.name == "numpy"
+        assert "SentencePiece" in engine.reason
+        assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
+
+
+@pytest.mark.parametrize(
+    ("prepend", "text", "prepared"),
+    [
+        ("never", "▁a b", " a b"),
+        ("always", " a▁", "  a "),
+        ("unless there is one", "▁a", " a"),
+        ("unless there is one", "a", " a"),
+        ("always", "", ""),
+    ],
+)
+def test_the_beginning_of_a_document(prepend, text, prepared):
+    assert SpaceSigns(prepend).prepared(text.encode()) == prepared.encode()
+
+
+def test_text_is_cut_where_nothing_merges_and_only_there(known):
+    knowledge, reference = known["gemma"]
+    seams = {(chr(left), chr(right)) for left, right in knowledge.rules.vocabulary.seams.tolist()}
+    text = "the quick fox's  (x)); Приветствую 日本語 Ж🎉 the"
+    expected = [place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in seams]
+    assert NumpyEngine(knowledge.rules, knowledge.classes, reference).piece_begins(text) == expected
+    assert len(expected) < len(text)
+
+
+def test_runs_of_added_tokens_are_cut_every_so_many(known):
+    knowledge, reference = known["gemma"]
+    begins = NumpyEngine(knowledge.rules, knowledge.classes, reference).piece_begins("a\n\n\n\n\n\t\t")
+    assert begins == [0, 1, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("normalizer.content", "_"),
+        ("normalizer.pattern", {"Regex": " "}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}]}),
+        ("normalizer", {"type": "NFKC"}),
+        ("normalizer.more", 1),
+        ("pre_tokenizer.behavior", "Removed"),
+        ("pre_tokenizer", {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}),
+        ("model.byte_fallback", False),
+        ("model.ignore_merges", True),
+        ("model.dropout", 0.1),
+        ("model.surprise", 1),
+        ("added_tokens.0.normalized", True),
+        ("added_tokens.0.lstrip", True),
+        ("added_tokens.0.content", " "),
+        ("added_tokens.0.content", "\n\n\n\n\n\n"),
+    ],
+)
+def test_settings_that_are_not_understood(tokenizer_files, path, value):
+    parsed = json.loads(tokenizer_files["gemma"].read_bytes())
+    *parents, last = path.split(".")
+    holder = parsed
+    for parent in parents:
+        holder = holder[int(parent) if parent.isdigit() else parent]
+    holder[last] = value
+    with pytest.raises(NotRecognisedError):
+        read_rules(parsed)
+
+
+@pytest.mark.parametrize("change", ["no byte", "a byte merges"])
+def test_bytes_without_a_token_or_that_merge(tokenizer_files, change):
+    parsed = json.loads(tokenizer_files["llama2"].read_bytes())
+    model = parsed["model"]
+    if change == "no byte":
+        del model["vocab"]["<0x7F>"]
+    else:
+        model["vocab"]["<0x41><0x42>"] = len(model["vocab"]) + 10
+        model["merges"].append(["<0x41>", "<0x42>"])
+    with pytest.raises(NotRecognisedError, match="single bytes"):
+        read_rules(parsed)
+
+
+def test_a_token_across_a_cut_is_not_for_this_engine(tokenizer_files, tmp_path):
+    parsed = json.loads(tokenizer_files["llama2"].read_bytes())
+    model = parsed["model"]
+    model["vocab"]["e▁"] = len(model["vocab"]) + 10
+    model["merges"].append(["e", "▁"])
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(parsed))
+    engine = make_engine(path, cache=tmp_path)
+    assert engine.name == "tokenizers"
+    assert "across" in engine.reason
