@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
@@ -123,6 +124,58 @@ def find_document(
     if not found:
         raise _nowhere(context, members, wanted)
     return found
+
+
+def find_place(
+    project: Project, name: str, split: str, place: str, line: int | None = None, corpus: str | None = None
+) -> list[DocumentPlaces]:
+    """As `find_document` by file and line, for a place as `explain`, rejects and the UI spell it.
+
+    Args:
+        project: that the nanoset belongs to.
+        name: of a nanoset.
+        split: train, valid or test.
+        place: a file, relative to its corpus's folder, with the corpus in front, or below the raw folder as an absolute
+            path or URL; `:line` behind it where `line` is None.
+        line: 1-based; of a table the row.
+        corpus: look in this one only.
+
+    Raises:
+        ConfigError: there is no line.
+        MissingError: there is no such nanoset or document.
+    """
+    file, found = (place, line) if line is not None else _cut_line(place)
+    if found is None:
+        raise ConfigError(
+            "a file alone names no document",
+            where="--file",
+            found=place,
+            expected="a file and a line",
+            remedy="put the line behind the file, as in web/part-0.jsonl:5, or give --line",
+        )
+    below = _below_raw(project, file)
+    if below is None:  # as it is, before its first folder is taken for the corpus
+        try:
+            return find_document(project, name, split, file=file, line=found, corpus=corpus)
+        except MissingError:
+            below = file
+    first, _, rest = below.partition("/")
+    if not rest or first not in project.nanoset(name).corpora or corpus not in (None, first):
+        return find_document(project, name, split, file=file, line=found, corpus=corpus)
+    return find_document(project, name, split, file=rest, line=found, corpus=first)
+
+
+def _cut_line(place: str) -> tuple[str, int | None]:
+    """(file, line) of `file:line`; None where there is no line."""
+    file, _, line = place.rpartition(":")
+    return (file, int(line)) if file and line.isascii() and line.isdigit() and int(line) else (place, None)
+
+
+def _below_raw(project: Project, file: str) -> str | None:
+    """A path or URL below the raw folder, from there; None for any other."""
+    folder = project.config.raw_folder
+    begins = (str(folder), str(folder.resolve())) if isinstance(folder, Path) else (project.config.raw.rstrip("/"),)
+    return next((file[len(begin) + 1 :] for begin in begins if file.startswith(f"{begin}/")), None)
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:

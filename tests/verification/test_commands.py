@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 
 
@@ -42,6 +42,22 @@ def test_explain_a_document(config):
     assert "samples more (--show)" in text
     value = json.loads(run("explain", "pretrain", "train", "--document", "code-119", "--json", *config))
     assert "belongs to the test split" in value[0]["reason"]
+
+
+def test_explain_takes_the_place_that_it_prints(config, built):
+    expected = run("explain", "pretrain", "train", "--file", "part-0/web-1.jsonl", "--line", 18, *config)
+    assert expected.startswith("1 document found\nweb/part-0/web-1.jsonl:18 (byte ")
+    places = ["web/part-0/web-1.jsonl:18", "part-0/web-1.jsonl:18", built / "raw/web/part-0/web-1.jsonl:18"]
+    for place in places:
+        assert run("explain", "pretrain", "train", "--file", place, *config) == expected
+    assert run("explain", "pretrain", "train", "--file", "web/part-0/web-1.jsonl", "--line", 18, *config) == expected
+    assert run("explain", "pretrain", "train", "--file", places[0], "--corpus", "web", *config) == expected
+    with pytest.raises(MissingError, match="no such document"):
+        run("explain", "pretrain", "train", "--file", places[0], "--corpus", "code", *config)
+    with pytest.raises(MissingError, match="the line was rejected"):
+        run("explain", "pretrain", "train", "--file", "web/part-0/web-0.jsonl:64", *config)
+    with pytest.raises(ConfigError, match="a file alone names no document"):
+        run("explain", "pretrain", "train", "--file", "web/part-0/web-1.jsonl", *config)
 
 
 def test_explain_needs_one_question(config):

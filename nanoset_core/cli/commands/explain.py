@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
 @click.option("--document", "identity", help="The other way: which samples hold the document of this id.")
-@click.option("--file", help="The other way, by place: a file, relative to its corpus's folder; needs --line.")
+@click.option("--file", help="The other way, by place, as explain prints it: corpus/file:line; or a file and --line.")
 @click.option("--line", type=click.IntRange(1), help="Line of that file, from 1; of a table the row.")
 @click.option("--number", type=click.IntRange(0), help="The other way: a document's number in its dataset.")
 @click.option("--corpus", help="Look in this corpus only.")
@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Show which documents SAMPLE of a NANOSET's SPLIT holds, with file, line and text; or where a document went."""
     from nanoset_core.lineage.explain import explain_sample
-    from nanoset_core.lineage.find import find_document
+    from nanoset_core.lineage.find import find_document, find_place
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
@@ -59,9 +59,12 @@ def command(
     elif identity is None and file is None and number is None:
         raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
     else:
-        places = find_document(
-            project, nanoset, split, identity=identity, file=file, line=line, number=number, corpus=corpus
-        )
+        if file is not None and identity is None and number is None:
+            places = find_place(project, nanoset, split, file, line, corpus)
+        else:
+            places = find_document(
+                project, nanoset, split, identity=identity, file=file, line=line, number=number, corpus=corpus
+            )
         lines, plain = _document_lines(places, split, show), [place.to_json() for place in places]
     if as_json:
         print_json(plain, ensure_ascii=False)
