@@ -47,7 +47,7 @@ def build_definitions(config: ProjectConfig) -> dg.Definitions:
         assets=automated([asset for assets in by_job.values() for asset in assets], str(config.file)),
         asset_checks=checks_for(config),
         jobs=list(jobs.values()),
-        sensors=[raw_text_sensor(config.automation, corpus_job), automation_sensor(config.automation)],
+        sensors=[raw_text_sensor(config, corpus_job), automation_sensor(config.automation)],
         schedules=reconcile_schedule(config.file, config.automation),
         resources={"project": ProjectResource(config_file=str(Path(config.file))), **bucket_resources(config)},
         # Parallelism lives in worker processes of the core; a process for each step would only add seconds.

@@ -9,11 +9,13 @@ import dagster as dg
 
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_planned_run
 
-RAW_TAG = "nanoset/raw_text"
-"""On runs that the sensor asked for: corpus:mark of its files."""
+RAW_TAG = ".dagster/nanoset_raw_text"
+"""On runs that the sensor asked for: corpus:mark of its files. Dagster shows no tags of this prefix."""
+_SHOWN_RAW_TAG = "nanoset/raw_text"
+"""Its name in older runs."""
 AUTOMATION_TAG = "nanoset/automation"
 """On runs that the conditions or the schedule asked for."""
-BY_ITSELF = frozenset({RAW_TAG, AUTOMATION_TAG})
+BY_ITSELF = frozenset({RAW_TAG, _SHOWN_RAW_TAG, AUTOMATION_TAG})
 """One of these is on each run that no person asked for."""
 MOST_ATTEMPTS = 5
 """As often is a run asked for, for the same files, that was killed or whose output is gone."""
@@ -74,7 +76,11 @@ class Attempts:
     @staticmethod
     def of(instance: dg.DagsterInstance, state: str) -> Attempts:
         """Look up what was tried."""
-        records = instance.get_run_records(dg.RunsFilter(tags={RAW_TAG: state}))
+        records = [
+            record
+            for tag in (RAW_TAG, _SHOWN_RAW_TAG)
+            for record in instance.get_run_records(dg.RunsFilter(tags={tag: state}))
+        ]
         if not records:
             return Attempts(state)
         return Attempts(state, len(records), records[0], _held(instance, records[0], len(records)))

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import dagster as dg
 
-OWNER_TAG = "nanoset/process"
+OWNER_TAG = ".dagster/nanoset_process"
+"""Dagster shows no tags of this prefix, and people have no use for it."""
+_SHOWN_OWNER_TAG = "nanoset/process"
+"""Its name in older runs."""
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -39,7 +42,7 @@ def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_abandoned(run: dg.DagsterRun) -> bool:
-    host, pid, began, run_id = (run.tags.get(OWNER_TAG) or ":::").split(":")
+    host, pid, began, run_id = (run.tags.get(OWNER_TAG) or run.tags.get(_SHOWN_OWNER_TAG) or ":::").split(":")
     # A run that is a retry of another one bears that one's tag until it starts.
     own = run_id == run.run_id or (not run_id and run.parent_run_id is None)
     return own and host == socket.gethostname() and not _is_alive(int(pid), int(began))

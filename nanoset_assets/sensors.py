@@ -12,10 +12,11 @@ import dagster as dg
 
 from nanoset_assets.graph_state import current_inventories
 from nanoset_assets.partitions import CORPORA
+from nanoset_assets.reloading import not_loaded
 from nanoset_assets.resources import ProjectResource
 from nanoset_assets.run_requests import RAW_TAG, Attempts, partitions_under_way
 from nanoset_assets.runs import close_abandoned_runs
-from nanoset_core.config.running import AutomationSpec
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import check_corpora, named_corpora
@@ -32,8 +33,9 @@ PATIENCE = 20
 _NAMES_SHOWN = 5
 
 
-def raw_text_sensor(spec: AutomationSpec, job: Any) -> dg.SensorDefinition:
-    """The sensor over the raw folder; `job` builds one corpus."""
+def raw_text_sensor(config: ProjectConfig, job: Any) -> dg.SensorDefinition:
+    """The sensor over the raw folder; `job` builds one corpus. `config` is what the definitions were made from."""
+    spec = config.automation
 
     @dg.sensor(
         name=SENSOR,
@@ -41,14 +43,16 @@ def raw_text_sensor(spec: AutomationSpec, job: Any) -> dg.SensorDefinition:
         minimum_interval_seconds=spec.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
         description="Looks at names, sizes and times below the raw folder. Registers new corpora as partitions, has "
-        f"every corpus built that has changed and been left alone for {spec.settle_seconds:g} s, and retires the "
-        "partitions of corpora that are gone and that nothing needs.",
+        "every corpus built that has changed and been left alone for `automation.settle_seconds`, and retires the "
+        "partitions of corpora that are gone and that nothing needs. Says what of nanoset.yaml is not loaded yet.",
     )
     def raw_text(context: dg.SensorEvaluationContext, project: ProjectResource) -> dg.SensorResult:
         close_abandoned_runs(context.instance)
         opened = Project.open(project.config_file)
         before = Seen.from_json(context.cursor)
         tick = _Tick(opened, context.instance, list_corpora(opened.config.raw_folder), before)
+        if (missed := not_loaded(config, opened.config)) is not None:
+            tick.notes.insert(0, missed)
         for note in tick.notes:
             context.log.info(note)
         return tick.result()

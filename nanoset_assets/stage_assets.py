@@ -17,6 +17,7 @@ from nanoset_assets.ui.metadata import result
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Key, Node, Stage
 
 GROUP = "corpora"
@@ -81,10 +82,22 @@ def subjects_of(stage: Stage, config: ProjectConfig) -> list[str]:
     return list(subjects) if not stage.by_corpus else [""] * bool(subjects)
 
 
+def live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
+    """Where the live versions of an asset's outputs are, as nanoset.yaml said when it was loaded."""
+    key = Key("<corpus>") if stage.by_corpus else Key(subject, "<split>")
+    if stage is INVENTORY:
+        return f"{config.raw_folder}/{key.subject}"
+    if config.root_place is not None:
+        return f"{config.root_place.url}/{stage.folder}/{stage.name(key)}/<digest>"
+    return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
+
+
 def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsDefinition:
     """The asset of a stage: of one nanoset or webdataset, or of all corpora."""
     page, details = _pages.get(stage, (_plain, _no_details))
-    given = details(config, subject)
+    given = dict(details(config, subject))
+    # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
+    given["metadata"] = {"dagster/uri": live_place(stage, config, subject)} | given.get("metadata", {})
 
     decorate = dg.asset(
         key=list(Node(stage, Key(subject)).asset),
@@ -112,7 +125,7 @@ def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsD
         if isinstance(found, dg.MaterializeResult):
             yield found
         elif work.manifest is not None:
-            yield result(work.manifest, work.seconds, found)
+            yield result(opened, work.manifest, work.seconds, found)
 
     definition: dg.AssetsDefinition = decorate(asset)
     return definition

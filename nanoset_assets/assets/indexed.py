@@ -14,7 +14,7 @@ def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
         "kinds": {"numpy", "file"},
         "tags": {"nanoset/stage": "indexed"},
         "description": "A corpus as one Megatron indexed dataset: the .bin and .idx that preprocess_data.py would have "
-        "written for the same lines, byte for byte. Give trainers the prefix, without the ending.",
+        "written for the same lines, byte for byte. Give trainers the prefix in its folder, without the ending.",
     }
 
 

@@ -16,8 +16,8 @@ def _mappings_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
     return {
         "kinds": {"numpy"},
         "tags": _tags(spec),
-        "description": f"Document, sample and shuffle index of {_mixed(spec)} for each split: samples of "
-        f"{spec.sequence_length:,} tokens, seed {spec.seed}, {_cut(spec)}, under the trainer's cache names.",
+        "description": f"Document, sample and shuffle index of each corpus of {name}, for each split, under the "
+        "trainer's cache names.",
     }
 
 
@@ -35,8 +35,8 @@ def _handoff_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
     return {
         "kinds": {"file"},
         "tags": _tags(spec),
-        "description": f"The files and arguments with which a trainer (preset {spec.preset}) starts on {name}, "
-        "and a check that every index file that it will look for is there.",
+        "description": f"The files and arguments with which a trainer starts on {name}, and a check that every index "
+        "file that it will look for is there.",
     }
 
 
@@ -54,17 +54,5 @@ def handoff(work: Work) -> Mapping[str, Any]:
     return handoff_metadata(work.make())
 
 
-def _cut(spec: NanosetSpec) -> str:
-    return f"split {spec.shares}" if spec.shares else "a blend for each split"
-
-
 def _tags(spec: NanosetSpec) -> dict[str, str]:
     return {"nanoset/stage": "mapping", "nanoset/preset": spec.preset}
-
-
-def _mixed(spec: NanosetSpec) -> str:
-    """The corpora, with the shares asked for where there is one blend with weights."""
-    if not isinstance(spec.blend, Mapping):
-        return ", ".join(spec.corpora)
-    total = sum(spec.blend.values())
-    return ", ".join(f"{corpus} ({weight / total:.4g})" for corpus, weight in spec.blend.items())

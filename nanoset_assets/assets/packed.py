@@ -15,9 +15,8 @@ def _details(config: ProjectConfig, subject: str) -> Mapping[str, Any]:
         "kinds": {"numpy", "file"},
         "tags": {"nanoset/stage": "packed"},
         "output_required": False,
-        "description": f"A corpus as one Modalities .pbin, with the tokens of its indexed_dataset. Only "
-        f"{', '.join(config.packed)} (listed under `packed` in nanoset.yaml): other partitions stay missing, and a run "
-        "of one makes nothing.",
+        "description": "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset. Only corpora that "
+        "nanoset.yaml lists under `packed`: other partitions stay missing, and a run of one makes nothing.",
     }
 
 

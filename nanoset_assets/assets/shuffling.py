@@ -10,7 +10,6 @@ from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.metadata import snapshot_before
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import shuffling
 
@@ -18,22 +17,20 @@ TAGS = {"nanoset/stage": "shuffling"}
 
 
 def _plan_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
-    spec = config.webdatasets[name]
     return {
         "kinds": {"numpy"},
         "tags": TAGS,
-        "description": f"How {_members(spec)} become shuffled shards: contexts of {spec.sequence_length:,} "
-        f"tokens in one global order (seed {spec.seed}), {spec.samples_per_shard:,} in a tar.",
+        "description": f"How the corpora of {name} become shuffled shards: contexts of one length in one order.",
     }
 
 
 def _tars_details(config: ProjectConfig, name: str) -> Mapping[str, Any]:
-    member = config.webdatasets[name].member
     return {
         "kinds": {"numpy", "file"},
         "tags": TAGS,
         "pool": WORKERS_POOL,
-        "description": f"Shuffled tar shards with {member} members, an even share of them in each partition.",
+        "description": "Shuffled tar shards, an even share of them in each partition. Under Partitions, choose one to "
+        f"see its tars; {name}/manifest shows the whole.",
     }
 
 
@@ -71,11 +68,4 @@ def tars(work: Work) -> dg.MaterializeResult[Any]:
 @page_of(shuffling.WEBDATASET, _manifest_details)
 def manifest(work: Work) -> Mapping[str, Any]:
     """Complete a webdataset, and show how it is read."""
-    return webdataset_metadata(work.make())
-
-
-def _members(spec: WebdatasetSpec) -> str:
-    numbers = spec.numbers
-    if numbers is None:
-        return ", ".join(spec.names)
-    return ", ".join(f"{corpus} ({number:g})" for corpus, number in numbers.items()) + f" by {spec.mix}"
+    return webdataset_metadata(work.project, work.make())

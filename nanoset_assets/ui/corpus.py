@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, size_bytes, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, place, size_bytes, table
 from nanoset_assets.ui.pictures import length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
@@ -52,7 +52,7 @@ def raw_metadata(
         "files": len(sizes),
         "stored_bytes": inventory.size,
         "ignored_files": len(inventory.ignored),
-        "folder": dg.MetadataValue.path(str(raw.corpus_folder(project, inventory.corpus))),
+        "folder": place(project, str(raw.corpus_folder(project, inventory.corpus))),
     }
 
 
@@ -93,10 +93,8 @@ def tokenized_metadata(
     if not made:
         work = f"Nothing was tokenized: {count} had been made before."
     reasons = [{"reason": reason, "lines": f"{count:,}"} for reason, count in facts["reasons"].items()]
-    names = ("documents", "tokens", "rejected", "stored_bytes")
-    rows = [
-        {"shard": shard.digest, **{name: f"{shard.facts[name]:,}" for name in names}} for shard in shards[:ROWS_SHOWN]
-    ]
+    columns = ("documents", "tokens", *(["rejected"] if facts["rejected"] else []))
+    rows = [_shard(shard, columns) for shard in shards[:ROWS_SHOWN]]
     return {
         "summary": markdown(_tokenized(facts), *_lost(project, manifest), work),
         "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
@@ -114,6 +112,11 @@ def tokenized_metadata(
         "engine": engine,
         "shards": table(rows, len(shards)),
     }
+
+
+def _shard(shard: Manifest, columns: Iterable[str]) -> dict[str, str]:
+    counts = {name: f"{shard.facts[name]:,}" for name in columns}
+    return {"shard": shard.digest, "stored": format_bytes(shard.facts["stored_bytes"]), **counts}
 
 
 def _tokenized(facts: Mapping[str, Any]) -> str:
@@ -209,13 +212,12 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     lost += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
     shards = shards_of(project.outputs, manifest)
     summary = (
-        f"{_counts(facts)} of {facts['dtype']}, {format_bytes(size_bytes(manifest))}; "
-        f"{', '.join(lost) or 'every line became a document'}."
+        f"{_counts(facts)}, {format_bytes(size_bytes(manifest))}; {', '.join(lost) or 'every line became a document'}."
     )
     return {
         "summary": markdown(summary, *_lost(project, shards), _readers(project, manifest.name)),
         "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(manifest.url(facts["prefix"])),
+        "prefix": dg.MetadataValue.path(facts["prefix"]),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
     }
@@ -240,7 +242,7 @@ def packed_metadata(manifest: Manifest) -> dict[str, Any]:
     size = format_bytes(size_bytes(manifest))
     return {
         "summary": markdown(f"{_counts(facts)} of {facts['token_bytes']} bytes each, {size}{left_out}."),
-        "file": dg.MetadataValue.path(manifest.url(facts["file"])),
+        "file": dg.MetadataValue.path(facts["file"]),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "tokens", "token_bytes", "left_out")},
     }

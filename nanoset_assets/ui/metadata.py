@@ -20,16 +20,25 @@ INLINE_CHARACTERS = 1000
 """Dagster shows Markdown of this length, and longer, only when asked to."""
 
 
-def result(manifest: Manifest, seconds: float, metadata: Mapping[str, Any]) -> dg.MaterializeResult[Any]:
-    """A materialisation whose data version is the output's digest; `metadata` comes first and wins."""
-    common: dict[str, Any] = {
-        "size_bytes": size_bytes(manifest),
-        "seconds": round(seconds, 3),
-        "path": dg.MetadataValue.path(manifest.url()),
-        "digest": manifest.digest,
-    }
-    rest = {name: value for name, value in common.items() if name not in metadata}
-    return dg.MaterializeResult(metadata={**metadata, **rest}, data_version=dg.DataVersion(manifest.digest))
+def result(
+    project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
+) -> dg.MaterializeResult[Any]:
+    """A materialisation whose data version is the output's digest; `metadata` wins, and its paths come last."""
+    paths = {name: value for name, value in metadata.items() if isinstance(value, dg.PathMetadataValue)}
+    common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
+    shown = {name: value for name, value in metadata.items() if name not in paths}
+    shown |= {name: value for name, value in common.items() if name not in metadata}
+    shown |= {**paths, "path": place(project, manifest.url()), "digest": manifest.digest}
+    return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(manifest.digest))
+
+
+def place(project: Project, location: str) -> dg.PathMetadataValue:
+    """Where something lies, as seen from the project's folder: it is still true when the project is moved.
+
+    What lies elsewhere, or in a bucket, is shown whole.
+    """
+    folder, path = project.config.file.parent, Path(location)
+    return dg.MetadataValue.path(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else location)
 
 
 def size_bytes(manifest: Manifest) -> int:
@@ -73,6 +82,11 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
             break
         text += f"\n\n{block}"
     return dg.MetadataValue.md(text)
+
+
+def folded(text: str) -> dg.MarkdownMetadataValue:
+    """Markdown that Dagster shows when asked to, in a window of its own: its long lines would widen the page."""
+    return dg.MetadataValue.md(text.ljust(INLINE_CHARACTERS))
 
 
 def code(text: str) -> str:

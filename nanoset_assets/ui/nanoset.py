@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dagster as dg
-
-from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, place, table
 from nanoset_assets.ui.previews import first_samples
+from nanoset_core.config.project import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND
 from nanoset_core.mapping.splits import SPLITS
@@ -25,12 +25,13 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     facts, spec = manifest.facts, project.nanoset(name)
     files = facts["cache_files"]
     tokens = facts["samples"] * spec.sequence_length
-    metadata: dict[str, Any] = {"summary": markdown(_summary(split, facts["samples"], tokens, facts["members"]))}
+    metadata: dict[str, Any] = {
+        "summary": markdown(_summary(split, facts["samples"], spec.sequence_length, facts["members"]))
+    }
     if facts["members"]:
         passes = [member["epochs"] for member in facts["members"]]
-        limited = any(member["max_epochs"] is not None for member in facts["members"][:ROWS_SHOWN])
         metadata |= {
-            "plan": table([_row(member, limited) for member in facts["members"][:ROWS_SHOWN]], len(facts["members"])),
+            "plan": table(plan_rows(facts["members"][:ROWS_SHOWN]), len(facts["members"])),
             **_samples(project, manifest, name, split),
             "epochs_least": round(min(passes), 3),
             "epochs_most": round(max(passes), 3),
@@ -39,12 +40,12 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "samples": facts["samples"],
         "tokens": tokens,
         "dagster/row_count": facts["samples"],
-        "cache": dg.MetadataValue.path(manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
+        "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table([{"file": file} for file in list(files)[:ROWS_SHOWN]], len(files)),
     }
 
 
-def _summary(split: str, samples: int, tokens: int, members: Sequence[Member]) -> str:
+def _summary(split: str, samples: int, length: int, members: Sequence[Member]) -> str:
     if not members:
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
     passes = [member["epochs"] for member in members]
@@ -52,23 +53,35 @@ def _summary(split: str, samples: int, tokens: int, members: Sequence[Member]) -
     epochs = f"{most} epochs" if least == most else f"{least} to {most} epochs, by corpus"
     unseen = sum(member["tokens_unseen"] or 0 for member in members)
     seen = f"; {format_count(unseen, 'token')} of the split are never seen" if unseen else ""
-    return f"**{format_count(samples, 'sample')}, {format_count(tokens, 'token')}**: {epochs}{seen}."
+    return f"**{format_count(samples, 'sample')} of {format_count(length, 'token')}**: {epochs}{seen}."
 
 
-def _row(member: Member, limited: bool) -> dict[str, str]:
-    """What is read of a corpus; no limit where no corpus has one."""
+def plan_rows(members: Sequence[Member]) -> list[dict[str, str]]:
+    """What is read of each corpus, and the tokens of an epoch; columns that say nothing of any corpus are left out."""
+    rows = [_row(member) for member in members]
+    as_asked = all(row["asked"] == row["given"] for row in rows)
+    limited = any(row["limit"] != "none" for row in rows)
+    left_out = {name for name, says in (("given", not as_asked), ("limit", limited)) if not says}
+    return [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+
+
+def _row(member: Member) -> dict[str, str]:
     limit, unseen = member["max_epochs"], member["tokens_unseen"]
     return {
         "corpus": member["corpus"],
-        "asked": f"{member['weight']:.2%}",
-        "given": f"{member['share']:.2%}",
+        "asked": _percent(member["weight"]),
+        "given": _percent(member["share"]),
         "samples": f"{member['samples_given']:,}",
         "surplus": f"{member['surplus']:,}",
         "epochs": f"{member['epochs']:.2f}",
-        **({"limit": "none" if limit is None else f"{limit:g}"} if limited else {}),
-        "epoch's tokens": f"{member['tokens']:,}",
-        "never seen": "by chance" if unseen is None else f"{unseen:,}",
+        "limit": "none" if limit is None else f"{limit:g}",
+        "tokens": f"{member['tokens']:,}",
+        "unseen": "by chance" if unseen is None else f"{unseen:,}",
     }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
 
 
 def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
@@ -78,8 +91,14 @@ def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dic
         return {}
     return {
         "first_samples": first_samples(project, name, split),
-        "explain": markdown(code(f"nanoset explain {name} {split} 0 --config {project.config.file}")),
+        "explain": markdown(code(f"nanoset explain {name} {split} 0{_option(project)}")),
     }
+
+
+def _option(project: Project) -> str:
+    """That names the configuration to a command which is started in the project's folder."""
+    name = project.config.file.name
+    return "" if name == CONFIG_FILE else f" --config {shlex.quote(name)}"
 
 
 def handoff_metadata(manifest: Manifest) -> dict[str, Any]:
@@ -88,6 +107,6 @@ def handoff_metadata(manifest: Manifest) -> dict[str, Any]:
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
     return {
         "summary": markdown(f"**Ready to train**: every index file that the trainer looks for is there; {counts}."),
-        "start": dg.MetadataValue.md(manifest.path(START).read_text(encoding="utf-8")),
+        "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
     }

@@ -47,7 +47,7 @@ def length_histogram(counts: Sequence[int], tokens: int) -> dg.MarkdownMetadataV
     reached = np.cumsum(counts)
     middle = int(np.searchsorted(reached, (documents + 1) // 2))
     text = (
-        f"{documents:,} documents by length, in powers of two from {_least(first):,} to {_most(last):,} tokens; "
+        f"Documents by length, in powers of two from {_least(first):,} to {_most(last):,} tokens; "
         f"{tokens / documents:,.0f} on average, the median between {_least(middle):,} and {_most(middle):,}"
     )
     picture = histogram_png(counts[first : last + 1], [_label(index) for index in range(first, last + 1)])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, place, table
 from nanoset_core.cli.shuffle_tables import source_row
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.engines import choose_engine
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -58,12 +59,12 @@ def _sources(plan: ShufflePlan) -> list[dict[str, object]]:
 
 
 def _plan_summary(plan: ShufflePlan, even: bool) -> str:
-    mixed = "The order is as even as chance makes it" if even else "**The order is not even**: see `quality`"
+    mixed = "" if even else " **The order is not even**: see `quality`."
     return (
         f"**{format_count(plan.contexts, 'context')} of {plan.sequence_length:,} tokens in "
         f"{format_count(plan.shards, 'tar')}**, {format_count(plan.tokens, 'token')} of "
         f"{format_count(len(plan.table.sources), 'source')}; "
-        f"{plan.tokens_dropped:,} dropped, {plan.pad_tokens:,} padded. {mixed}."
+        f"{plan.tokens_dropped:,} dropped, {plan.pad_tokens:,} padded.{mixed}"
     )
 
 
@@ -107,7 +108,7 @@ def _tar(shard: TarFacts) -> dict[str, str]:
     }
 
 
-def webdataset_metadata(manifest: Manifest) -> dict[str, Any]:
+def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Of a complete webdataset: what is in it and how it is read."""
     facts = manifest.facts
     names = ("shards", "sequences", "sequence_length", "tokens", "pad_tokens", "tokens_dropped", "contexts_left_out")
@@ -117,21 +118,24 @@ def webdataset_metadata(manifest: Manifest) -> dict[str, Any]:
             f"**{format_count(facts['sequences'], 'sequence')} of {facts['sequence_length']:,} tokens in "
             f"{format_count(facts['shards'], 'tar')}**, {format_count(facts['tokens'], 'token')}, {format_bytes(size)}."
         ),
-        "read_it": markdown(*_readers(manifest)),
+        "read_it": markdown(*_readers(project, manifest)),
         "sources": table([_source(source) for source in facts["sources"][:ROWS_SHOWN]], len(facts["sources"])),
         "dagster/row_count": facts["sequences"],
         **{name: facts[name] for name in names},
     }
 
 
-def _readers(manifest: Manifest) -> tuple[str, str]:
+def _readers(project: Project, manifest: Manifest) -> Iterator[str]:
     last = shard_stem(manifest.facts["shards"] - 1)
     braces = f"{{{shard_stem(0).removeprefix('shard-')}..{last.removeprefix('shard-')}}}"
-    openlm = f"--dataset-manifest {manifest.url(MANIFEST_NAME)}"
-    tars = manifest.url(f"shard-{braces}.tar")
-    url = f"pipe:aws s3 cp {tars} -" if is_remote(tars) else tars
-    plain = f"webdataset.WebDataset({url!r})"
-    return f"OpenLM:\n\n{code(openlm)}", f"webdataset:\n\n{code(plain)}"
+    folder, tars = manifest.url(), f"shard-{braces}.tar"
+    if is_remote(folder):
+        lists, url = f"{folder}/{MANIFEST_NAME}", f"pipe:aws s3 cp {folder}/{tars} -"
+    else:
+        yield f"In {code(place(project, folder).path or folder)}:"
+        lists, url = MANIFEST_NAME, tars
+    yield f"OpenLM: {code(f'--dataset-manifest {lists}')}"
+    yield f"webdataset: {code(f'webdataset.WebDataset({url!r})')}"
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, str]:

@@ -18,8 +18,8 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.partitions import CORPORA
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import tokenized_files, what_changed
-from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
-from nanoset_assets.ui.nanoset import split_metadata
+from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, folded, markdown, place, table
+from nanoset_assets.ui.nanoset import plan_rows, split_metadata
 from nanoset_assets.ui.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
 from nanoset_core.config.project import load_config
@@ -60,14 +60,14 @@ def test_a_histogram_is_always_shown_inline(counts):
     documents = sum(counts)
     shown = length_histogram(counts, documents * 700).value
     assert len(shown) < INLINE_CHARACTERS
-    assert shown == "no documents" if documents == 0 else f"{documents:,} documents" in shown
+    assert shown == "no documents" if documents == 0 else "Documents by length" in shown
 
 
 def test_a_histogram_says_where_the_middle_lies():
     counts = [0] * 32
     counts[5], counts[6], counts[10] = 4, 5, 2  # 16 to 31, 32 to 63, 512 to 1,023 tokens
     text = length_histogram(counts, 1_234_567).value
-    assert "11 documents by length, in powers of two from 16 to 1,023 tokens" in text
+    assert "Documents by length, in powers of two from 16 to 1,023 tokens" in text
     assert "112,233 on average, the median between 32 and 63" in text
     picture = re.search(r"\(data:image/png;base64,([^)]+)\)", text)
     assert pixels(base64.b64decode(picture.group(1))).shape == (78, WIDTH)
@@ -216,10 +216,11 @@ def test_samples_lead_to_their_sources(spoilt, name, stage):
     assert re.search(r"`(web|code|books)/[\w/-]+\.jsonl[\w.]*:\d+` tokens \d+–\d+", shown)
     manifest = spoilt.outputs.current("nanosets", f"{name}/train/{stage}")
     metadata = split_metadata(spoilt, manifest, name, "train")
-    assert f"nanoset explain {name} train 0 --config {spoilt.config.file}" in metadata["explain"].value
+    assert metadata["explain"].value == f"`nanoset explain {name} train 0`"
     plan = rows_of(metadata["plan"])
     assert sum(int(row["samples"].replace(",", "")) for row in plan) == metadata["samples"]
     assert "limit" not in plan[0]
+    assert all(row["asked"].endswith("%") for row in plan)
 
 
 @pytest.fixture
@@ -304,10 +305,50 @@ def test_a_webdataset_says_how_it_is_read(spoilt):
     from nanoset_assets.ui.webdataset import webdataset_metadata
 
     manifest = spoilt.outputs.current("webdatasets", "shuffled")
-    metadata = webdataset_metadata(manifest)
-    pattern = re.search(r"WebDataset\('(.+)/shard-\{(\d+)\.\.(\d+)\}\.tar'\)", metadata["read_it"].value)
-    folder, first, last = pattern.groups()
+    read_it = webdataset_metadata(spoilt, manifest)["read_it"].value
+    folder = re.search("In `(.+)`:", read_it).group(1)
+    assert spoilt.config.file.parent / folder == manifest.folder
+    first, last = re.search(r"WebDataset\('shard-\{(\d+)\.\.(\d+)\}\.tar'\)", read_it).groups()
     tars = sorted(path.name for path in manifest.folder.glob("*.tar"))
-    assert (folder, tars[0], tars[-1]) == (str(manifest.folder), f"shard-{first}.tar", f"shard-{last}.tar")
-    assert len(tars) == metadata["shards"] == int(last) + 1
-    assert f"`--dataset-manifest {manifest.folder / 'manifest.jsonl'}`" in metadata["read_it"].value
+    assert (tars[0], tars[-1]) == (f"shard-{first}.tar", f"shard-{last}.tar")
+    assert len(tars) == manifest.facts["shards"] == int(last) + 1
+    assert "`--dataset-manifest manifest.jsonl`" in read_it
+
+
+def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
+    member = {"weight": 0.5, "share": 0.5, "samples_given": 5, "surplus": 0, "epochs": 1.0, "max_epochs": None}
+    member |= {"tokens": 1000, "tokens_unseen": None}
+    same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
+    assert "given" not in plan_rows([same, same])[0]
+    assert [row["given"] for row in plan_rows([same, other])] == ["50%", "49.99%"]
+
+
+def test_paths_hold_when_the_project_is_moved(twice, tmp_path):
+    for asset, metadata in twice[0].items():
+        for name, value in metadata.items():
+            if isinstance(value, dg.PathMetadataValue):
+                assert not value.path.startswith("/"), f"{asset}: {name}"
+    moved = (tmp_path / "project").rename(tmp_path / "moved")
+    run = twice[0]["indexed_dataset"]
+    assert (moved / run["path"].value / f"{run['prefix'].value}.bin").is_file()
+    graph = build_definitions(load_config(moved / "nanoset.yaml")).resolve_asset_graph()
+    for asset, place_now in {
+        "raw_jsonl": "raw/<corpus>",
+        "indexed_dataset": "data/datasets/<corpus>/current",
+        "pretrain/blend": "data/nanosets/pretrain/<split>/blend/current",
+        "shuffled/manifest": "data/webdatasets/shuffled/current",
+    }.items():
+        metadata = graph.get(dg.AssetKey(asset.split("/"))).metadata
+        assert metadata["dagster/uri"] == f"{moved}/{place_now}"
+
+
+def test_what_lies_elsewhere_is_shown_whole(spoilt, tmp_path):
+    inside = spoilt.config.root_folder / "datasets"
+    assert place(spoilt, str(inside)).value == "data/datasets"
+    for elsewhere in (str(tmp_path.parent), "s3://bucket/data/datasets"):
+        assert place(spoilt, elsewhere).value == elsewhere
+
+
+def test_long_lines_are_folded_away():
+    assert len(folded("torchrun").value) >= INLINE_CHARACTERS
+    assert folded("torchrun").value.strip() == "torchrun"

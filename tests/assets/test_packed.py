@@ -110,7 +110,7 @@ def test_the_asset_hangs_on_the_dataset_and_has_a_job_of_its_own(project, make_p
     assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
     assert node.partitions_def == CORPORA
     assert node.group_name == "corpora"
-    assert "Only web" in node.description
+    assert "Only corpora that nanoset.yaml lists" in node.description
     corpus_job = definitions.resolve_job_def("corpus")
     assert ASSET not in corpus_job.asset_layer.executable_asset_keys
     plain = build_definitions(load_config(make_project("plain")))

@@ -404,14 +404,61 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
     elsewhere = run({OWNER_TAG: f"other-{host}:{2**22 - 7}:1:"})
     retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
     untagged = run({})
-    assert set(close_abandoned_runs(platform.instance)) == {dead, reused}
+    old = run({"nanoset/process": f"{host}:{2**22 - 7}:1:"})
+    assert set(close_abandoned_runs(platform.instance)) == {dead, reused, old}
     under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
     assert under_way == {alive, elsewhere, retried, untagged}
 
 
-def test_a_run_bears_the_name_of_its_process(built):
+def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
     for run in built.instance.get_runs():
         assert run.tags[OWNER_TAG] == owner_tag(run.run_id)[OWNER_TAG]
+        assert all(tag.startswith((".dagster/", "dagster/")) for tag in run.tags)
+
+
+def test_runs_of_an_older_version_count_among_the_attempts(platform):
+    platform.look()
+    request = only(platform, "web")
+    state = request.tags[requests.RAW_TAG]
+    job = platform.definitions.resolve_job_def("corpus")
+    for tag in ("nanoset/raw_text", requests.RAW_TAG):
+        run = platform.instance.create_run_for_job(job, tags={tag: state}, status=dg.DagsterRunStatus.STARTED)
+        platform.instance.report_run_failed(run, "killed")
+    assert only(platform, "web").run_key == f"{state}:2"
+
+
+EDITS = {
+    "the new nanoset 'late'": {"nanosets:": "nanosets:\n  late: {blend: web, sequence_length: 8}"},
+    "no longer has the nanoset 'plain'": {"  plain:": "  renamed:"},
+    "other corpora or parts of the nanoset 'plain'": {"blend: books": "blend: {books: 1, web: 2}"},
+    "other corpora or parts of the webdataset 'shuffled'": {"groups: 3": "groups: 4"},
+    "the new asset packed_dataset": {"webdatasets:": "packed: [web]\nwebdatasets:"},
+    "other settings of automation": {"raw: raw": "raw: raw\nautomation: {sensor_seconds: 9}"},
+}
+
+
+@pytest.mark.parametrize("said", EDITS)
+def test_what_of_an_edit_is_not_loaded_is_said_until_it_is(platform, said):
+    platform.look()
+    text = platform.config_file.read_text()
+    ((before, after),) = EDITS[said].items()
+    assert before in text
+    platform.config_file.write_text(text.replace(before, after, 1))
+    for _ in range(2):
+        platform.cursor = None
+        message = platform.look().skip_message
+        assert said in message
+        assert "choose Reload" in message
+    platform.load()
+    platform.cursor = None
+    assert "Reload" not in platform.look().skip_message
+
+
+def test_edited_values_need_no_reload(platform):
+    text = platform.config_file.read_text()
+    edited = text.replace("seed: 7", "seed: 8").replace("raw: raw", "raw: raw\nautomation: {settle_seconds: 5}")
+    platform.config_file.write_text(edited.replace("web: 0.7", "web: 0.6"))
+    assert "Reload" not in platform.look().skip_message
 
 
 def test_the_cursor_is_small(built):
