@@ -25,6 +25,9 @@ TRAINING_BYTES = 6_000_000
 MARKER = ".nanoset-demo"
 BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
 
+_ENOUGH_MEGABYTES = 12.0
+_FEW_DOCUMENTS = {"on_reject": "quarantine", "max_rejected_fraction": 0.5}
+"""Of a smaller demo, where the one broken line is more than a hundredth of its corpus."""
 HEAD = "# Written by `nanoset demo`. docs/configuration.md has every key.\n"
 CONFIG: dict[str, Any] = {
     "raw": "raw",
@@ -91,9 +94,10 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
         file.write(BROKEN_LINE)
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half)
+    values = CONFIG if megabytes >= _ENOUGH_MEGABYTES else CONFIG | {"documents": _FEW_DOCUMENTS}
     write_atomic(
         folder / CONFIG_FILE,
-        f"# Written by `nanoset demo`; docs/configuration.md has every key.\n{config_text(CONFIG)}".encode(),
+        f"# Written by `nanoset demo`; docs/configuration.md has every key.\n{config_text(values)}".encode(),
     )
 
 

@@ -250,3 +250,13 @@ def test_summaries_of_commands_are_whole():
     assert "Join FILES of any layout, in the order given, with a sound index." in (
         CliRunner().invoke(nanoset, ["pack", "--help"], env={"COLUMNS": "200"}).output
     )
+
+
+def test_init_says_what_a_build_would_say_of_the_tokenizer(tmp_path, folder, tokenizer_file):
+    def said(name):
+        return CliRunner().invoke(nanoset, ["init", str(tmp_path / name)], catch_exceptions=False).output
+
+    (tmp_path / "with").mkdir()
+    shutil.copyfile(tokenizer_file, tmp_path / "with" / "tokenizer.json")
+    assert "notice" not in said("with")
+    assert "notice: no tokenizer there" in said("without")

@@ -82,6 +82,7 @@ def test_unfinished_demo_is_made_anew(tmp_path):
     (tmp_path / "raw" / "stdlib" / "half.jsonl").write_bytes(b'{"text": "cut o')
     (tmp_path / "tokenizer.json").write_text("old")
     assert write_demo(tmp_path, megabytes=0.2) is True
+    assert load_config(tmp_path / "nanoset.yaml").documents.max_rejected_fraction == 0.5, "of few lines one is broken"
     assert not (tmp_path / "raw" / "stdlib" / "half.jsonl").exists()
     assert json.loads((tmp_path / "tokenizer.json").read_bytes())["model"]["type"] == "BPE"
 

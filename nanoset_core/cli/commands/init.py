@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER
+from nanoset_core.errors import NanosetError, one_line
 
 
 @click.command("init")
@@ -14,6 +15,8 @@ from nanoset_core.cli.options import FOLDER
 def command(folder: Path) -> None:
     """Write a nanoset.yaml to start from into FOLDER, naming the corpora that its raw folder holds."""
     from nanoset_core.config.template import write_config
+    from nanoset_core.pipeline.project import Project
+    from nanoset_core.pipeline.tokenization import check_tokenizer
     from nanoset_core.serialization.text import format_bytes, format_count
 
     start = write_config(folder)
@@ -31,3 +34,7 @@ def command(folder: Path) -> None:
             f"wrote {start.path}, which names no corpus, since there is no text in {raw}: put a folder for each corpus "
             "there, name them below nanosets, name your tokenizer, then run `nanoset build`"
         )
+    try:
+        check_tokenizer(Project.open(start.path))
+    except NanosetError as error:
+        click.secho(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
