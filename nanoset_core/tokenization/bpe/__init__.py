@@ -97,6 +97,8 @@ def _gigatoken_engine(
     if known is None:
         known = probe_tokenizer(tokenizer_json, reference)
         save_cached(known, tokenizer_json, folder)
+    if known.rules.form == "NFKC" or not known.rules.has_pattern:
+        raise NotRecognisedError("not compared on enough text with NFKC, or without a split pattern")
     if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
         return CheckedEngine(engine, reference, reason="asked for, canary passed")
     return _fallback(tokenizer_json, reference, GigatokenEngine.name)

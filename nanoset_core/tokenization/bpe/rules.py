@@ -78,6 +78,11 @@ class Rules:
     vocabulary: Vocabulary
 
     @property
+    def has_pattern(self) -> bool:
+        """Whether text is cut by a split pattern."""
+        return isinstance(self.split, SplitPattern)
+
+    @property
     def forbidden_bytes(self) -> bytes:
         """Bytes that text may hold and the engine leaves to the reference: zero, and those without a token."""
         possible = [*range(1, 0xC0), *range(0xC2, 0xF5)]

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, units
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.checks import canary_texts, same_tokens
@@ -93,6 +95,13 @@ def test_make_engine_takes_numpy_now_and_from_the_cache(tokenizer_files, kind, t
         assert engine.name == "numpy"
         assert "SentencePiece" in engine.reason
         assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
+
+
+@pytest.mark.parametrize("kind", ["llama2", "digits"])
+def test_gigatoken_is_not_for_what_it_was_not_compared_on(tokenizer_files, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(bpe, "GigatokenEngine", lambda path: None)
+    with pytest.raises(ConfigError, match="gigatoken engine cannot be checked"):
+        make_engine(tokenizer_files[kind], "gigatoken", cache=tmp_path)
 
 
 @pytest.mark.parametrize(
