@@ -190,7 +190,8 @@ class RecordedOutput:
         folder = self.record.parent
         with writing_to(folder):
             self.find(overwrite=overwrite)
-            sweep_abandoned(folder)
+            for name in (self.files[-1].name, self.record.name):
+                sweep_abandoned(folder, name)
             with claim_scratch(self.files[-1]) as scratch:
                 draft = Draft(scratch)
                 yield draft

@@ -328,7 +328,7 @@ def _remove(work: Path, aside: Path) -> None:
 def _publish(folder: Path, output: Path) -> None:
     """Let `folder` become `output` by one rename; an earlier result gives way."""
     fsync_folder(folder)
-    sweep_abandoned(output.parent)  # such as an earlier result that a killed call had moved away
+    sweep_abandoned(output.parent, output.name)  # such as an earlier result that a killed call had moved away
     earlier = output.with_name(f"{UNFINISHED}{output.name}-{secrets.token_hex(4)}")
     if output.exists() and any(output.iterdir()):
         output.rename(earlier)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import platform
@@ -76,14 +77,17 @@ def unfinished_link(link: Path) -> Path:
     return link.with_name(f"{UNFINISHED}{link.name}-{_host_mark()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
-def sweep_abandoned(folder: Path) -> None:
+def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     """Remove the scratch of processes that are gone from `folder`.
+
+    With `name`, only what was to become the file or folder of that name: others may keep things of theirs beside it.
 
     A folder goes when its lock is free, or missing. Where locks tell nothing (the owner ran on another machine, or the
     file system has none) it goes after a week. A single file of this machine goes when nobody holds it locked; of
     another, or where there are no locks, when nothing was written to it for an hour.
     """
-    for entry in sorted(folder.glob(f"{UNFINISHED}*")):
+    begin = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
+    for entry in sorted(folder.glob(f"{glob.escape(begin)}*")):
         try:
             _sweep(entry)
         except OSError as error:

@@ -200,3 +200,10 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path, source, monkeypatch, pla
     with pytest.raises(StorageError, match="the folder cannot be made") as caught:
         once(tmp_path / place, source)
     assert caught.value.where == str((tmp_path / place).parent)
+
+
+def test_what_a_killed_call_left_goes_and_what_others_keep_there_stays(tmp_path, source):
+    for name in (".tmp-mine", ".tmp-x.idx-old", ".tmp-x-mine", ".tmp-other.idx-old"):
+        (tmp_path / name).mkdir()
+    write_pair(of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), "new")
+    assert sorted(path.name for path in tmp_path.glob(".tmp-*")) == [".tmp-mine", ".tmp-other.idx-old", ".tmp-x-mine"]
