@@ -257,8 +257,8 @@ def test_a_corrupt_gzip_fails_its_corpus_where_nothing_else_is_said(make_project
     file = config.parent / "raw/code/code.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-40])
     report = build(Project.open(config), instance)
-    assert list(report.failed) == ["raw_jsonl [code]"]
-    error = report.failed["raw_jsonl [code]"]
+    assert list(report.failed) == ["tokenized_shards [code]"]
+    error = report.failed["tokenized_shards [code]"]
     assert error.where == str(file)
     assert "1 file not readable to the end" in error.found
     assert "documents.max_unreadable_fraction" in error.remedy
