@@ -54,7 +54,7 @@ _TOKENS = f"--tokenizer tokenizer.json --eod {EOD}"
 _CONFIGURATION = "nanoset.yaml"
 USES = {
     "build": Use("build -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
-    "demo": Use("demo {output} --megabytes 0.3", output="made/demo", onto=("nanoset.yaml",), needs_dagster=True),
+    "demo": Use("demo {output} --megabytes 3", output="made/demo", onto=("nanoset.yaml",), needs_dagster=True),
     "diff": Use("diff a -c {input}", _CONFIGURATION, code=1),
     "explain": Use("explain pretrain train 0 -c {input}", _CONFIGURATION),
     "gc": Use("gc --yes --unfinished -c {input}", _CONFIGURATION, rewrites=("data/",)),
