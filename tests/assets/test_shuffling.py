@@ -37,7 +37,7 @@ def test_the_plan_says_what_becomes_of_each_source(materialised):
     assert rows["web"]["not_chosen"] > 0
     assert values["tar_bytes"] > values["tokens"]
     description = next(iter(assets[0].descriptions_by_key.values()))
-    assert "web (0.5), code (2), books (1) by frequencies" in description
+    assert "How the corpora of shuffled become shuffled shards" in description
 
 
 def test_the_plan_shows_how_well_it_mixes(materialised):
