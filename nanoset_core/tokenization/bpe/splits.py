@@ -64,7 +64,8 @@ def piece_starts(
     if pattern.contractions in ("exact", "any case"):
         end_contractions(starts, data, any_case=pattern.contractions == "any case")
     if pattern.digits:
-        _cut_numbers(starts, data, codes, pattern.digits)
+        apart = any(value == DIGIT for _, value in pattern.classes)
+        _cut_numbers(starts, data, codes == (DIGIT if apart else NUMBER), pattern.digits)
     for places in (cuts, capitals):
         if places is not None:
             starts[places] = True
@@ -178,9 +179,9 @@ def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], code
     starts[ends[np.isin(begin, last + 1)]] = True
 
 
-def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], digits: int) -> None:
+def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: NDArray[np.bool_], digits: int) -> None:
     """Cut numbers every so many digits."""
-    begins, ends = _runs((codes == NUMBER) | (codes == DIGIT))
+    begins, ends = _runs(numbers)
     long = np.flatnonzero(ends - begins > digits)
     if not len(long):
         return
