@@ -173,6 +173,10 @@ class FileSet:
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, or not ours
 
+    def note(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """What the sidecar holds: of each file {"bytes", "sha256"}, and what all were made from."""
+        return {"version": _VERSION, "made_from": self.made_from, "files": files}
+
     def foreign(self) -> str | None:
         """What tells that files which are there are not of this set; None where they are, or none is there."""
         there = next((name for name in self.files.values() if (self.folder / name).exists()), None)
@@ -206,8 +210,8 @@ class FileSet:
             notes[name] = {"bytes": sum(map(len, pieces)), "sha256": digest.hexdigest()}
             if part != "description":
                 _write(self.folder / name, pieces)
-        sidecar = {"version": _VERSION, "made_from": self.made_from, "files": notes}
-        _write(self.folder / self.sidecar, [memoryview(json.dumps(sidecar, indent=1, sort_keys=True).encode("utf-8"))])
+        note = json.dumps(self.note(notes), indent=1, sort_keys=True)
+        _write(self.folder / self.sidecar, [memoryview(note.encode("utf-8"))])
         if "description" in self.files:
             _write(self.folder / self.files["description"], [memoryview(text)])
         for folder in {(self.folder / name).parent for name in notes}:

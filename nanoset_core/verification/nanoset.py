@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
-from nanoset_core.mapping.cache import open_blend
+from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
+from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import mapping
 from nanoset_core.pipeline.planning import cache_folder
@@ -109,6 +110,7 @@ def _plan(project: Project, manifest: Manifest) -> SplitPlan | None:
 def _check_cache(report: Report, project: Project, name: str, manifest: Manifest, plan: SplitPlan, deep: bool) -> bool:
     """Whether every file that the trainer will look for is there, as it was written."""
     cache = cache_folder(project, name)
+    config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[1]
     facts: Mapping[str, Any] = manifest.facts["cache_files"]
     wanted = [name for part in _parts(manifest, plan) for name in part.cache_files]
     whole = True
@@ -123,7 +125,8 @@ def _check_cache(report: Report, project: Project, name: str, manifest: Manifest
             )
             whole = False
         elif whole:
-            _check_description(report, manifest.access, cache, part)
+            files = member_set(part, config, cache) if isinstance(part, MemberPlan) else blend_set(plan, part, cache)
+            _check_description(report, manifest.access, files, {name: facts[name] for name in part.files.values()})
     return whole
 
 
@@ -171,26 +174,31 @@ def _check_cache_file(
     return True
 
 
-def _check_description(report: Report, access: FileAccess, cache: Path, part: MemberPlan | BlendPlan) -> None:
+def _check_description(
+    report: Report, access: FileAccess, files: FileSet, facts: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Whether description and note say what was planned."""
-    if "description" in part.files:
-        path = access.fetch(cache / part.files["description"])
-        if read_regular(path) != part.description.encode():
+    if "description" in files.files:
+        path = access.fetch(files.folder / files.files["description"])
+        if read_regular(path) != files.description.encode():
             report.error("the description is not the one that the file names were made from", where=path, remedy=_BUILD)
-    path = access.fetch(cache / part.sidecar)
+    path = access.fetch(files.folder / files.sidecar)
     try:
-        made_from = json.loads(read_regular(path))["made_from"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        report.error("this is not a note of what index files were made from", where=path, remedy=_BUILD)
-        return
-    if isinstance(part, MemberPlan) and made_from.get("idx_sha256") != part.idx_sha256:
+        noted = json.loads(read_regular(path))
+    except (ValueError, RecursionError):
+        noted = None
+    if noted != files.note(facts):
         report.error(
-            "the index files were made from another dataset than the plan",
+            "the note of what index files were made from does not say what was planned, and what was written",
             where=path,
-            found=f"sha256 {made_from.get('idx_sha256')}",
-            expected=f"sha256 {part.idx_sha256}",
+            found="; ".join(setting_differences(_made_from(noted), files.made_from)) or "other files than were written",
             remedy=_BUILD,
         )
+
+
+def _made_from(noted: object) -> Mapping[str, Any]:
+    made_from = noted.get("made_from") if isinstance(noted, dict) else None
+    return made_from if isinstance(made_from, dict) else {}
 
 
 def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) -> None:

@@ -237,6 +237,21 @@ def test_a_missing_index_file(copy):
     assert verify_nanoset(project, "pretrain", "train").passed
 
 
+@pytest.mark.parametrize("check", [verify_mappings, verify_blend])
+def test_a_note_in_which_one_value_changed(copy, check):
+    project = copy()
+    kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
+    for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(f"*-{kind}-train-nanoset.json"):
+        value = json.loads(note.read_bytes())
+        value["made_from"]["description"] = "0" * 32
+        note.write_text(json.dumps(value), encoding="utf-8")
+    report = check(project, "pretrain", "train")
+    assert {finding.what for finding in report.errors} == {
+        "the note of what index files were made from does not say what was planned, and what was written"
+    }
+    assert "description: " in report.errors[0].found
+
+
 def test_a_cut_index_file_and_one_of_other_bytes(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "shuffle_index.npy")
@@ -286,6 +301,10 @@ def test_an_entry_twice_is_found_deeply(copy):
     value["facts"]["cache_files"][path.name]["sha256"] = sha256_file(path)
     del value["sha256"]  # of a manifest that holds other facts
     manifest.write_text(json.dumps(value))
+    note = path.with_name(path.name.replace("shuffle_index.npy", "nanoset.json"))
+    noted = json.loads(note.read_bytes())
+    noted["files"][path.name]["sha256"] = sha256_file(path)
+    note.write_text(json.dumps(noted))
     assert verify_mappings(project, "plain", "train").passed
     assert whats(verify_mappings(project, "plain", "train", deep=True)) == [
         "shuffle_index does not hold each entry as often as it must"
