@@ -106,17 +106,18 @@ def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, ND
 
 
 def piece_origins(
-    context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64]
+    context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64], position: int = 0
 ) -> tuple[PieceOrigin, ...]:
     """Origins of consecutive spans of a dataset's sequences.
 
-    spans: int64[pieces, 3], (sequence, first token, end excl), none of them empty.
+    spans: int64[pieces, 3], (sequence, first token, end excl), none of them empty. position: in the sample, of the
+    first.
     """
     manifest = context.dataset_at(dataset.prefix)
     documents = [bisect_right(dataset.document_indices, sequence) - 1 for sequence in spans[:, 0].tolist()]
     origins = Lineage(context.outputs, manifest).origins(documents)
     excerpts = Excerpts(context, manifest)
-    found, position = [], 0
+    found = []
     for (sequence, begin, end), origin in zip(spans.tolist(), origins, strict=True):
         # A document's first sequence is where its tokens begin.
         shift = _tokens_before(dataset, sequence) - _tokens_before(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import cut_ranges
@@ -54,7 +56,7 @@ class DocumentPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class WantedDocument:
     """A document, named in just one of three ways."""
 
     identity: str | None
@@ -107,22 +109,48 @@ def find_document(
         MissingError: there is no such nanoset or document.
         ConfigError: a document is not named in just one of these ways.
     """
-    wanted = _Wanted(identity, file, line, number)
+    wanted = WantedDocument(identity, file, line, number)
     context = InspectionContext.of(project_or_root)
     loaded = load_nanoset(context.outputs, name, split)
-    members = {context.dataset_at(member.member.prefix).name: member for member in _members(loaded)}
-    if corpus is not None and corpus not in members:
+    members = list({member.member.prefix: member for member in _members(loaded)}.values())
+    datasets = [context.dataset_at(member.member.prefix) for member in members]
+    return [
+        _places(context, name, loaded, members[number], origin)
+        for number, origin in find_origins(context, datasets, wanted, corpus, name)
+    ]
+
+
+def find_origins(
+    context: InspectionContext, datasets: Sequence[Manifest], wanted: WantedDocument, corpus: str | None, name: str
+) -> list[tuple[int, DocumentOrigin]]:
+    """The documents that are wanted, each with the number of its dataset.
+
+    Args:
+        context: where to look.
+        datasets: manifests of the merged datasets.
+        wanted: the document.
+        corpus: look in this one only.
+        name: of the nanoset or webdataset that the datasets are members of.
+
+    Raises:
+        MissingError: there is no such corpus among them, or no such document.
+    """
+    corpora = [dataset.name for dataset in datasets]
+    if corpus is not None and corpus not in corpora:
         raise MissingError(
-            "the corpus is not in this nanoset", where=name, found=repr(corpus), expected=", ".join(members)
+            "the corpus is not in this nanoset or webdataset",
+            where=name,
+            found=repr(corpus),
+            expected=", ".join(corpora),
         )
-    found = []
-    for found_corpus, member in members.items():
-        if corpus in (None, found_corpus):
-            lineage = Lineage(context.outputs, context.dataset_at(member.member.prefix))
-            for origin in _origins(context, lineage, wanted):
-                found.append(_places(context, name, loaded, member, origin))
+    found = [
+        (number, origin)
+        for number, dataset in enumerate(datasets)
+        if corpus in (None, dataset.name)
+        for origin in _origins(context, Lineage(context.outputs, dataset), wanted)
+    ]
     if not found:
-        raise _nowhere(context, members, wanted)
+        raise _nowhere(context, datasets, wanted)
     return found
 
 
@@ -144,6 +172,19 @@ def find_place(
         ConfigError: there is no line.
         MissingError: there is no such nanoset or document.
     """
+    find = partial(find_document, project, name, split)
+    return find_at(project, project.nanoset(name).corpora, find, place, line, corpus)
+
+
+def find_at(
+    project: Project,
+    corpora: Collection[str],
+    find: Callable[..., list[DocumentPlaces]],
+    place: str,
+    line: int | None,
+    corpus: str | None,
+) -> list[DocumentPlaces]:
+    """What `find` finds by its arguments `file`, `line` and `corpus`; the others and errors as for `find_place`."""
     file, found = (place, line) if line is not None else _cut_line(place)
     if found is None:
         raise ConfigError(
@@ -156,13 +197,13 @@ def find_place(
     below = _below_raw(project, file)
     if below is None:  # as it is, before its first folder is taken for the corpus
         try:
-            return find_document(project, name, split, file=file, line=found, corpus=corpus)
+            return find(file=file, line=found, corpus=corpus)
         except MissingError:
             below = file
     first, _, rest = below.partition("/")
-    if not rest or first not in project.nanoset(name).corpora or corpus not in (None, first):
-        return find_document(project, name, split, file=file, line=found, corpus=corpus)
-    return find_document(project, name, split, file=rest, line=found, corpus=first)
+    if not rest or first not in corpora or corpus not in (None, first):
+        return find(file=file, line=found, corpus=corpus)
+    return find(file=rest, line=found, corpus=first)
 
 
 def _cut_line(place: str) -> tuple[str, int | None]:
@@ -182,7 +223,7 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
     return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
 
 
-def _origins(context: InspectionContext, lineage: Lineage, wanted: _Wanted) -> Iterator[DocumentOrigin]:
+def _origins(context: InspectionContext, lineage: Lineage, wanted: WantedDocument) -> Iterator[DocumentOrigin]:
     if wanted.identity is not None:
         yield from lineage.find_id(wanted.identity)
     elif wanted.file is not None and wanted.line is not None:
@@ -228,7 +269,7 @@ def _places(
         reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
     appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
     spans = [appearance.document_tokens for appearance in appearances]
-    return DocumentPlaces(origin, tuple(appearances), _covered(spans), "; ".join(reasons) or None)
+    return DocumentPlaces(origin, tuple(appearances), covered(spans), "; ".join(reasons) or None)
 
 
 def _appearances(stretches: Stretches, shift: int) -> Iterator[Appearance]:
@@ -243,7 +284,7 @@ def _appearances(stretches: Stretches, shift: int) -> Iterator[Appearance]:
         yield Appearance(sample, (into, into + end - begin), (begin + shift, end + shift))
 
 
-def _covered(spans: list[tuple[int, int]]) -> int:
+def covered(spans: list[tuple[int, int]]) -> int:
     """How many different tokens some spans hold."""
     total = reached = 0
     for begin, end in sorted(spans):
@@ -262,7 +303,7 @@ def _reason(
 ) -> str | None:
     """Why tokens of a sequence are in no sample, by the first step at which they get lost; None where all are seen."""
     spans = [list(zip(part.sequence_begins.tolist(), part.sequence_ends.tolist(), strict=True)) for part in found]
-    in_rows, drawn, seen = map(_covered, spans)
+    in_rows, drawn, seen = map(covered, spans)
     split = member.member.split
     if seen == tokens:
         return None if tokens else f"never seen in {split}: it has no tokens"
@@ -294,27 +335,29 @@ def _other_split(context: InspectionContext, name: str, member: Nanoset, sequenc
     return "no split that was built"
 
 
-def _nowhere(context: InspectionContext, members: dict[str, Nanoset], wanted: _Wanted) -> MissingError:
+def _nowhere(context: InspectionContext, datasets: Sequence[Manifest], wanted: WantedDocument) -> MissingError:
     return MissingError(
-        "no such document in this nanoset",
-        where=", ".join(members),
+        "no such document",
+        where=", ".join(dataset.name for dataset in datasets),
         found=str(wanted),
         expected="an id, or a line of the raw files, that became a document",
-        remedy=_hint(context, members, wanted.file, wanted.line),
+        remedy=_hint(context, datasets, wanted.file, wanted.line),
     )
 
 
-def _hint(context: InspectionContext, members: dict[str, Nanoset], file: str | None, line: int | None) -> str:
+def _hint(context: InspectionContext, datasets: Sequence[Manifest], file: str | None, line: int | None) -> str:
     """Say so where the line was rejected."""
-    for corpus, member in members.items():
-        for reject in _rejects(context, member) if file is not None else ():
+    for dataset in datasets:
+        for reject in _rejects(context, dataset) if file is not None else ():
             if reject["file"] == file and reject["line"] == line:
-                return f"the line was rejected ({reject['reason']}: {reject['detail']}); mend it in {corpus}/{file}"
+                return (
+                    f"the line was rejected ({reject['reason']}: {reject['detail']}); mend it in {dataset.name}/{file}"
+                )
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
 
 
-def _rejects(context: InspectionContext, member: Nanoset) -> Iterator[dict[str, Any]]:
-    lineage = Lineage(context.outputs, context.dataset_at(member.member.prefix))
+def _rejects(context: InspectionContext, dataset: Manifest) -> Iterator[dict[str, Any]]:
+    lineage = Lineage(context.outputs, dataset)
     for shard in range(len(lineage.shards)):
         path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if path.is_file():

@@ -168,6 +168,16 @@ class ContextTable:
         row = self._layout.rows_of(source, contexts - first[source])
         return (source, *self._layout.place(source, row, self.row_tokens))
 
+    def holding(self, source: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Contexts that hold any of a source's tokens [begin, end excl), int64, shape (contexts,); see `locate`."""
+        found = [np.empty(0, dtype=np.int64)]
+        before = 0  # tokens from the beginning of `number` to that of `source`
+        for number in range(source, -1 if self.tail == "carry" else source - 1, -1):
+            before += self.sources[number].tokens if number < source else 0
+            rows = self._layout.rows_holding(number, begin + before, end + before, self.row_tokens)
+            found.append(self._layout.contexts_of(number, rows))
+        return np.concatenate(found)
+
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
         """Pad tokens within these contexts, int64, shape (contexts,)."""
         _, _, length = self.locate(contexts)

@@ -123,6 +123,31 @@ class RowLayout:
             row[own] = self.choices[i].row(chosen[own])
         return row
 
+    def contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Contexts that hold rows of a source, int64, shape (rows,) → (contexts,): repetitions, then chosen rows."""
+        repeats = np.arange(0, self.repeated[source], self.rows[source])
+        choice = self.choices[source]
+        chosen = choice.number(rows[choice.holds(rows)]) + self.repeated[source]
+        found: NDArray[np.int64] = np.concatenate([(repeats[:, None] + rows).ravel(), chosen])
+        return found + int(self.first_contexts[source])
+
+    def rows_holding(self, source: int, begin: int, end: int, row_tokens: int) -> NDArray[np.int64]:
+        """Rows of a source that hold any of its tokens [begin, end excl), int64, shape (rows,).
+
+        Past the source's end tokens count on into the next sources, as carried rows do.
+        """
+        first = int(self.first_streams[source])
+        after = int(self.first_streams[source + 1]) if source + 1 < len(self.first_streams) else len(self.begins)
+        begins, ends = self.begins[first:after], self.ends[first:after]
+        own = np.flatnonzero((begins < end) & (ends > begin) & (begin < end))
+        parts = [np.empty(0, dtype=np.int64)]
+        for stream in own:
+            low = (max(begin, begins[stream]) - begins[stream]) // row_tokens
+            high = -((begins[stream] - min(end, ends[stream])) // row_tokens)
+            row = self.first_rows[first + stream] - self.first_rows[first]
+            parts.append(np.arange(low, high, dtype=np.int64) + row)
+        return np.concatenate(parts)
+
     def place(
         self, source: NDArray[np.int64], row: NDArray[np.int64], row_tokens: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

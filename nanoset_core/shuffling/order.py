@@ -163,6 +163,21 @@ def numbers_of(keys: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:
     return found
 
 
+def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
+    """Ranks of contexts in the order, int64, shape (numbers,) both: for each, how many keys are below its own.
+
+    A pass over all keys, in bounded memory.
+    """
+    keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
+    wanted = np.sort(keys)
+    reached = np.zeros(len(wanted) + 1, dtype=np.int64)  # keys from each wanted one up to the next
+    for begin in range(0, contexts, _CHUNK):
+        chunk = context_keys(begin, min(begin + _CHUNK, contexts), seed)
+        reached += np.bincount(np.searchsorted(wanted, chunk, side="right"), minlength=len(reached))
+    found: NDArray[np.int64] = np.cumsum(reached)[np.searchsorted(wanted, keys)]
+    return found
+
+
 def _inverse(odd: np.uint64) -> np.uint64:
     """The number whose product with an odd one is 1, modulo 2^64."""
     return np.uint64(pow(int(odd), -1, 1 << 64))

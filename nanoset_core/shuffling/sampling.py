@@ -86,6 +86,19 @@ class Choice:
         last = np.take_along_axis(np.sort(keys, axis=1), np.maximum(count - 1, 0)[:, None], axis=1)
         return (keys <= last) & (count > 0)[:, None]
 
+    def number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
+        rows = np.asarray(rows, dtype=np.int64)
+        if self.chosen == self.rows:
+            return rows
+        numbers = np.empty(len(rows), dtype=np.int64)
+        for begin in range(0, len(rows), _CHUNK):
+            part = rows[begin : begin + _CHUNK]
+            block, place = part // BLOCK_ROWS, part % BLOCK_ROWS
+            upto = np.cumsum(self._chosen_of(block), axis=1)[np.arange(len(part)), place]
+            numbers[begin : begin + _CHUNK] = self._chosen_before(block) + upto - 1
+        return numbers
+
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
         rows = np.asarray(rows, dtype=np.int64)

@@ -68,6 +68,40 @@ def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     assert table.pad_tokens(np.arange(table.contexts)) == sum(counts.pad_tokens for counts in table.sources)
 
 
+@settings(deadline=None, max_examples=200)
+@given(
+    streams=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=4),
+    sequence_length=st.integers(1, 17),
+    tail=TAILS,
+    frequencies=st.lists(st.sampled_from([0, 0.3, 1, 1.7, 2]), min_size=4, max_size=4),
+    span=st.tuples(st.integers(0, 100), st.integers(1, 40)),
+)
+def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
+    streams, sequence_length, tail, frequencies, span
+):
+    names = [(f"s{i}", sum(lengths)) for i, lengths in enumerate(streams)]
+    table = cut_contexts(
+        names,
+        PlanSettings(
+            sequence_length=sequence_length,
+            tail=tail,
+            pad_id=3 if tail.startswith("pad") else None,
+            streams=None if tail == "carry" else {f"s{i}": lengths for i, lengths in enumerate(streams)},
+            frequencies={f"s{i}": frequencies[i] for i in range(len(streams))},
+        ),
+    )
+    bounds = np.cumsum([0, *(tokens for _, tokens in names)])
+    held = [
+        set(range(bounds[source] + start, bounds[source] + start + length))
+        for source, start, length in zip(*table.locate(np.arange(table.contexts)), strict=True)
+    ]
+    for source, (_, tokens) in enumerate(names):
+        begin, end = min(span[0], tokens), min(sum(span), tokens)
+        wanted = set(range(bounds[source] + begin, bounds[source] + end))
+        expected = [context for context, own in enumerate(held) if own & wanted]
+        assert sorted(table.holding(source, begin, end).tolist()) == expected
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     files=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), min_size=1, max_size=4),

@@ -125,6 +125,15 @@ def test_keys_at_ranks_equal_those_of_the_whole_order(contexts, seed, window, da
     assert np.array_equal(found, order.context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]])
 
 
+@pytest.mark.parametrize("chunk", [7, 1 << 18])
+def test_ranks_of_contexts_are_their_places_in_the_order(monkeypatch, chunk):
+    monkeypatch.setattr(order, "_CHUNK", chunk)
+    numbers = np.array([5, 99, 0, 41, 99])
+    expected = [global_order(100, 3).tolist().index(number) for number in numbers]
+    assert order.ranks_of(numbers, 100, 3).tolist() == expected
+    assert order.ranks_of(numbers[:0], 100, 3).tolist() == []
+
+
 @settings(deadline=None, max_examples=60)
 @given(begin=st.integers(0, 1 << 62), seed=st.integers(0, MASK))
 def test_numbers_come_back_from_their_keys(begin, seed):

@@ -35,6 +35,7 @@ def test_the_choice_equals_that_made_block_by_block(rows, share, seed):
     assert len(set(found)) == chosen
     holds = choice.holds(np.arange(rows))
     assert np.flatnonzero(holds).tolist() == found
+    assert choice.number(np.array(found, dtype=np.int64)).tolist() == list(range(chosen))
 
 
 def test_every_row_has_the_same_chance():

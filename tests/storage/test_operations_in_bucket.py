@@ -26,6 +26,8 @@ QUESTIONS = (
     "verify --deep --json",
     "explain pretrain train 3 --json",
     "explain pretrain train --number 5 --corpus code --json",
+    "explain shuffled 3 --json",
+    "explain shuffled --number 5 --corpus code --json",
 )
 
 

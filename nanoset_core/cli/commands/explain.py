@@ -1,8 +1,9 @@
-"""`nanoset explain`: from a sample to the documents in it, and back."""
+"""`nanoset explain`: from a sample of a nanoset or webdataset to the documents in it, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from nanoset_core.lineage.documents import DocumentOrigin
     from nanoset_core.lineage.excerpts import SourceExcerpt
     from nanoset_core.lineage.explain import PieceOrigin, SampleOrigin
-    from nanoset_core.lineage.find import DocumentPlaces
+    from nanoset_core.lineage.find import Appearance, DocumentPlaces
+    from nanoset_core.lineage.webdataset import ContextOrigin
+    from nanoset_core.pipeline.project import Project
 
 
 @click.command("explain")
-@click.argument("nanoset")
-@click.argument("split")
+@click.argument("nanoset", metavar="NAME")
+@click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
 @click.option("--document", "identity", help="The other way: which samples hold the document of this id.")
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="How many samples to list.")
 def command(
     nanoset: str,
-    split: str,
+    split: str | None,
     sample: int | None,
     config: Path,
     identity: str | None,
@@ -44,28 +47,21 @@ def command(
     as_json: bool,
     show: int,
 ) -> None:
-    """Show which documents SAMPLE of a NANOSET's SPLIT holds, with file, line and text; or where a document went."""
-    from nanoset_core.lineage.explain import explain_sample
-    from nanoset_core.lineage.find import find_document, find_place
+    """Show which documents a sample of NAME holds, with file, line and text; or where a document went.
+
+    Of a nanoset give SPLIT and SAMPLE. Of a webdataset give, in place of SPLIT, a sample's key (00000003_00000017), a
+    tar (shard-00000003.tar) with SAMPLE, its number in there, or a number over all tars.
+    """
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
-    plain: object
-    if sample is not None:
-        if any(value is not None for value in (identity, file, line, number, corpus)):
-            raise click.UsageError("give a SAMPLE, or a document to look for, not both")
-        origin = explain_sample(project, nanoset, split, sample)
-        lines, plain = _sample_lines(origin), origin.to_json()
-    elif identity is None and file is None and number is None:
-        raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
+    document = _Document(identity, file, line, number, corpus)
+    if _is_webdataset(project, nanoset, split):
+        lines, plain = _of_webdataset(project, nanoset, split, sample, document, show)
     else:
-        if file is not None and identity is None and number is None:
-            places = find_place(project, nanoset, split, file, line, corpus)
-        else:
-            places = find_document(
-                project, nanoset, split, identity=identity, file=file, line=line, number=number, corpus=corpus
-            )
-        lines, plain = _document_lines(places, split, show), [place.to_json() for place in places]
+        if split is None:
+            raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
+        lines, plain = _of_nanoset(project, nanoset, split, sample, document, show)
     if as_json:
         print_json(plain, ensure_ascii=False)
     else:
@@ -73,16 +69,81 @@ def command(
             click.echo(text)
 
 
-def _sample_lines(origin: SampleOrigin) -> Iterator[str]:
+@dataclass(frozen=True)
+class _Document:
+    """The options that name a document."""
+
+    identity: str | None
+    file: str | None
+    line: int | None
+    number: int | None
+    corpus: str | None
+
+    def check(self, has_sample: bool) -> None:
+        """There must be a sample, or a document."""
+        if has_sample and self != _Document(None, None, None, None, None):
+            raise click.UsageError("give a SAMPLE, or a document to look for, not both")
+        if not has_sample and self.identity is None and self.file is None and self.number is None:
+            raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
+
+    @property
+    def place(self) -> str | None:
+        """The file, where a place alone names the document."""
+        return self.file if self.identity is None and self.number is None else None
+
+
+def _is_webdataset(project: Project, name: str, split: str | None) -> bool:
+    """What is in neither list, but was built once, is told by the split."""
+    from nanoset_core.mapping.splits import SPLITS
+
+    config = project.config
+    return name in config.webdatasets or (name not in config.nanosets and split not in SPLITS)
+
+
+def _of_nanoset(
+    project: Project, name: str, split: str, sample: int | None, document: _Document, show: int
+) -> tuple[Iterator[str], object]:
+    from nanoset_core.lineage.explain import explain_sample
+    from nanoset_core.lineage.find import find_document, find_place
+
+    document.check(sample is not None)
+    if sample is not None:
+        origin = explain_sample(project, name, split, sample)
+        return _sample_lines(_headline(origin), origin.pieces), origin.to_json()
+    if document.place is not None:
+        places = find_place(project, name, split, document.place, document.line, document.corpus)
+    else:
+        places = find_document(project, name, split, **asdict(document))
+    return _document_lines(places, f"{split} ", show), [place.to_json() for place in places]
+
+
+def _of_webdataset(
+    project: Project, name: str, place: str | None, sample: int | None, document: _Document, show: int
+) -> tuple[Iterator[str], object]:
+    from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
+    from nanoset_core.lineage.webdataset import explain_context
+
+    document.check(place is not None)
+    if place is not None:
+        origin = explain_context(project, name, place, sample)
+        return _sample_lines(_context_headline(origin), origin.pieces), origin.to_json()
+    if document.place is not None:
+        places = find_place_in_tars(project, name, document.place, document.line, document.corpus)
+    else:
+        places = find_in_tars(project, name, **asdict(document))
+    return _document_lines(places, "", show), [place.to_json() for place in places]
+
+
+def _sample_lines(headline: str, pieces: Iterable[PieceOrigin]) -> Iterator[str]:
     """A sample's documents."""
-    yield _headline(origin)
-    for piece in origin.pieces:
+    yield headline
+    for piece in pieces:
         yield ""
         yield from _piece(piece)
 
 
 def _document_lines(places: list[DocumentPlaces], split: str, show: int) -> Iterator[str]:
-    """The samples that hold a document, at most `show` of each."""
+    """The samples that hold a document, at most `show` of each; `split` stands in front of each."""
     for number, place in enumerate(places):
         yield "" if number else f"{format_count(len(places), 'document')} found"
         yield _format_origin(place.origin)
@@ -91,11 +152,29 @@ def _document_lines(places: list[DocumentPlaces], split: str, show: int) -> Iter
         for appearance in place.appearances[:show]:
             (begin, end), (first, last) = appearance.document_tokens, appearance.sample_tokens
             yield (
-                f"  {split} sample {appearance.sample:,}: its tokens {begin:,} to {end:,} "
+                f"  {split}{_sample(appearance)}: its tokens {begin:,} to {end:,} "
                 f"are tokens {first:,} to {last:,} of the sample"
             )
         if len(place.appearances) > show:
             yield f"  … and {len(place.appearances) - show:,} samples more (--show)"
+
+
+def _sample(appearance: Appearance) -> str:
+    from nanoset_core.lineage.find_context import TarAppearance
+
+    if isinstance(appearance, TarAppearance):
+        return f"sample {appearance.key} ({appearance.sample:,} of all tars) in {appearance.tar}"
+    return f"sample {appearance.sample:,}"
+
+
+def _context_headline(origin: ContextOrigin) -> str:
+    extra = f", {origin.bos_tokens:,} BOS" if origin.bos_tokens else ""
+    extra += f", {origin.pad_tokens:,} of padding" if origin.pad_tokens else ""
+    return (
+        f"{origin.name} sample {origin.key} ({origin.position:,} of all tars) in {origin.tar}: "
+        f"context {origin.context:,} before the shuffle, of {origin.corpus}, "
+        f"{origin.tokens:,} tokens{extra} from {format_count(len(origin.pieces), 'document')}"
+    )
 
 
 def _headline(origin: SampleOrigin) -> str:

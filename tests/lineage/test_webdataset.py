@@ -1,0 +1,244 @@
+"""Members of tars → documents and back, against the tars themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
+from nanoset_core.lineage.webdataset import explain_context
+from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.shuffling.members import decode_member
+from nanoset_core.shuffling.tar import iterate_members, map_archive
+
+ALL = ["web", "code", "books"]
+FORMS = {
+    "dropped": {"corpora": ALL, "samples_per_shard": 40},
+    "carried": {"corpora": ALL, "samples_per_shard": 50, "tail": "carry"},
+    "padded": {"corpora": ["books", "code"], "samples_per_shard": 30, "tail": "pad", "bos": True, "member": "json.gz"},
+    "even": {"corpora": ["code", "web"], "samples_per_shard": 19, "even": True, "bos": True},
+    "repeated": {"corpora": {"web": 0.4, "code": 2.3, "books": 1}, "samples_per_shard": 64, "tail": "carry"},
+    "shares": {"corpora": {"web": 1, "books": 2}, "samples_per_shard": 64, "mix": "weights", "tail": "pad"},
+}
+LENGTH = 193
+SPECIAL = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def tars(built, tmp_path_factory):
+    """A project with a webdataset of every form."""
+    folder = tmp_path_factory.mktemp("tars")
+    config = yaml.safe_load((built / "nanoset.yaml").read_text()) | {"raw": str(built / "raw"), "nanosets": {}}
+    config |= {"root": str(folder / "data"), "packed": []}
+    config["tokenizer"] |= {"path": str(built / "tokenizer.json"), "pad": SPECIAL, "bos": SPECIAL}
+    config["webdatasets"] = {
+        name: {"sequence_length": LENGTH, "seed": 3, "member": "npy", "groups": 1} | form
+        for name, form in FORMS.items()
+    }
+    (folder / "nanoset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    project = Project.open(folder / "nanoset.yaml")
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+        tokenization.tokenize(project, corpus)
+        indexed.index(project, corpus)
+    for name in FORMS:
+        shuffling.make_plan(project, name)
+        shuffling.write_group(project, name, 0)
+        shuffling.finish(project, name)
+    return project
+
+
+def members_of(project, name):
+    """(tar, key, tokens) of all tars, in order, as a reader sees them."""
+    for path in sorted((project.outputs.folder / "webdatasets" / name / "current").glob("*.tar")):
+        archive = map_archive(path)
+        for member in iterate_members(archive, path):
+            body = archive[member.offset : member.offset + member.size_bytes]
+            yield path.name, member.name.split(".")[0], decode_member(member.name, body, path)
+
+
+def documents_of(project):
+    """(corpus, document) → its tokens."""
+    found = {}
+    for corpus in ALL:
+        manifest = indexed.current_dataset(project, corpus)
+        dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]))
+        bounds = dataset.document_indices.tolist()
+        for number, (begin, end) in enumerate(pairwise(bounds)):
+            found[corpus, number] = [token for sequence in dataset[begin:end] for token in sequence.tolist()]
+    return found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, name):
+    documents, special = documents_of(tars), tars.eod
+    corpora, partly = set(), 0
+    places = defaultdict(list)
+    count = 0
+    for position, (tar, key, tokens) in enumerate(members_of(tars, name)):
+        origin = explain_context(tars.outputs.folder, name, key)
+        assert (origin.position, origin.tar, origin.key) == (position, tar, key)
+        found = np.full(len(tokens), special)  # BOS and padding are the same token
+        for piece in origin.pieces:
+            begin, end = piece.document_tokens
+            found[slice(*piece.sample_tokens)] = documents[piece.origin.corpus, piece.origin.document][begin:end]
+            appearance = (position, piece.sample_tokens, piece.document_tokens)
+            places[piece.origin.corpus, piece.origin.document].append(appearance)
+        assert found.tolist() == tokens.tolist()
+        assert origin.bos_tokens + origin.tokens + origin.pad_tokens == LENGTH
+        assert origin.pieces[0].sample_tokens[0] == origin.bos_tokens
+        assert origin.corpus == origin.pieces[0].origin.corpus
+        partly += origin.pad_tokens > 0
+        corpora.add(len({piece.origin.corpus for piece in origin.pieces}))
+        count += 1
+    plan = shuffling.current_plan(tars, name)[1]
+    assert count == plan.contexts
+    assert (2 in corpora) == (FORMS[name].get("tail") == "carry"), "over the border of two corpora"
+    assert bool(partly) == (FORMS[name].get("tail") == "pad")
+    for (corpus, document), tokens in documents.items():
+        if corpus in FORMS[name]["corpora"]:
+            (back,) = find_in_tars(tars.outputs.folder, name, number=document, corpus=corpus)
+            assert [(a.sample, a.sample_tokens, a.document_tokens) for a in back.appearances] == sorted(
+                places[corpus, document]
+            )
+            assert (back.reason is None) == (bool(tokens) and back.tokens_seen == len(tokens))
+
+
+def test_forms_in_which_a_sample_is_named(tars):
+    found = explain_context(tars, "dropped", "00000001_00000007")
+    assert found.position == 47
+    names = (
+        ("47", None),
+        (47, None),
+        ("00000001_00000007.npy", None),
+        ("1", 7),
+        (1, 7),
+        ("shard-00000001", 7),
+        ("data/webdatasets/dropped/current/shard-00000001.tar", 7),
+    )
+    for place, sample in names:
+        assert explain_context(tars, "dropped", place, sample) == found
+    piece = found.pieces[0]
+    assert piece.text
+    assert piece.source.text
+    assert json.loads(json.dumps(found.to_json()))["pieces"][0]["origin"]["file"] == piece.origin.file
+
+
+def test_samples_that_are_not_there(tars):
+    plan = shuffling.current_plan(tars, "dropped")[1]
+    last = plan.shard_ranks(plan.shards - 1)
+    with pytest.raises(
+        SampleIndexError, match=rf"(?s)no such tar.*shard-00000000\.tar to shard-{plan.shards - 1:08d}\.tar"
+    ):
+        explain_context(tars, "dropped", f"{plan.shards:08d}_00000000")
+    with pytest.raises(SampleIndexError, match=rf"(?s)no such context in the tar.*0 to {last[1] - last[0] - 1}\b"):
+        explain_context(tars, "dropped", plan.shards - 1, last[1] - last[0])
+    with pytest.raises(SampleIndexError, match="no such context in the tar"):
+        explain_context(tars, "dropped", 0, -1)
+    with pytest.raises(SampleIndexError, match=rf"(?s)no such context in the webdataset.*0 to {plan.contexts - 1}\b"):
+        explain_context(tars, "dropped", plan.contexts)
+    for wrong in (("first", None), ("-1", None), ("00000001_00000007", 3), ("shard-00000001.tar", None)):
+        with pytest.raises(ConfigError, match=r"(?s)names no context.*00000000_00000000"):
+            explain_context(tars, "dropped", *wrong)
+    with pytest.raises(MissingError, match=r"(?s)no such webdataset.*carried, dropped, even"):
+        explain_context(tars, "nothing", 0)
+
+
+def test_contexts_that_equal_tars_leave_out_are_no_samples(tars):
+    plan = shuffling.current_plan(tars, "even")[1]
+    assert plan.contexts_left_out
+    with pytest.raises(SampleIndexError, match="no such context in the webdataset"):
+        explain_context(tars, "even", plan.contexts)
+    reasons = {
+        place.reason
+        for corpus, number in documents_of(tars)
+        if corpus != "books"
+        for place in find_in_tars(tars.outputs.folder, "even", number=number, corpus=corpus)
+    }
+    assert any("left out so that all tars are equal" in (reason or "") for reason in reasons)
+
+
+def test_why_a_document_is_in_no_tar(tars):
+    assert "no tokens" in find_in_tars(tars, "dropped", identity="empty")[0].reason
+    last = find_in_tars(tars, "dropped", identity="code-119")[0]
+    assert "a tail that does not fill a context" in last.reason
+    reasons = {find_in_tars(tars, "repeated", number=number, corpus="web")[0].reason for number in range(60)}
+    assert any("not all contexts of this corpus are taken" in (reason or "") for reason in reasons)
+
+
+def test_a_document_by_its_place(tars):
+    (place,) = find_place_in_tars(tars, "repeated", "code/code.jsonl.gz:17")
+    assert place == find_in_tars(tars, "repeated", identity="code-16")[0]
+    assert len(place.appearances) >= 2
+    with pytest.raises(MissingError, match=r"rejected \(invalid_json"):
+        find_place_in_tars(tars, "repeated", "web/part-0/web-0.jsonl:64")
+    with pytest.raises(MissingError, match="not in this nanoset or webdataset"):
+        find_in_tars(tars, "padded", number=0, corpus="web")
+
+
+def test_the_plan_is_enough(copy):
+    project = copy()
+    before = explain_context(project, "shuffled", 5)
+    for tar in (project.outputs.folder / "webdatasets/shuffled/current").glob("*.tar"):
+        tar.unlink()
+    assert explain_context(project, "shuffled", 5) == before
+
+
+def test_tars_of_an_older_build_are_explained_by_what_they_were_made_from(copy):
+    project = copy()
+    before = explain_context(project.outputs.folder, "shuffled", 5)
+    with (project.config.raw_folder / "web/part-0/web-0.jsonl").open("ab") as file:
+        file.write(b'{"id": "more", "text": "one more document"}\n' * 40)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    indexed.index(project, "web")
+    shuffling.make_plan(project, "shuffled")
+    assert explain_context(project.outputs.folder, "shuffled", 5) == before
+
+
+def run(project, *arguments):
+    return CliRunner().invoke(nanoset, ["explain", *arguments, "-c", str(project.config.file)])
+
+
+def test_the_command(project):
+    key = "00000001_00000007"
+    shown = run(project, "shuffled", key)
+    assert shown.exit_code == 0, shown.output
+    assert f"sample {key} (135 of all tars) in shard-00000001.tar" in shown.output
+    for names in (["135"], ["1", "7"], ["shard-00000001.tar", "7"]):
+        assert run(project, "shuffled", *names).output == shown.output
+    found = json.loads(run(project, "shuffled", key, "--json").output)
+    assert found == json.loads(json.dumps(explain_context(project, "shuffled", key).to_json()))
+    origin = found["pieces"][0]["origin"]
+    place = f"{origin['corpus']}/{origin['file']}:{origin['line']}"
+    assert place in shown.output
+    back = run(project, "shuffled", "--file", place)
+    assert f"sample {key} (135 of all tars) in shard-00000001.tar: its tokens" in back.output
+    listed = json.loads(run(project, "shuffled", "--file", place, "--json").output)
+    assert key in [appearance["key"] for appearance in listed[0]["appearances"]]
+    assert json.loads(run(project, "shuffled", "--document", origin["id"], "--json").output) == listed
+
+
+def test_what_the_command_refuses(project):
+    for arguments, code, said in (
+        (["shuffled"], 2, "give a SAMPLE"),
+        (["shuffled", "3", "--number", "1"], 2, "not both"),
+        (["shuffled", "99", "0"], 1, "no such tar"),
+        (["shuffled", "train", "3"], 1, "names no context"),
+        (["pretrain"], 2, "Missing argument 'SPLIT'"),
+        (["pretrain", "00000001_00000007", "3"], 1, "no such split"),
+        (["shufled", "00000001_00000007"], 1, "no such webdataset"),
+    ):
+        refused = run(project, *arguments)
+        text = refused.output + str(refused.exception)
+        assert (refused.exit_code, said in text) == (code, True), (arguments, text)
