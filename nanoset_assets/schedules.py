@@ -16,7 +16,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep
-from nanoset_core.raw.survey import CorpusFiles, RawText, known_inventory, list_corpora
+from nanoset_core.raw.survey import CorpusFiles, RawText, known_inventory
 
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
@@ -46,7 +46,7 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         context: dg.ScheduleEvaluationContext, project: ProjectResource
     ) -> list[dg.RunRequest] | dg.SkipReason:
         opened = Project.open(project.config_file)
-        text = list_corpora(opened.config.raw_folder)
+        text = raw.scan(opened)
         sweep(opened.outputs)
         register_corpora(context.instance, text.corpora)
         state, unknown, awaited = _look(opened, context.instance, text)
@@ -54,7 +54,7 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         requests = [_survey_request(night, text.corpora[corpus]) for corpus in unknown]
         requests += [_request(night, run) for run in runs_needed(state)]
         requests = [request for request in requests if not _is_under_way(context.instance, request)]
-        for fault in text.faults.values():
+        for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(str(fault))
         if requests:
             return requests[:MOST_REQUESTS]

@@ -21,7 +21,7 @@ from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import check_corpora, named_corpora
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory, list_corpora
+from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory
 
 SENSOR = "raw_text"
 MOST_REQUESTS = 200
@@ -50,7 +50,7 @@ def raw_text_sensor(config: ProjectConfig, job: Any) -> dg.SensorDefinition:
         close_abandoned_runs(context.instance)
         opened = Project.open(project.config_file)
         before = Seen.from_json(context.cursor)
-        tick = _Tick(opened, context.instance, list_corpora(opened.config.raw_folder), before)
+        tick = _Tick(opened, context.instance, raw.scan(opened), before)
         if (missed := not_loaded(config, opened.config)) is not None:
             tick.notes.insert(0, missed)
         for note in tick.notes:
@@ -97,7 +97,7 @@ class _Tick:
         self._project, self._instance, self._text, self._before = project, instance, text, before
         self.notes: list[str] = []
         self._registered = set(instance.get_dynamic_partitions(CORPORA.name or ""))
-        self._complaints: list[NanosetError] = list(text.faults.values())
+        self._complaints: list[NanosetError] = list(dict.fromkeys(text.faults.values()))
         self._retired = self._removed()
         self._taken = self._inventoried()
         self._waiting: dict[str, float] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nanoset_core.config.corpora import CorpusSpec, check_corpus
 from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
 from nanoset_core.config.nanoset_checks import check_nanoset
 from nanoset_core.config.running import AutomationSpec, ExecutorSpec, check_automation, check_executor
@@ -38,6 +39,8 @@ class ProjectConfig:
     """Which tokenizer makes the tokens."""
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     """How lines become documents."""
+    corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
+    """Name → how a corpus differs from the others; a second corpus of a folder has a name and a text key of its own."""
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
     """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
@@ -64,6 +67,21 @@ class ProjectConfig:
             place = parse_place(self.raw, self.storage, where=f"{self.file}: raw")
             return RemoteFolder(place, by_etag=self.storage.fingerprint == "etag")
         return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
+
+    def folder_name(self, corpus: str) -> str:
+        """The folder below `raw` that a corpus is read from."""
+        spec = self.corpora.get(corpus)
+        return corpus if spec is None else spec.folder or corpus
+
+    def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
+        """The same as a place, whether it is there or not."""
+        return self.raw_folder / self.folder_name(corpus)
+
+    def documents_of(self, corpus: str) -> DocumentsSpec:
+        """How a corpus's lines become documents: by its own keys, where it has some."""
+        spec = self.corpora.get(corpus, CorpusSpec())
+        ours = {name: key for name in ("text_key", "id_key") if (key := getattr(spec, name)) is not None}
+        return replace(self.documents, **ours)
 
     @property
     def root_folder(self) -> Path:
@@ -165,6 +183,8 @@ def _check(config: ProjectConfig) -> None:
     file = config.file
     _check_places(config)
     check_tokenization(file, config.tokenizer, config.documents, config.tokenization)
+    for name, corpus in config.corpora.items():
+        check_corpus(file, name, corpus)
     check_executor(file, config.executor)
     for name, nanoset in config.nanosets.items():
         check_nanoset(file, name, nanoset)

@@ -72,20 +72,12 @@ class TokenizationSpec:
 
 
 def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec) -> None:
-    """Check the text key, which file names are made of, and that every token that is needed is named.
+    """Check the text key, and that every token that is needed is named.
 
     Raises:
         ConfigError: the key cannot be part of a file's name, or a token is not named.
     """
-    key = documents.text_key
-    if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
-        raise ConfigError(
-            "this key cannot be part of a file's name",
-            where=f"{file}: documents.text_key",
-            found=repr(key),
-            expected="up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document",
-            remedy="rename the key in the raw text",
-        )
+    check_text_key(documents.text_key, f"{file}: documents.text_key")
     if spec.append_eod and tokenizer.eod is None:
         raise ConfigError(
             "append_eod needs an end-of-document token",
@@ -97,4 +89,20 @@ def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: Document
             "prepend_bos needs a begin-of-document token",
             where=f"{file}: tokenizer.bos",
             remedy='name it, for example bos: "<s>", or set tokenization.prepend_bos to false',
+        )
+
+
+def check_text_key(key: str, where: str) -> None:
+    """Check a text key, which file names are made of.
+
+    Raises:
+        ConfigError: it cannot be part of a file's name.
+    """
+    if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
+        raise ConfigError(
+            "this key cannot be part of a file's name",
+            where=where,
+            found=repr(key),
+            expected="up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document",
+            remedy="rename the key in the raw text",
         )

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
@@ -14,7 +15,6 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import RawFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class InspectionContext:
     """What an inspection has at hand."""
 
     outputs: OutputRoot
-    raw_folder: RawFolder | None
-    """Folder of raw text, where it is known."""
+    config: ProjectConfig | None
+    """Where raw text lies, where that is known; without it no text is read."""
     tokenizer_file: Path | None
     """The tokenizer.json, where it is known."""
 
@@ -32,7 +32,7 @@ class InspectionContext:
         """From a project, or from an output root alone: then no text is read or decoded."""
         if isinstance(project_or_root, Project):
             config = project_or_root.config
-            return InspectionContext(project_or_root.outputs, config.raw_folder, config.tokenizer_file)
+            return InspectionContext(project_or_root.outputs, config, config.tokenizer_file)
         return InspectionContext(open_root(project_or_root), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:

@@ -44,7 +44,7 @@ class Excerpts:
         self._context, self._dataset = context, dataset
         self._options = dataset.recipe["options"]
         self._retokenizer: Retokenizer | None = retokenizer(context.tokenizer_file, self._options)
-        self._inventory = context.inventory_of(dataset) if context.raw_folder is not None else None
+        self._inventory = context.inventory_of(dataset) if context.config is not None else None
 
     def decoded(self, tokens: NDArray[Any]) -> str | None:
         """The beginning of some tokens as text; None where the tokenizer is not at hand."""
@@ -56,9 +56,9 @@ class Excerpts:
         self, origin: DocumentOrigin, tokens: NDArray[Any] | None, span: tuple[int, int]
     ) -> SourceExcerpt | None:
         """What the raw file has at tokens [begin, end) of a document; tokens: all of the document's, where at hand."""
-        if self._context.raw_folder is None:
+        if self._context.config is None:
             return None
-        folder = self._context.raw_folder / origin.corpus
+        folder = self._context.config.corpus_folder(origin.corpus)
         line = SourceLine(origin.file, origin.line, origin.byte_offset)
         try:
             state = file_state(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -194,16 +194,35 @@ def find_at(
             expected="a file and a line",
             remedy="put the line behind the file, as in web/part-0.jsonl:5, or give --line",
         )
-    below = _below_raw(project, file)
+    below = below_raw = _below_raw(project, file)
     if below is None:  # as it is, before its first folder is taken for the corpus
         try:
             return find(file=file, line=found, corpus=corpus)
         except MissingError:
             below = file
     first, _, rest = below.partition("/")
-    if not rest or first not in corpora or corpus not in (None, first):
+    if below_raw is not None or first not in corpora:  # a folder, which several corpora may be read from
+        meant = [one for one in corpora if project.config.folder_name(one) == first]
+    else:
+        meant = [first]
+    meant = [one for one in meant if rest and corpus in (None, one)]
+    if not meant:
         return find(file=file, line=found, corpus=corpus)
-    return find(file=rest, line=found, corpus=first)
+    return _in_each(meant, partial(find, file=rest, line=found))
+
+
+def _in_each(corpora: Iterable[str], find: Callable[..., list[DocumentPlaces]]) -> list[DocumentPlaces]:
+    """What `find` finds in corpora that are read from the same folder; one of them may have rejected the line."""
+    places: list[DocumentPlaces] = []
+    nowhere: list[MissingError] = []
+    for corpus in corpora:
+        try:
+            places += find(corpus=corpus)
+        except MissingError as error:
+            nowhere.append(error)
+    if not places:
+        raise nowhere[0]
+    return places
 
 
 def _cut_line(place: str) -> tuple[str, int | None]:

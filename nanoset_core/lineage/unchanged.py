@@ -39,7 +39,7 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
     stat = stat_file(folder, file)
     if not pieces or stat.size < pieces[-1].end:
         return "changed"
-    memory = FingerprintMemory(raw.memory_below(root, inventory.corpus))
+    memory = FingerprintMemory(raw.memory_below(root, folder.name))
     if (known := memory.recall(stat)) is not None:
         return "unchanged" if known == pieces else "changed"
     piece = next((piece for piece in pieces if piece.begin <= byte < piece.end), pieces[0])

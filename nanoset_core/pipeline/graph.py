@@ -234,7 +234,7 @@ def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def named_corpora(config: ProjectConfig) -> set[str]:
-    """Corpora that something is made of."""
+    """Corpora that something is made of, and those that nanoset.yaml describes."""
     return {corpus for _, corpus in _named(config)}
 
 
@@ -250,17 +250,19 @@ def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
     """
     for path, corpus in _named(config):
         if corpus not in known:
-            empty = (config.raw_folder / corpus).is_dir()
+            folder = config.corpus_folder(corpus)
+            empty = folder.is_dir()
             raise ConfigError(
                 "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
                 where=f"{config.file}: {path}.{corpus}",
                 found=f"{', '.join(known) or 'no corpora'} in {config.raw_folder}",
-                remedy=f"put its files ({ACCEPTED}) there, or take it out of the list",
+                remedy=f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}",
             )
 
 
 def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
     """(where in nanoset.yaml, corpus named there)"""
+    yield from (("corpora", corpus) for corpus in config.corpora)
     for node in asked_nodes(config):
         for parent in node.inputs(config).values():
             if parent.stage.by_corpus:

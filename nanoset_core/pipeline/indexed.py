@@ -27,7 +27,7 @@ _DATASET_OPTIONS = ("tokenization", "preset")
 def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
     """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
     versions = {"tokenization": tokenization.TOKENIZED.version, "preset": project.config.tokenization.preset}
-    options = tokenization.token_options(project) | versions
+    options = tokenization.token_options(project, corpus) | versions
     return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
@@ -45,7 +45,7 @@ def index(project: Project, corpus: str) -> Manifest:
     recipe = dataset_recipe(project, corpus, inventory_digest)
     shards = tokenization.current_shards(project, tokenized)
     config = project.config
-    prefix = pair_name(config.tokenization.preset, corpus, config.documents.text_key)
+    prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)

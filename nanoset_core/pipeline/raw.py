@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError, NanosetError
+from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
@@ -18,7 +19,7 @@ from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling
-from nanoset_core.raw.survey import discover_corpora, left_aside, take_inventory
+from nanoset_core.raw.survey import RawText, discover_corpora, left_aside, list_corpora, take_inventory
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import RawFolder
@@ -29,8 +30,54 @@ FILE = "inventory.json"
 
 
 def corpora(project: Project) -> list[str]:
-    """Every corpus that the raw folder holds, sorted."""
-    return discover_corpora(project.config.raw_folder)
+    """Every corpus that the raw folder holds, sorted: its folders, and what nanoset.yaml makes of them besides.
+
+    Raises:
+        MissingError, InputError, ConfigError: see discover_corpora; or a corpus could be either of two folders.
+    """
+    config = project.config
+    folders = discover_corpora(config.raw_folder)
+    for fault in _ambiguous(config, folders).values():
+        raise fault
+    return sorted({*folders, *_sources(config, folders)})
+
+
+def scan(project: Project) -> RawText:
+    """The files of every corpus; what is wrong with one of them does not hide the others.
+
+    Raises:
+        MissingError, InputError: see list_corpora.
+    """
+    text = list_corpora(project.config.raw_folder)
+    ambiguous = _ambiguous(project.config, [*text.corpora, *text.faults])
+    found, faults = dict(text.corpora), dict(text.faults)
+    for name, folder in _sources(project.config, text.corpora).items():
+        found[name] = replace(text.corpora[folder], corpus=name)
+    for name, folder in _sources(project.config, text.faults).items():
+        faults[name] = text.faults[folder]
+    unambiguous = {name: found[name] for name in sorted(found) if name not in ambiguous}
+    return RawText(unambiguous, faults | ambiguous, text.aside)
+
+
+def _sources(config: ProjectConfig, folders: Collection[str]) -> dict[str, str]:
+    """Corpus of nanoset.yaml → the one of some folders that it is read from."""
+    named = {name: config.folder_name(name) for name in config.corpora}
+    return {name: folder for name, folder in named.items() if folder in folders}
+
+
+def _ambiguous(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
+    """Corpora that are read from another folder where one of their own name is there as well."""
+    return {
+        name: ConfigError(
+            "this corpus could be either of two folders",
+            where=f"{config.file}: corpora.{name}",
+            found=f"folder: {config.folder_name(name)}, and {config.raw_folder / name}, which is a corpus of that name",
+            expected="a name that no folder of text has",
+            remedy="give the corpus, or that folder, another name",
+        )
+        for name in config.corpora
+        if name in folders and config.folder_name(name) != name
+    }
 
 
 def corpus_folder(project: Project, corpus: str) -> RawFolder:
@@ -39,7 +86,7 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     Raises:
         MissingError: there is none.
     """
-    folder = project.config.raw_folder / corpus
+    folder = project.config.corpus_folder(corpus)
     if not folder.is_dir():
         raise MissingError(
             "a corpus has no folder of raw text",
@@ -129,12 +176,12 @@ def aside(project: Project) -> Mapping[str, str]:
 
 def memory_file(project: Project, corpus: str) -> Path:
     """Where the digests of a corpus's files are remembered from one survey to the next."""
-    return memory_below(project.outputs.folder, corpus)
+    return memory_below(project.outputs.folder, project.config.folder_name(corpus))
 
 
-def memory_below(root: Path, corpus: str) -> Path:
-    """The same, given the output root's folder."""
-    return root / STAGE / corpus / ".fingerprints.json"
+def memory_below(root: Path, folder: str) -> Path:
+    """The same, given the output root's folder and the name of the corpus's: all corpora of a folder share it."""
+    return root / STAGE / folder / ".fingerprints.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +36,30 @@ _NAMES = SettingNames(
 
 def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
     """What a corpus's shards, taken together, are made from; how they are cut is part of it."""
-    options = token_options(project) | {"range_bytes": _range_bytes(project)}
+    options = token_options(project, corpus) | {"range_bytes": _range_bytes(project)}
     return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
 
 
 def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
     """What one shard is made from."""
-    return job.shard_recipe(corpus, source, token_options(project))
+    return job.shard_recipe(corpus, source, token_options(project, corpus))
 
 
-def token_options(project: Project) -> dict[str, Any]:
-    """The settings that reach the tokens."""
-    config = project.config
+def token_options(project: Project, corpus: str) -> dict[str, Any]:
+    """The settings that reach a corpus's tokens."""
+    documents = project.config.documents_of(corpus)
+    return _tokenizer_options(project) | {
+        "text_key": documents.text_key,
+        "id_key": documents.id_key,
+        "max_line_bytes": _max_line_bytes(project),
+    }
+
+
+def _tokenizer_options(project: Project) -> dict[str, Any]:
     return {
         "tokenizer": project.tokenizer.fingerprint,
         "dtype": project.tokenizer.dtype.name,
         "framing": framing(project).to_json(),
-        "text_key": config.documents.text_key,
-        "id_key": config.documents.id_key,
-        "max_line_bytes": _max_line_bytes(project),
     }
 
 
@@ -64,7 +70,7 @@ def check_tokenizer(project: Project) -> None:
         MissingError, FormatError: it is not there, or none.
         ConfigError: it lacks a token that the settings need.
     """
-    token_options(project)
+    _tokenizer_options(project)
 
 
 def framing(project: Project) -> Framing:
@@ -100,7 +106,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     ranges = cut_ranges(inventory, _range_bytes(project))
     made = _make_shards(project, corpus, ranges)
     lost = losses_of(made, inventory.pieces)
-    reject_policy(project).check(lost, corpus_folder(project, corpus))
+    reject_policy(project, corpus).check(lost, corpus_folder(project, corpus))
     facts = lost.facts
     if facts.tokens == 0:
         raise InputError(
@@ -153,7 +159,7 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
     """Why a corpus that lost so much is refused by the present policy; None where it is not."""
-    return reject_policy(project).refusal(lost, project.config.raw_folder / corpus)
+    return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
 def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
@@ -193,37 +199,38 @@ def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manif
 
 
 def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.TokenizeJob:
-    config = project.config
+    config, documents = project.config, project.config.documents_of(corpus)
     settings = shards.ShardSettings(
         tokenizer_file=config.tokenizer_file,
         engine=config.tokenization.engine,
         dtype=project.tokenizer.dtype.name,
         max_id=project.tokenizer.max_id,
         framing=framing(project),
-        text_key=config.documents.text_key,
-        id_key=config.documents.id_key,
+        text_key=documents.text_key,
+        id_key=documents.id_key,
         max_line_bytes=_max_line_bytes(project),
-        fail_on_reject=reject_policy(project).fails,
+        fail_on_reject=reject_policy(project, corpus).fails,
     )
     return job.TokenizeJob(
         root=project.outputs.local,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,
-        options=token_options(project),
+        options=token_options(project, corpus),
         settings=settings,
     )
 
 
-def reject_policy(project: Project) -> RejectPolicy:
+def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     """How much of a corpus may be lost at present, whatever it was when its shards were made."""
-    documents = project.config.documents
+    documents, spec = project.config.documents_of(corpus), project.config.corpora.get(corpus)
+    own = spec is not None and spec.text_key is not None
     return RejectPolicy(
         documents.on_reject,
         documents.max_rejected_fraction,
         documents.max_unreadable_fraction,
         documents.text_key,
-        _NAMES,
+        replace(_NAMES, text_key=f"corpora.{corpus}.text_key") if own else _NAMES,
     )
 
 

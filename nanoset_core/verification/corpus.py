@@ -154,7 +154,7 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
             refused.what, where=refused.where, found=refused.found, expected=refused.expected, remedy=refused.remedy
         )
         return
-    folder = project.config.raw_folder / tokenized.name
+    folder = project.config.corpus_folder(tokenized.name)
     if found := lost.unreadable_text():
         remedy = "fetch or write these files again; documents.max_unreadable_fraction allows them as they are"
         report.warn("text was not read to its end", where=folder, found=found, expected="whole files", remedy=remedy)

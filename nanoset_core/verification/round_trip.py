@@ -78,7 +78,7 @@ class _Comparison:
         most_skipped_bytes: int | None,
     ) -> None:
         self._dataset, self._again, self._most = dataset, again, most_skipped_bytes
-        self._folder = project.config.raw_folder / lineage.corpus
+        self._folder = project.config.corpus_folder(lineage.corpus)
         self._root = project.outputs.folder
         self._text_key = lineage.dataset.recipe["options"]["text_key"]
         self._inventory = InspectionContext.of(project).inventory_of(lineage.dataset)

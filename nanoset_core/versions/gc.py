@@ -154,7 +154,7 @@ def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
 def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
     """Outputs that nanoset.yaml, or the raw folder, no longer asks for; they may be the only copy of something."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
-    here = {subject for _, subject in places if (project.config.raw_folder / subject).is_dir()}
+    here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}
     asked = {(node.stage.folder, node.key.subject) for node in asked_nodes(project.config, here)}
     asking = {stage.folder: stage.asked_by for stage in stages()}
     for folder, subject in sorted(places - asked):

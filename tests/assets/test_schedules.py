@@ -178,3 +178,9 @@ def test_a_cron_line_that_can_never_come_is_refused_with_its_place(make_project)
     config = load_config(configured(make_project, 'reconcile: "61 25 * * *"'))
     with pytest.raises(ConfigError, match=r"automation\.reconcile"):
         build_definitions(config)
+
+
+def test_a_second_corpus_of_a_folder_is_registered_and_built(built):
+    built.config_file.write_text(built.config_file.read_text() + "corpora: {web_ids: {folder: web, text_key: id}}\n")
+    assert asked(built) == [("web_ids", CHAIN)]
+    assert "web_ids" in built.corpora

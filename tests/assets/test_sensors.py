@@ -463,3 +463,39 @@ def test_edited_values_need_no_reload(platform):
 
 def test_the_cursor_is_small(built):
     assert len(json.dumps(built.cursor)) < 100 * 3 + 100
+
+
+SECOND = "corpora: {web_ids: {folder: web, text_key: id}}\n"
+
+
+def test_a_folder_of_two_corpora_has_both_registered_and_built(built):
+    text = built.config_file.read_text()
+    built.config_file.write_text(text + SECOND)
+    built.look()
+    assert built.corpora == {"books", "code", "web", "web_ids"}
+    assert built.tick() == ["web_ids"], "the other corpora are built"
+    assert "nothing has changed" in built.look().skip_message
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.look()
+    assert built.tick() == ["web", "web_ids"]
+    project = Project.open(built.config_file)
+    for corpus in ("web", "web_ids"):
+        tokenized = project.outputs.current(tokenization.STAGE, corpus)
+        assert tokenization.tokenized_facts(tokenized).documents == 240 + 20
+        assert verify_corpus(project, corpus).passed
+    built.config_file.write_text(text)
+    built.look()
+    built.look()
+    assert built.corpora == {"books", "code", "web"}, "retired as a folder that is gone"
+
+
+def test_a_corpus_of_a_folder_that_is_not_there_fails_the_tick_and_the_others_go_on(built):
+    built.config_file.write_text(built.config_file.read_text() + SECOND.replace("folder: web", "folder: wbe"))
+    with pytest.raises(ConfigError, match=r"corpora\.web_ids: this corpus is not in the raw folder"):
+        built.look()
+    assert built.corpora == {"books", "code", "web"}
+    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(built.raw / "web")
+    built.look()
+    assert list(built.asked()) == ["web"]

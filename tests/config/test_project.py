@@ -391,3 +391,36 @@ def test_token_named_nowhere(tmp_path):
 
 def test_presets_are_those_that_are_known():
     assert setting(NanosetSpec, "preset").choices == tuple(PRESETS)
+
+
+def test_corpora_have_keys_and_folders_of_their_own(tmp_path):
+    corpora = (
+        "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: url}, books: {}}\n"
+    )
+    config = load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}\n" + corpora)
+    asked = ("web", "code", "web_title", "books")
+    assert [config.folder_name(corpus) for corpus in asked] == ["web", "code", "web", "books"]
+    assert config.corpus_folder("web_title") == tmp_path / "raw" / "web"
+    keys = [(config.documents_of(corpus).text_key, config.documents_of(corpus).id_key) for corpus in asked]
+    assert keys == [("text", "uid"), ("content", "uid"), ("title", "url"), ("text", "uid")]
+    assert {config.documents_of(corpus).max_line_mib for corpus in asked} == {2}
+    assert config.documents_of("web") == load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}").documents
+
+
+@pytest.mark.parametrize(
+    ("corpora", "key", "what"),
+    [
+        ("{web/a: {}}", "corpora.web/a", "cannot name a corpus"),
+        ("{web_title: {folder: ../web}}", "corpora.web_title.folder", "cannot name a corpus"),
+        ("{web_title: {folder: ''}}", "corpora.web_title.folder", "cannot name a corpus"),
+        ("{web: {text_key: a/b}}", "corpora.web.text_key", "cannot be part of a file's name"),
+        ("{web: {text_key: ''}}", "corpora.web.text_key", "cannot be part of a file's name"),
+        ("{web: {key: title}}", "corpora.web.key", "this key is not known"),
+        ("{web: title}", "corpora.web", ""),
+        ("[web]", "corpora", ""),
+    ],
+)
+def test_corpora_that_cannot_be(tmp_path, corpora, key, what):
+    error = refused(tmp_path, MINIMAL + f"corpora: {corpora}\n")
+    assert str(error.where).endswith(f"nanoset.yaml: {key}")
+    assert what in error.what

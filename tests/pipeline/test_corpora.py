@@ -1,0 +1,214 @@
+"""Corpora that nanoset.yaml describes: another key of the text, and a second corpus of the same folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from sample_project import EOD, jsonl, run_stages, sentences
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.lineage.explain import explain_sample
+from nanoset_core.lineage.find import find_document, find_place
+from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.graph import check_corpora
+from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.verify import verify_corpus
+from nanoset_core.versions.gc import plan_gc
+from nanoset_core.versions.status import project_status
+
+CORPORA = """\
+corpora:
+  code: {text_key: content, id_key: sha}
+  web_title: {folder: web, text_key: title}
+"""
+CONFIG = f"""\
+raw: raw
+root: data
+tokenizer: {{path: tokenizer.json, eod: "{EOD}"}}
+tokenization: {{workers: 1, range_mib: 0.02}}
+nanosets:
+  both:
+    blend: {{web: 1, web_title: 1, code: 1}}
+    sequence_length: 8
+    split: "1,0,0"
+    trainer_path: /lustre/data
+"""
+WEB = [row | {"title": f"title of {row['id']}: {row['text'][:20]}"} for row in sentences("web", 80)]
+CODE = [{"sha": row["id"], "content": row["text"]} for row in sentences("code", 40)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_file):
+    """The folder of a project with text of three keys, built."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for name, rows in {"web/a/1": WEB[:40], "web/2": WEB[40:], "code/1": CODE}.items():
+        file = folder / "raw" / f"{name}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(jsonl(rows))
+    shutil.copyfile(tokenizer_file, folder / "tokenizer.json")
+    (folder / "nanoset.yaml").write_text(CONFIG + CORPORA)
+    run_stages(Project.open(folder / "nanoset.yaml"))
+    return folder
+
+
+@pytest.fixture
+def project(built):
+    return Project.open(built / "nanoset.yaml")
+
+
+@pytest.fixture
+def copy(built, tmp_path):
+    """A copy to change; → a function that opens it, with other corpora."""
+    shutil.copytree(built, tmp_path / "copy", symlinks=True)
+
+    def opened(corpora: str = CORPORA) -> Project:
+        (tmp_path / "copy/nanoset.yaml").write_text(CONFIG + corpora)
+        return Project.open(tmp_path / "copy/nanoset.yaml")
+
+    return opened
+
+
+def pair(project, corpus):
+    dataset = indexed.current_dataset(project, corpus)
+    return {end: dataset.path(f"{dataset.facts['prefix']}.{end}").read_bytes() for end in ("bin", "idx")}
+
+
+def test_datasets_are_those_of_tokenize_with_several_keys(project, tmp_path):
+    settings = ["--tokenizer", str(project.config.tokenizer_file), "--eod", EOD, "--append-eod", "--workers", "1"]
+    for folder, keys in {"web": ["text", "title"], "code": ["content"]}.items():
+        given = ["--input", str(project.config.raw_folder / folder), "--output-prefix", str(tmp_path / folder)]
+        ran = CliRunner().invoke(nanoset, ["tokenize", *given, *settings, "--json-keys", *keys], catch_exceptions=False)
+        assert ran.exit_code == 0, ran.output
+    for corpus, file in {"web": "web_text", "web_title": "web_title", "code": "code_content"}.items():
+        for end, data in pair(project, corpus).items():
+            assert data == (tmp_path / f"{file}_document.{end}").read_bytes(), f"{corpus}: {end}"
+    assert indexed.current_dataset(project, "web_title").facts["prefix"] == "web_title_title_document"
+    assert len({*map(str, map(pair, [project] * 3, ("web", "web_title", "code")))}) == 3
+
+
+def test_corpora_and_their_files(project):
+    assert raw.corpora(project) == ["code", "web", "web_title"]
+    found = raw.scan(project)
+    assert list(found.corpora) == ["code", "web", "web_title"]
+    assert found.corpora["web_title"].corpus == "web_title"
+    assert found.corpora["web_title"].signature == found.corpora["web"].signature
+    assert not found.faults
+    check_corpora(project.config, raw.corpora(project))
+
+
+def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
+    memories = sorted(path.parent.name for path in project.outputs.folder.rglob(".fingerprints.json"))
+    assert memories == ["code", "web"]
+    assert raw.memory_file(project, "web_title") == raw.memory_file(project, "web")
+
+
+def test_other_corpora_keep_their_digests(project, copy):
+    before = copy("")
+    inventory, _ = raw.current_inventory(project, "web")
+    for recipe in (tokenization.tokenized_recipe, indexed.dataset_recipe):
+        assert recipe(before, "web", inventory.digest) == recipe(project, "web", inventory.digest)
+        assert recipe(before, "web_title", inventory.digest) != recipe(project, "web_title", inventory.digest)
+    options = tokenization.token_options(project, "code")
+    assert (options["text_key"], options["id_key"]) == ("content", "sha")
+
+
+def test_everything_is_up_to_date_and_another_key_makes_its_corpus_stale_alone(project, copy):
+    assert {row.state for row in project_status(project)} == {"up to date"}
+    states = {row.name: row.state for row in project_status(copy(CORPORA.replace("title}", "id}")))}
+    assert (states["web_title"], states["web"], states["code"]) == ("stale", "up to date", "up to date")
+
+
+@pytest.mark.parametrize("corpus", ["web", "web_title", "code"])
+def test_verify_tokenizes_sampled_documents_again_by_the_corpus_s_key(project, corpus):
+    report = verify_corpus(project, corpus, deep=True)
+    assert report.passed
+    assert not report.findings
+    assert report.figures["documents_compared"] == report.figures["documents_sampled"] > 0
+
+
+def test_verify_names_the_file_that_changed_since(copy):
+    project = copy()
+    file = project.config.raw_folder / "web/2.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"title of", b"titel of"))
+    assert not verify_corpus(project, "web", deep=True).findings
+    [finding] = verify_corpus(project, "web_title", deep=True).findings
+    assert str(file) in finding.where
+    assert "the file was changed since" in finding.found
+
+
+def test_explain_shows_the_text_of_the_corpus_s_key(project):
+    seen = set()
+    for sample in range(60):
+        for piece in explain_sample(project, "both", "train", sample).pieces:
+            origin = piece.origin
+            row = json.loads(
+                (project.config.corpus_folder(origin.corpus) / origin.file).read_text().splitlines()[origin.line - 1]
+            )
+            key = {"web": "text", "web_title": "title", "code": "content"}[origin.corpus]
+            assert piece.source.state == "unchanged"
+            assert piece.source.text.removesuffix("…") in row[key]
+            assert origin.id == row.get("id", row.get("sha"))
+            seen.add(origin.corpus)
+    assert seen == {"web", "web_title", "code"}
+
+
+def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
+    def found(place, **settings):
+        return [one.origin.corpus for one in find_place(project, "both", "train", place, **settings)]
+
+    file = project.config.raw_folder / "web/a/1.jsonl"
+    assert sorted(found(f"{file}:7")) == ["web", "web_title"]
+    assert found(f"{file}:7", corpus="web_title") == ["web_title"]
+    assert found("web/a/1.jsonl:7") == ["web"]
+    assert found("web_title/a/1.jsonl:7") == ["web_title"]
+    assert [one.origin.corpus for one in find_document(project, "both", "train", identity="code-3")] == ["code"]
+
+
+def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_that_no_longer_is(copy):
+    def told(project):
+        return {str(item.path.relative_to(project.outputs.folder)) for item in plan_gc(project).left}
+
+    assert not told(copy())
+    assert "datasets/web_title" in told(copy("corpora: {code: {text_key: content}}\n"))
+
+
+def test_a_folder_that_is_not_there_names_the_corpus(copy):
+    project = copy(CORPORA.replace("folder: web", "folder: wbe"))
+    with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
+        check_corpora(project.config, raw.corpora(project))
+    assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
+    assert str(project.config.raw_folder / "wbe") in caught.value.remedy
+    assert raw.corpora(project) == list(raw.scan(project).corpora) == ["code", "web"]
+    states = {row.name: row.state for row in project_status(project)}
+    assert (states["web_title"], states["web"]) == ("failing", "up to date")
+
+
+def test_a_name_that_a_folder_has_as_well_is_ambiguous(copy):
+    project = copy()
+    shutil.copytree(project.config.raw_folder / "web", project.config.raw_folder / "web_title")
+    with pytest.raises(ConfigError, match="either of two folders") as caught:
+        raw.corpora(project)
+    assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
+    found = raw.scan(project)
+    assert list(found.corpora) == ["code", "web"]
+    assert isinstance(found.faults["web_title"], ConfigError)
+
+
+def test_a_folder_that_cannot_be_read_fails_all_its_corpora(copy):
+    project = copy()
+    (project.config.raw_folder / "web/loop").symlink_to(project.config.raw_folder / "web")
+    found = raw.scan(project)
+    assert list(found.corpora) == ["code"]
+    assert found.faults["web"] is found.faults["web_title"]
+
+
+def test_too_many_rejects_name_the_corpus_s_own_key(copy):
+    project = copy(CORPORA.replace("title}", "titel}"))
+    raw.make_inventory(project, "web_title")
+    with pytest.raises(InputError, match="reject") as caught:
+        tokenization.tokenize(project, "web_title")
+    assert "corpora.web_title.text_key" in str(caught.value)
