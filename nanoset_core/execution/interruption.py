@@ -70,12 +70,26 @@ def handlers_kept() -> Iterator[None]:
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
-    """Start processes in this block that no Ctrl-C reaches: a terminal sends it to all, and it is their owner's."""
+    """Start processes in this block that no Ctrl-C reaches: a terminal sends it to all, and it is their owner's.
+
+    SIGTERM reaches them, by which their owner ends them, also where the owner keeps it from itself.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    handler = None
+    if signal.SIGTERM in mask:  # see handlers_kept
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.signal(signal.SIGTERM, _drop)  # one that waits comes as soon as it may
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _drop(number: int, frame: FrameType | None) -> None:
+    """Stand for SIG_IGN, which children would inherit."""
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:

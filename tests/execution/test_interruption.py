@@ -1,0 +1,68 @@
+"""Signals of a process and of those that it starts; whole commands are in tests/cli/test_interruption.py."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from nanoset_core.execution.interruption import deaf_children, handlers_kept
+
+SLEEP = ["sleep", "60"]
+
+
+@pytest.fixture
+def ignoring() -> Iterator[None]:
+    """A process whose parent has set both signals to be ignored."""
+    kept = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+    for number, handler in kept.items():
+        assert signal.signal(number, handler) == signal.SIG_IGN
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
+    try:
+        return process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_helpers_of_a_process_that_ignores_sigterm_can_be_ended(ignoring: None) -> None:
+    with handlers_kept():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Dagster does in a run
+        signal.raise_signal(signal.SIGTERM)
+        with deaf_children():
+            helper = subprocess.Popen(SLEEP)
+        assert end(helper) == -signal.SIGTERM
+
+
+def test_helpers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
+    ended: list[int] = []
+
+    def start() -> None:
+        with deaf_children():
+            helper = subprocess.Popen(SLEEP)
+        ended.append(end(helper))
+
+    with handlers_kept():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+    assert ended == [-signal.SIGTERM]
+
+
+def test_helpers_hear_no_ctrl_c() -> None:
+    with deaf_children():
+        helper = subprocess.Popen(SLEEP)
+    helper.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        helper.wait(0.3)
+    assert end(helper) == -signal.SIGTERM
