@@ -12,9 +12,10 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.indexed.layout import bin_path, idx_path
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, damage, read_record, record_of, record_path
+from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path, sizes_hold
 
 COMMAND = "merge"
+_APART = "if this is an earlier merge, move it out of the folder; else name another output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def merge_folder(folder: Path, output_prefix: Path, *, overwrite: bool = False) 
     """
     parts = _pairs(folder, output_prefix)
     files = [path for part in parts for path in (bin_path(part), idx_path(part))]
-    check_apart([bin_path(output_prefix), idx_path(output_prefix)], files)
+    check_apart([bin_path(output_prefix), idx_path(output_prefix)], files, remedy=_APART)
     _check_once(parts)
     output = RecordedOutput(
         record=record_path(output_prefix),
@@ -102,7 +103,7 @@ def _is_merged(prefix: Path) -> bool:
     return (
         record is not None
         and record.get("command") == COMMAND
-        and ("files" not in record or damage(record, prefix.parent) is None)
+        and ("files" not in record or sizes_hold(record, prefix.parent))
     )
 
 

@@ -100,10 +100,9 @@ def _write(files: FileSet, member: MemberPlan | None, plan: SplitPlan, config: N
                 write_blend(plan, config, files.folder)
             else:
                 write_member(member, config, files.folder, threads=_THREADS)
-            mark.unlink()
+            mark.unlink(missing_ok=True)  # the same call elsewhere may have written all as well
         return True
-    if mark.exists():  # of a call that was killed just after it had written all
-        mark.unlink()
+    mark.unlink(missing_ok=True)  # of a call that was killed just after it had written all
     return False
 
 

@@ -61,22 +61,36 @@ def _stat(path: Path) -> os.stat_result:
         raise MissingError("no such file", where=path, remedy="name a file that is there") from error
 
 
-def damage(record: Mapping[str, Any], folder: Path) -> str | None:
-    """How the files of a finished record are no longer those that were made; None where they are."""
-    for name, noted in record["files"].items():
-        try:
-            stat = (folder / name).stat()
-        except FileNotFoundError:
-            return f"{name} is missing"
-        if stat.st_size != noted["bytes"]:
-            return f"{name} has {stat.st_size:,} bytes, and had {noted['bytes']:,}"
-        if stat.st_mtime_ns != noted.get("mtime_ns", stat.st_mtime_ns):
-            return f"{name} was written again"
+def sizes_hold(record: Mapping[str, Any], folder: Path) -> bool:
+    """Whether the files of a finished record are there with the sizes they had; copies have other times."""
+    found = {name: folder / name for name in record["files"]}
+    return all(path.is_file() and path.stat().st_size == record["files"][name]["bytes"] for name, path in found.items())
+
+
+def _change(path: Path, noted: Mapping[str, Any] | None) -> str | None:
+    """How a file that is there is not the one that a finished record notes; None where it is."""
+    if noted is None:
+        return f"{path.name} was not there when the others were made"
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return f"{path.name} is a link to nothing"
+    if stat.st_size != noted["bytes"]:
+        return f"{path.name} has {stat.st_size:,} bytes, and had {noted['bytes']:,}"
+    if stat.st_mtime_ns != noted.get("mtime_ns", stat.st_mtime_ns):
+        return f"{path.name} was written again"
+    if "sha256" in noted and sha256_file(path) != noted["sha256"]:
+        return f"{path.name} has other bytes than those that were written"
     return None
 
 
-def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+def check_apart(outputs: Iterable[Path], inputs: Iterable[Path], *, remedy: str = "name another output") -> None:
     """Make sure that no output is an input, by whatever path or link.
+
+    Args:
+        outputs: what is to be written.
+        inputs: what is read.
+        remedy: what to do about it.
 
     Raises:
         ConfigError: one is.
@@ -90,7 +104,7 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
                 where=output,
                 found=f"the output is the input {taken}",
                 expected="an output apart from all inputs",
-                remedy="name another output",
+                remedy=remedy,
             )
 
 
@@ -171,10 +185,15 @@ class RecordedOutput:
             return None
         if "files" not in record:
             return None  # a call that was killed while it put them in place
-        changed = damage(record, self.record.parent)
-        if changed is not None and there and not overwrite and all(map(os.path.lexists, self.files)):
-            raise ConfigError("the output was changed since it was made", where=there[0], found=changed, remedy=_REMEDY)
-        return record if changed is None else None
+        files = record["files"]
+        changes = {path: text for path in there if (text := _change(path, files.get(path.name))) is not None}
+        # Beside whole files a list that the record lacks may be of a version that noted none: nothing is written then.
+        if all(path in there for path in self.files) and not any(path.name in files for path in changes):
+            return record
+        if changes and not overwrite:
+            where, found = next(iter(changes.items()))
+            raise ConfigError("the output was changed since it was made", where=where, found=found, remedy=_REMEDY)
+        return None
 
     @contextmanager
     def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
@@ -195,7 +214,8 @@ class RecordedOutput:
             with claim_scratch(self.files[-1]) as scratch:
                 draft = Draft(scratch)
                 yield draft
-                facts = {path.name: self._fact(scratch / path.name) for path in self.files}
+                made = [path for path in (*self.files, *self.others) if path in self.files or _is_in(scratch, path)]
+                facts = {path.name: self._fact(scratch / path.name) for path in made}
                 record = {**self.made_from, "facts": draft.facts, "files": facts, **draft.more}
                 with alone_in(folder):
                     self.find(overwrite=overwrite)
@@ -207,7 +227,7 @@ class RecordedOutput:
         if len(self.files) > 1:
             self.files[-1].unlink(missing_ok=True)
         for path in (*self.others, *self.files):
-            if path in self.files or (scratch / path.name).exists():
+            if path in self.files or _is_in(scratch, path):
                 os.replace(scratch / path.name, path)
             else:
                 path.unlink(missing_ok=True)
@@ -277,6 +297,10 @@ def make_once(
     with output.making(overwrite=overwrite) as draft:
         draft.facts = make(draft.folder / target.name)
     return draft.facts, True
+
+
+def _is_in(scratch: Path, path: Path) -> bool:
+    return (scratch / path.name).exists()
 
 
 def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:

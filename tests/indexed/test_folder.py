@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -71,6 +74,25 @@ def test_a_merge_beside_its_parts_is_refused(folder, tmp_path):
         for ending in (".bin", ".idx"):
             (folder / f"{name}{ending}").unlink()
     assert merge_folder(folder, tmp_path / "out").documents == 3
+
+
+def test_a_merge_beside_its_parts_is_known_in_a_copy_of_the_folder(folder, tmp_path):
+    merge_folder(folder, folder / "all")
+    shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)  # with other times
+    for path in (tmp_path / "copy").glob("all.*"):
+        os.utime(path, (1, 1))
+    for output in (tmp_path / "copy" / "other", tmp_path / "out"):
+        with pytest.raises(ConfigError, match="documents would be joined twice"):
+            merge_folder(tmp_path / "copy", output)
+    assert merge_folder(tmp_path / "copy", tmp_path / "copy" / "all", overwrite=True).documents == 3
+
+
+def test_a_merge_of_unknown_origin_is_to_be_moved_out(folder):
+    merge_folder(folder, folder / "all")
+    (folder / ".all.made.json").unlink()  # as an older version left it
+    with pytest.raises(ConfigError, match="an input would be overwritten") as caught:
+        merge_folder(folder, folder / "all")
+    assert caught.value.remedy == "if this is an earlier merge, move it out of the folder; else name another output"
 
 
 @pytest.mark.parametrize(("gone", "left"), [(".idx", "b.bin"), (".bin", "b.idx")])

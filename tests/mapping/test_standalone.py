@@ -110,6 +110,24 @@ def test_a_killed_call_goes_on(data, tmp_path, preset, monkeypatch):
     assert digests(tmp_path / "cache") == first, "nothing is left of the first call"
 
 
+def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypatch):
+    arguments = ("--data-cache-path", tmp_path / "cache")
+    run(data, *arguments)
+    first = digests(tmp_path / "cache")
+    real = standalone.write_member
+    for path in (tmp_path / "cache").iterdir():
+        path.unlink()
+
+    def written(member, config, folder, **options):
+        real(member, config, folder, **options)
+        for mark in folder.glob(".*.begun"):
+            mark.unlink()
+
+    monkeypatch.setattr(standalone, "write_member", written)
+    assert run(data, *arguments).exit_code == 0
+    assert digests(tmp_path / "cache") == first
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for folder in ("/proc/none/cache", tmp_path / "file" / "cache"):

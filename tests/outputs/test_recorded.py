@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,37 @@ def write_pair(output, text, *, overwrite=False, rejects=False):
 
 def held(folder):
     return {path.suffix: path.read_text() for path in folder.glob("x.*")}
+
+
+def test_a_list_that_somebody_else_wrote_or_edited_stays(tmp_path, source):
+    output = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {}))
+    write_pair(output, "one")
+    (tmp_path / "x.rejects").write_text("mine")
+    assert output.find(), "nothing is written"
+    (tmp_path / "x.idx").unlink()
+    with pytest.raises(ConfigError, match=r"x\.rejects was not there"):
+        write_pair(output, "one")
+    assert held(tmp_path) == {".bin": "one", ".rejects": "mine"}
+    write_pair(output, "one", overwrite=True, rejects=True)
+    assert output.find()
+    (tmp_path / "x.rejects").write_text("mine")
+    with pytest.raises(ConfigError, match=r"x\.rejects has 4 bytes, and had 3"):
+        output.find()
+    (tmp_path / "x.rejects").unlink()
+    assert output.find(), "whoever needs the list no longer may remove it"
+
+
+@pytest.mark.parametrize("name", ["x.bin", "x.rejects"])
+def test_other_bytes_of_the_same_size_are_seen_by_their_checksum(tmp_path, source, name):
+    output = replace(of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), hashed=True)
+    write_pair(output, "one", rejects=True)
+    assert output.find()
+    (tmp_path / name).write_bytes(bytes(3))
+    with pytest.raises(ConfigError, match=f"{name} has other bytes"):
+        output.find()
+    assert output.find(overwrite=True) is None
+    write_pair(output, "one", overwrite=True, rejects=True)
+    assert held(tmp_path) == {".bin": "one", ".idx": "one", ".rejects": "one"}
 
 
 def killed_at(step, call):

@@ -310,6 +310,17 @@ def test_the_command_replaces_nothing_unasked(folder, tmp_path, tokenizer_file):
     assert pair(prefix.with_name("x_text_document")) != before
 
 
+def test_the_command_sees_and_mends_bytes_that_were_overwritten(folder, tmp_path, tokenizer_file):
+    tokenize([folder], tmp_path / "x", tokenizer_file)
+    prefix = tmp_path / "x_text_document"
+    whole, tokens = pair(prefix), prefix.with_name(f"{prefix.name}.bin")
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+    refused = tokenize([folder], tmp_path / "x", tokenizer_file)
+    assert refused.exception.found == "x_text_document.bin has other bytes than those that were written"
+    assert "there already" not in tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").output
+    assert pair(prefix) == whole
+
+
 @pytest.mark.parametrize("name", ["x_text_document.bin", "x_text_document.idx", "x_rejects.jsonl"])
 def test_the_command_replaces_nothing_that_it_does_not_know(folder, tmp_path, tokenizer_file, name):
     (tmp_path / name).write_bytes(b"mine")
