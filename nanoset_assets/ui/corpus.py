@@ -23,6 +23,7 @@ from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
@@ -199,7 +200,7 @@ def _found_in_several(source: SourceRange, shard: Manifest) -> dict[str, Counter
     for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
         counts[path].update(documents=found.documents, tokens=found.tokens)
     if shard.facts["rejected"]:
-        with shard.path(REJECTS).open("rb") as lines:
+        with open_regular(shard.path(REJECTS)) as lines:
             for reject in (Reject(**json.loads(line)) for line in lines):
                 counts[reject.file]["rejected"] += not reject.is_fault
     return counts

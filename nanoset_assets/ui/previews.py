@@ -28,6 +28,7 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_count
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.shards import REJECTS
 
 SHOWN = 3
@@ -98,7 +99,7 @@ def _rejects(shards: Sequence[Manifest]) -> Iterator[str]:
     for shard in shards:
         if not shard.facts["reasons"]:
             continue
-        with shard.path(REJECTS).open("rb") as lines:
+        with open_regular(shard.path(REJECTS)) as lines:
             for line in lines:
                 reject: dict[str, Any] = json.loads(line)
                 place = code(f"{shard.name}/{reject['file']}:{reject['line']}")

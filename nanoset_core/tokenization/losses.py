@@ -15,6 +15,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import FAULTS, Reject, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 
 SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
@@ -178,7 +179,7 @@ def _rejects(listing: Listing, marks: Sequence[bytes] = (b"",)) -> Iterator[Reje
     """Rejects in order, those alone whose line holds one of the marks."""
     path = listing.path()
     try:
-        with path.open("rb") as lines:
+        with open_regular(path) as lines:
             for line in lines:
                 if any(mark in line for mark in marks):
                     yield Reject(**json.loads(line))

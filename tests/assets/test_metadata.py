@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import signal
 import zlib
 
 import dagster as dg
@@ -23,9 +25,11 @@ from nanoset_assets.ui.nanoset import plan_rows, split_metadata
 from nanoset_assets.ui.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
 from nanoset_core.config.project import load_config
+from nanoset_core.errors import FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.tokenization.shards import REJECTS
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
 BROKEN = b'{"id": "cut", "text": "never en\n\n'
@@ -200,6 +204,22 @@ def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
     assert "**`web/part-0/web-1.jsonl:61`**: invalid_json" in shown
     assert '{"id": "cut", "text": "never en' in shown
     assert "**`web/part-0/web-1.jsonl:62`**: blank" in shown
+
+
+def test_a_pipe_in_the_place_of_rejected_lines_is_not_waited_for(spoilt):
+    inventory, manifest, shards = tokenized(spoilt, "web")
+    path = next(shard for shard in shards if shard.facts["rejected"]).path(REJECTS)
+    path.unlink()
+    os.mkfifo(path)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(30)
+    try:
+        assert "not a regular file" in first_rejects(shards).value
+        with pytest.raises(FormatError, match="not a regular file"):
+            tokenized_files(inventory, manifest, shards)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_preview_that_cannot_be_made_says_why(spoilt):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 
 import pytest
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import InputError
+from nanoset_core.errors import FormatError, InputError
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.losses import Listing, Losses
 from nanoset_core.tokenization.policy import RejectPolicy
@@ -139,3 +141,16 @@ def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
     facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
     assert ShardFacts(**facts.to_json()) == facts
     assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
+
+
+def test_a_pipe_in_the_place_of_a_list_of_rejects_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / "rejects.jsonl")
+    facts = ShardFacts(lines=1, faults=1, stored_bytes=1)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(10)
+    try:
+        with pytest.raises(FormatError, match="not a regular file"):
+            Losses(facts, [Listing(facts, lambda: tmp_path / "rejects.jsonl")]).unreadable  # noqa: B018
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
