@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -48,6 +48,12 @@ def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
                 console.print(line, highlight=False, markup=False)
 
         yield listen, say
+
+
+def print_notices(notices: Iterable[str]) -> None:
+    """Say on stderr what lies among the input and is not read."""
+    for notice in notices:
+        click.secho(f"notice: {notice}", fg="yellow", err=True)
 
 
 def emphasis(lost: str) -> str:

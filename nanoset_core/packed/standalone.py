@@ -69,6 +69,8 @@ class PackResult:
     """The rejected lines, or None where there are none."""
     lost: str = ""
     """Which files could not be read to their end, and how much of the input that is; empty where all could."""
+    notices: tuple[str, ...] = ()
+    """What else lies in folders and patterns of text, and is not read."""
 
 
 def make_packed(
@@ -89,7 +91,8 @@ def make_packed(
         MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
     """
     source, tokenizer = _source(inputs), _tokenizer(options)
-    return _write(source, Path(output), Path(output), options, tokenizer, listener)
+    made = _write(source, Path(output), Path(output), options, tokenizer, listener)
+    return replace(made, notices=_notices(source))
 
 
 def pack_once(
@@ -121,11 +124,12 @@ def pack_once(
     if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
         facts = record["facts"]
         listed = rejects if facts["rejected"] else None
-        return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, facts.get("lost", "")), False
+        packed, lost = PackedFacts(**facts["packed"]), facts.get("lost", "")
+        return PackResult(packed, facts["rejected"], listed, lost, _notices(source)), False
     with result.making(overwrite=overwrite) as draft:
         made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
         draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "lost": made.lost, "policy": policy}
-    return replace(made, rejects=rejects if made.rejects else None), True
+    return replace(made, rejects=rejects if made.rejects else None, notices=_notices(source)), True
 
 
 def _source(
@@ -141,6 +145,10 @@ def _paths(source: Path | InputFiles) -> list[Path]:
     if isinstance(source, Path):
         return [bin_path(source), idx_path(source)]
     return [source.folder / file.path for file in source.files]
+
+
+def _notices(source: Path | InputFiles) -> tuple[str, ...]:
+    return () if isinstance(source, Path) else source.notices
 
 
 def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: Path | None) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
-from nanoset_core.raw.listing import list_files, stat_file
+from nanoset_core.raw.listing import natural_key, stat_file
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.settings import InputKind
@@ -48,6 +50,8 @@ class ShuffleInputs:
     """In the order that numbers the contexts."""
     left_out: int = 0
     """Files that belong to no source, or to one that is not seen."""
+    notices: tuple[str, ...] = ()
+    """What else lies in folders of text, and is not read."""
 
     @property
     def files(self) -> list[Path]:
@@ -104,7 +108,12 @@ def find_inputs(
             found=", ".join(map(str, paths)),
             remedy="shuffle them apart, or tokenize the text first",
         )
-    files = [file for path in paths for file in _files(path, extension, shuffle_only, output)]
+    files: list[Path] = []
+    notices: list[str] = []
+    for path in paths:
+        found, told = _files(path, extension, shuffle_only, output)
+        files += found
+        notices += told
     if len(set(files)) != len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
@@ -118,13 +127,13 @@ def find_inputs(
         )
     kind: InputKind = "tars" if tars and tars[0] else "text"
     if sampling is None:
-        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),))
+        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),), notices=tuple(notices))
     groups = sampling.group([str(file) for file in files])
     sources = tuple(
         ShuffleInput(name, tuple(files[number] for number in numbers), sampling.sampling_frequencies[name])
         for name, numbers in groups.items()
     )
-    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values()))))
+    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values())), tuple(notices)))
 
 
 def _pairs(prefixes: Sequence[Path], sampling: Sampling | None) -> ShuffleInputs:
@@ -155,9 +164,10 @@ def _files_of(prefix: Path) -> tuple[Path, Path]:
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
-def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path | None) -> list[Path]:
+def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path | None) -> tuple[list[Path], list[str]]:
+    """(files, what is to be told) of one input."""
     if path.is_file():
-        return [path]
+        return [path], []
     if not path.is_dir():
         raise MissingError(
             "no such file, folder or pair",
@@ -166,7 +176,9 @@ def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path |
             remedy="name an existing one with --input",
         )
     own = _below(path, output)
-    listed = [file.path for file in list_files(path) if own is None or not file.path.startswith(own)]
+    contents = _without(contents_of(path), own)
+    listed = sorted([*(file.path for file in contents.texts), *contents.others], key=natural_key)
+    notices: list[str] = []
     wanted: Callable[[str], bool] = is_text
     if extension or shuffle_only:
         ending = extension or TAR
@@ -174,6 +186,8 @@ def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path |
     elif any(name.endswith(TAR) for name in listed):
         wanted = lambda name: name.endswith(TAR)  # noqa: E731
         _check_no_text(path, listed)
+    else:
+        notices = [f"{path}: {notice.text}" for notice in contents.notices()]
     found = [path / name for name in listed if wanted(name)]
     if not found:
         expected = extension or (TAR if shuffle_only else f"{ACCEPTED}, or {TAR}")
@@ -183,7 +197,18 @@ def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path |
             expected=f"files ending in {expected}",
             remedy="name the ending that they have with --ext",
         )
-    return found
+    return found, notices
+
+
+def _without(contents: Contents, own: str | None) -> Contents:
+    """What lies in a folder, without what lies in the output."""
+    if own is None:
+        return contents
+    return Contents(
+        tuple(file for file in contents.texts if not file.path.startswith(own)),
+        tuple(path for path in contents.others if not path.startswith(own)),
+        tuple(path for path in contents.no_files if not f"{path}/".startswith(own)),
+    )
 
 
 def _below(folder: Path, output: Path | None) -> str | None:
@@ -222,7 +247,10 @@ class Prepared:
     rejects: tuple[Path, ...] = ()
     """Files that list these lines."""
     lost: tuple[str, ...] = ()
-    """Of each source that has such files: which could not be read to their end, and how much of it that is."""
+    """Of each source that has such files: which could not be read to their end, how much of it that is, and which hold
+    runs of zero bytes."""
+    zeroed: Mapping[str, int] = field(default_factory=dict)
+    """Table → its documents with runs of zero bytes."""
     sequence_length: int | None = None
     """Tokens in contexts that come ready-made from tars."""
 
@@ -244,6 +272,7 @@ def tokenize_sources(
     """
     sources, streams = [], {}
     documents, rejected, rejects, lost = 0, 0, [], []
+    zeroed: Counter[str] = Counter()
     for source in inputs.sources:
         (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
         sources.append(TokenSource.of_dataset(source.name, done.prefix))
@@ -251,9 +280,10 @@ def tokenize_sources(
         rejected += done.facts.rejected + done.facts.faults
         rejects += [done.rejects] if done.rejects is not None else []
         lost += [done.lost] if done.lost else []
+        zeroed.update(done.facts.zeroed)
         if done.tokens_by_file is not None:
             streams[source.name] = tuple(done.tokens_by_file.values())
-    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost))
+    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost), zeroed)
 
 
 def input_files(source: ShuffleInput) -> InputFiles:

@@ -68,7 +68,7 @@ class Shuffled:
     plan: dict[str, Any] = field(default_factory=dict)
     """The plan's JSON."""
     lost: tuple[str, ...] = ()
-    """Which files of text could not be read to their end, and how much of the input that is."""
+    """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
 
 
 def shuffle(
@@ -126,6 +126,7 @@ def shuffle(
             name=recipe.name,
         )
         manifest = _write(prepared, plan, recipe, work / "tars", options, how)
+        _check_output(output, recipe, overwrite=overwrite)  # something may have been put there meanwhile
         _publish(work / "tars", output)
         _remove(work, aside)
     return Shuffled(output, replace(manifest, folder=output), True, plan.to_json(), prepared.lost)
@@ -223,18 +224,25 @@ def _finished(
     """The result of the same call, where it is whole and lost no more than the options allow, and what it lost."""
     with contextlib.suppress(NanosetError):
         found = read_manifest(output)
-        if found is not None and found.digest == recipe.digest and found.damage() is None:
+        if found is not None and found.digest == recipe.digest and _is_whole(found):
             lost = _lost(found, inputs)
             policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
-            return (found, tuple(filter(None, [lost.unreadable_text()]))) if policy.allows(lost) else None
+            return (found, tuple(filter(None, [lost.beyond_rejects()]))) if policy.allows(lost) else None
     return None
+
+
+def _is_whole(found: Manifest) -> bool:
+    """Whether all files are there, with the bytes that were written."""
+    noted = ((found.folder / name, fact.sha256) for name, fact in found.files.items())
+    return found.damage() is None and all(sha256 in (None, sha256_file(path)) for path, sha256 in noted)
 
 
 def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
     """What a call lost, by its list of rejects; of files of one name in several sources the largest counts."""
     rejected, documents = found.facts["rejected"], found.facts["documents"]
+    zeroed = found.facts.get("zeroed", {})
     if not rejected:
-        return Losses(ShardFacts(lines=documents, documents=documents))
+        return Losses(ShardFacts(lines=documents, documents=documents, zeroed=zeroed))
     sizes: dict[str, int] = {}
     for stat in (stat for source in inputs.sources for stat in input_files(source).files):
         sizes[stat.path] = max(stat.size, sizes.get(stat.path, 0))
@@ -242,7 +250,12 @@ def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
     faults = len(Losses(listing.facts, [listing], sizes).unreadable)
     lines = rejected - faults
     facts = ShardFacts(
-        lines=lines + documents, documents=documents, rejected=lines, faults=faults, stored_bytes=sum(sizes.values())
+        lines=lines + documents,
+        documents=documents,
+        rejected=lines,
+        faults=faults,
+        stored_bytes=sum(sizes.values()),
+        zeroed=zeroed,
     )
     return Losses(facts, [listing], sizes)
 
@@ -254,8 +267,20 @@ def _check_output(output: Path, recipe: Recipe, *, overwrite: bool) -> None:
     with contextlib.suppress(NanosetError):
         found = read_manifest(output)
     if found is not None and found.stage == STAGE:
-        if overwrite or found.digest == recipe.digest:
-            return
+        if not overwrite:
+            _check_same(output, found, recipe)
+        return
+    raise ConfigError(
+        "there is something else already",
+        where=output,
+        expected="no such folder, an empty one, or an earlier result",
+        remedy="give another --output, or remove it",
+    )
+
+
+def _check_same(output: Path, found: Manifest, recipe: Recipe) -> None:
+    """Raise ConfigError where an earlier result is not of this call, or holds what is not of that result."""
+    if found.digest != recipe.digest:
         raise ConfigError(
             "an output of other input or settings is there already",
             where=output,
@@ -263,12 +288,15 @@ def _check_output(output: Path, recipe: Recipe, *, overwrite: bool) -> None:
             expected="no such folder, an empty one, or what the same call made",
             remedy="name another --output, or replace this one with --overwrite",
         )
-    raise ConfigError(
-        "there is something else already",
-        where=output,
-        expected="no such folder, an empty one, or an earlier result",
-        remedy="give another --output, or remove it",
-    )
+    foreign = sorted({path.name for path in output.iterdir()} - {MANIFEST, *found.files})
+    if foreign:
+        raise ConfigError(
+            "the output is damaged, and holds other files too, which would be removed as it is made again",
+            where=output,
+            found=", ".join(foreign[:5]),
+            expected="nothing but what the same call made",
+            remedy="move them out of it, or replace all that is there with --overwrite",
+        )
 
 
 def _differences(found: Manifest, recipe: Recipe) -> Iterator[str]:
@@ -313,7 +341,12 @@ def _write(
         shards,
         folder,
         recipe,
-        {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected},
+        {
+            "plan": plan.to_json(),
+            "documents": prepared.documents,
+            "rejected": prepared.rejected,
+            **({"zeroed": dict(prepared.zeroed)} if prepared.zeroed else {}),
+        },
         tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
         seal=seal,
         others=rejects,

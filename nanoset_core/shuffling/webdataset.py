@@ -174,6 +174,34 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path, *, overwri
         FormatError: `given` holds no JSON object.
         StorageError: the record cannot be written.
     """
+    text = _completed(folder, _record(given))
+    if target.exists() and read_regular(target) == text:
+        return
+    if target.exists() and not overwrite:
+        raise _other_record(target, "; the tars are written")
+    with writing_to(target.parent):
+        write_atomic(target, text)
+
+
+def check_exp_data(folder: Path, given: Path | None, target: Path, *, overwrite: bool) -> None:
+    """Raise, before any work is done, what `complete_exp_data` would raise after it of the same arguments."""
+    record = _record(given)
+    if target.exists() and not overwrite:
+        made = (folder / EXP_DATA_NAME).exists()
+        if not made or read_regular(target) != _completed(folder, record):
+            raise _other_record(target)
+
+
+def _other_record(target: Path, more: str = "") -> ConfigError:
+    return ConfigError(
+        "another record is there already",
+        where=target,
+        expected="no such file, or just this record",
+        remedy=f"name another --output-json, or replace this one with --overwrite{more}",
+    )
+
+
+def _record(given: Path | None) -> dict[str, Any]:
     value: object = {}
     if given is not None:
         try:
@@ -188,18 +216,12 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path, *, overwri
             ) from error
     if not isinstance(value, dict):
         raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
+    return value
+
+
+def _completed(folder: Path, record: Mapping[str, Any]) -> bytes:
+    """The record of a folder of tars, as text."""
     made = orjson.loads(read_regular(folder / EXP_DATA_NAME))
     url = f"{folder.absolute().as_posix()}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    text = orjson.dumps(made | value | set_here, option=orjson.OPT_INDENT_2) + b"\n"
-    if target.exists() and read_regular(target) == text:
-        return
-    if target.exists() and not overwrite:
-        raise ConfigError(
-            "another record is there already",
-            where=target,
-            expected="no such file, or just this record",
-            remedy="name another --output-json, or replace this one with --overwrite; the tars are written",
-        )
-    with writing_to(target.parent):
-        write_atomic(target, text)
+    return _pretty(made | record | set_here)

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from sample_project import EOD, jsonl, sentences
 
-from nanoset_core.cli import main
+from nanoset_core.cli import main, nanoset
 from nanoset_core.packed import PackedDataset, merge_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
@@ -181,3 +183,18 @@ def test_what_is_not_there_is_named(pack):
     for command in ("merge", "filter", "repair", "raw-index"):
         more = ("--every", 2) if command == "filter" else ()
         assert "no such file" in pack(command, "none.x", *more, "-o", "y.pbin")
+
+
+def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
+    (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
+    (folder / "c.jsonl").write_bytes(b"")
+    arguments = ["pack", folder, "-o", tmp_path / "x.pbin", "--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 1]
+    for _ in range(2):
+        outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+        assert outcome.exit_code == 0, outcome.output
+        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in outcome.output
+        assert f"notice: {folder}: 1 file is empty: c.jsonl" in outcome.output
+    assert outcome.output.endswith("(there already)\n")

@@ -15,6 +15,8 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
@@ -305,6 +307,68 @@ def test_a_folder_of_other_things_is_not_touched(pairs, tmp_path):
     assert tars(tmp_path / "empty")
 
 
+def test_tars_that_were_overwritten_are_made_again(pairs, tmp_path):
+    out = tmp_path / "out"
+    made(out, "--input", *pairs)
+    first = digests(out)
+    tar = out / "shard-00000001.tar"
+    tar.write_bytes(bytes(tar.stat().st_size))
+    assert "there already" not in made(out, "--input", *pairs)
+    assert digests(out) == first
+
+
+def test_what_others_put_into_a_damaged_output_is_not_removed_unasked(pairs, tmp_path):
+    out = tmp_path / "out"
+    made(out, "--input", *pairs)
+    names = sorted(digests(out))
+    (out / "mine.txt").write_text("mine")
+    assert "there already" in made(out, "--input", *pairs)
+    (out / "index.json").unlink()
+    with pytest.raises(ConfigError, match="holds other files too") as caught:
+        made(out, "--input", *pairs)
+    assert caught.value.found == "mine.txt"
+    assert (out / "mine.txt").read_text() == "mine"
+    made(out, "--input", *pairs, "--overwrite")
+    assert sorted(digests(out)) == names
+
+
+def test_what_others_put_there_meanwhile_is_not_removed(pairs, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    real = standalone._write
+
+    def write(*arguments):
+        manifest = real(*arguments)
+        out.mkdir(exist_ok=True)
+        (out / "mine.tar").write_text("mine")
+        return manifest
+
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="something else"):
+        patch.setattr(standalone, "_write", write)
+        made(out, "--input", *pairs)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"mine.tar": "mine"}
+    (out / "mine.tar").unlink()
+    made(out, "--input", *pairs)
+    assert tars(out)
+
+
+def test_what_is_not_read_and_runs_of_zero_bytes_are_said_each_time(tmp_path, tokenizer_file):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = [{"text": f"{row['text']}{chr(0) * 20}"} for row in sentences("web", 40)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
+    (folder / "c.jsonl").write_bytes(b"")
+    text = ("--input", folder, "--tokenizer", tokenizer_file, "--eod", EOD)
+    first, again = made(folder / "out", *text), made(folder / "out", *text)
+    assert "there already" in again
+    for said in (first, again):
+        assert "40 documents with runs of zero bytes: a.parquet 40" in said
+        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in said
+        assert f"notice: {folder}: 1 file is empty: c.jsonl" in said
+        assert said.count("notice") == 2
+    assert "b.jsonl.bz2" in made(folder / "out", *text, "--plan")
+
+
 def test_rejected_lines_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
     (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
@@ -340,6 +404,14 @@ def test_a_record_of_the_data_is_not_replaced_unasked(pairs, tmp_path):
     assert json.loads((tmp_path / "o.json").read_text())["name"] == "mine"
     with pytest.raises(ConfigError, match="an input would be overwritten"):
         made(tmp_path / "out", *arguments[:-1], tmp_path / "in.json")
+    with pytest.raises(ConfigError, match="another record is there") as caught:
+        made(tmp_path / "new", *arguments)
+    assert "tars" not in caught.value.remedy
+    with pytest.raises(MissingError, match="no such record"):
+        made(
+            tmp_path / "new", "--input", *pairs, "--input-json", tmp_path / "none", "--output-json", tmp_path / "p.json"
+        )
+    assert not (tmp_path / "new").exists(), "nothing is made before that"
 
 
 KILLED_AT_RENAME = """

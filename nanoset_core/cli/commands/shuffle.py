@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.terminal import print_notices, progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 
@@ -74,7 +74,7 @@ def command(
     from nanoset_core.shuffling.preview import preview
     from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
-    from nanoset_core.shuffling.webdataset import complete_exp_data
+    from nanoset_core.shuffling.webdataset import check_exp_data, complete_exp_data
     from nanoset_core.tokenization.preprocess import end_token, tokenizer_path
 
     found = find_inputs(
@@ -94,11 +94,13 @@ def command(
         workers=workers or None,
         **options,  # type: ignore[arg-type]
     )
+    print_notices(found.notices)
     if plan_only:
         print_preview(preview(found, settings), found)
         return
     if output_json is not None:
         check_apart([output_json], [*found.files, *(path for path in (file, sampling, input_json) if path is not None)])
+        check_exp_data(output, input_json, output_json, overwrite=overwrite)
     with progress_bars() as (listener, _):
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
-from nanoset_core.cli.terminal import emphasis, progress_bars
+from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 
 
@@ -77,8 +77,7 @@ def command(
             for files, prefix in jobs
             for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite)
         ]
-    for notice in found.notices:
-        click.secho(f"notice: {notice}", fg="yellow", err=True)
+    print_notices(found.notices)
     for result in results:
         facts = result.facts
         click.echo(
