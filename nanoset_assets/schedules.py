@@ -68,15 +68,17 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
 
 def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[GraphState, list[str], list[str]]:
     """The state of the corpora whose settled files have been hashed, names of the others, and of those written to."""
+    rewritten = [name for name, found in text.corpora.items() if raw.overwritten(project, name, found.files)]
     inventories = {
         name: known_inventory(found, raw.memory_file(project, name), raw.settling(project, name))
         for name, found in text.corpora.items()
+        if name not in rewritten
     }
     known = {name: inventory for name, inventory in inventories.items() if inventory is not None}
     recipes = {name: raw.inventory_recipe(inventory) for name, inventory in known.items() if inventory.pieces}
     state = load_graph_state(graph_over(project, recipes), instance)
     awaited = [name for name, inventory in known.items() if inventory.awaited]
-    return state, [name for name in inventories if name not in known], awaited
+    return state, [name for name in inventories if name not in known], sorted([*rewritten, *awaited])
 
 
 def runs_needed(state: GraphState) -> list[list[Step]]:

@@ -169,7 +169,8 @@ class _Tick:
         """Whether a corpus that something writes to is left alone for now.
 
         That is so until nothing has been written for settle_seconds, so that an upload is one build; but where it goes
-        on for PATIENCE times as long, the files that have been left alone are built, if there is anything new.
+        on for PATIENCE times as long, the files that have been left alone are built, if there is anything new and
+        the others can still be read as they were.
         """
         name, settle = found.corpus, self._project.config.automation.settle_seconds
         since = self._waiting[name] = self._before.written.get(name, now)
@@ -180,6 +181,9 @@ class _Tick:
         if inventory is None or (
             inventory.pieces and self._current.get(name) != raw.inventory_recipe(inventory).digest
         ):
+            if (path := raw.overwritten(self._project, name, found.files)) is not None:
+                self.notes.append(f"{name}: what {path} held in the last build is gone, and something writes to it")
+                return True
             del self._waiting[name]
             self.notes.append(f"{name}: built without the files that something writes to")
             return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nanoset_core.cli.tables import make_table, wide_console
-from nanoset_core.cli.terminal import emphasis
+from nanoset_core.cli.terminal import emphasis, rejected_text
 from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.inputs import ShuffleInputs
@@ -107,6 +107,6 @@ def result_line(result: Shuffled) -> str:
         f"{plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} padded"
     )
     line += f", {plan['contexts_left_out']:,} contexts left out" if plan["even"] else ""
-    line += f", {rejected:,} lines rejected (rejects.jsonl)" if rejected else ""
+    line += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
     line += emphasis("; ".join(result.lost))
     return line if result.made else f"{line} (there already)"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 
 from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.serialization.text import format_count
 
 
 @contextmanager
@@ -59,6 +60,12 @@ def print_notices(notices: Iterable[str]) -> None:
 def emphasis(lost: str) -> str:
     """What was lost, in bold, to follow what was made; nothing where nothing was lost."""
     return f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
+
+
+def rejected_text(rejected: int, faults: int) -> str:
+    """What was rejected, of which some are files that could not be read to their end."""
+    lines = f"{rejected - faults:,} lines"
+    return f"{lines} and {format_count(faults, 'file')} rejected" if faults else f"{lines} rejected"
 
 
 def rate(progress: Progress, seconds: float) -> str:

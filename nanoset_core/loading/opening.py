@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.errors import FormatError, MissingError, StaleError
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.nanoset import Nanoset
@@ -81,7 +81,15 @@ def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> 
     """Those of `MASKS` that are asked for, or, where it is left open, set in nanoset.yaml."""
     given: Collection[str] = ()
     if None in asked.values():
-        handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
+        try:
+            handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
+        except FormatError as error:
+            raise FormatError(
+                "the handoff, which says what masks its samples have, is damaged",
+                where=outputs.folder / STAGE / name / HANDOFF,
+                found=error.where,
+                remedy=f"run `nanoset build`, or give each mask as an argument, True or False: {', '.join(MASKS)}",
+            ) from error
         given = handoff.recipe["options"].get(MASKS_OPTION, ()) if handoff is not None else ()
     return tuple(mask for mask, value in asked.items() if (mask in given if value is None else value))
 

@@ -71,6 +71,8 @@ class PackResult:
     """Which files could not be read to their end, and how much of the input that is; empty where all could."""
     notices: tuple[str, ...] = ()
     """What else lies in folders and patterns of text, and is not read."""
+    faults: int = 0
+    """How many of `rejected` are files."""
 
 
 def make_packed(
@@ -125,10 +127,11 @@ def pack_once(
         facts = record["facts"]
         listed = rejects if facts["rejected"] else None
         packed, lost = PackedFacts(**facts["packed"]), facts.get("lost", "")
-        return PackResult(packed, facts["rejected"], listed, lost, _notices(source)), False
+        return PackResult(packed, facts["rejected"], listed, lost, _notices(source), facts.get("faults", 0)), False
     with result.making(overwrite=overwrite) as draft:
         made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
-        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "lost": made.lost, "policy": policy}
+        lost_files = {"lost": made.lost, "faults": made.faults}
+        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy} | lost_files
     return replace(made, rejects=rejects if made.rejects else None, notices=_notices(source)), True
 
 
@@ -261,4 +264,5 @@ def _pack_text(
     else:
         write_atomic(rejects, pair.rejects.read_bytes())
     shutil.rmtree(folder)
-    return PackResult(facts, pair.facts.rejected + pair.facts.faults, rejects if pair.rejects else None, pair.lost)
+    faults = pair.facts.faults
+    return PackResult(facts, pair.facts.rejected + faults, rejects if pair.rejects else None, pair.lost, faults=faults)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
+from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import RawText, discover_corpora, left_aside, list_corpora, take_inventory
@@ -97,14 +98,30 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     return folder
 
 
-def settling(project: Project, corpus: str) -> Settling:
-    """Which files of a corpus a build without a person takes as they are now: those left alone for settle_seconds."""
+def settling(project: Project, corpus: str) -> Settling | None:
+    """Which files of a corpus a build without a person takes as they are now: those left alone for settle_seconds.
+
+    None where the current inventory is damaged, so that nobody knows how the others were: all are taken as they are.
+    """
     current = INVENTORY.current(project, Key(corpus))
     before: dict[str, list[Piece]] = {}
-    if current.manifest is not None and current.problem is None:
-        for piece in current.manifest.load(FILE, Inventory.from_json).pieces:
+    if current.exists:
+        try:
+            pieces = current_inventory(project, corpus)[1].pieces
+        except NanosetError:
+            return None
+        for piece in pieces:
             before.setdefault(piece.path, []).append(piece)
     return Settling(project.config.automation.settle_seconds, time.time_ns(), before)
+
+
+def overwritten(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
+    """A file that something writes to, and that cannot count as it was since it no longer holds that; see `settling`.
+
+    A corpus with such a file is waited for.
+    """
+    settled = settling(project, corpus)
+    return None if settled is None else settled.overwritten(project.config.corpus_folder(corpus), files)
 
 
 def survey(project: Project, corpus: str, *, settled: bool = False) -> Inventory:
@@ -114,9 +131,20 @@ def survey(project: Project, corpus: str, *, settled: bool = False) -> Inventory
         project: the project.
         corpus: its name.
         settled: leave files as they were in the current inventory that were written a moment ago; see `settling`.
+
+    Raises:
+        MissingError, InputError, SourceChangedError: see take_inventory; or a file cannot be left as it was.
     """
     folder = corpus_folder(project, corpus)
     contents = contents_of(folder, folder.parent)
+    rewritten = overwritten(project, corpus, contents.ordered) if settled else None
+    if rewritten is not None:
+        raise SourceChangedError(
+            "something writes to this file, and what it held in the last build is gone",
+            where=folder / rewritten,
+            expected="a file that is left alone, or only appended to",
+            remedy="wait until nothing writes to it, or build by hand, which takes files as they are",
+        )
     done = 0
 
     def hashed(count: int) -> None:

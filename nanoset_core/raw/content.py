@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from nanoset_core.raw.endings import is_json
+
 HEAD_BYTES = 4096
 _KINDS = (
     (re.compile(rb"\x1f\x8b\x08"), "gzip data, whose name should end in .gz"),
@@ -43,11 +45,16 @@ def looks_like(head: bytes, expected: bytes) -> str | None:
     return None
 
 
-def no_lines(head: bytes) -> str | None:
-    """What a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be."""
+def no_lines(head: bytes, path: str) -> str | None:
+    """What a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be.
+
+    Only of a file that is named as JSON is one value expected: in others each line is judged alone.
+    """
     for pattern, kind in _KINDS:
         if pattern.match(head):
             return kind
+    if not is_json(path):
+        return None
     return next((f"{kind}: {_AN_OBJECT_A_LINE}" for pattern, kind in _NO_LINES if pattern.match(head)), None)
 
 

@@ -11,7 +11,7 @@ from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfini
 from nanoset_core.raw.listing import FileStat, NotAFile, natural_key, walk
 from nanoset_core.storage.remote_folder import RawFolder
 
-NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "awaited"]
+NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
 _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
     "not_read": (
         "file is not read",
@@ -32,6 +32,11 @@ _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
     "shrunk": (
         "file is smaller than in the version before",
         "files are smaller than in the version before",
+        "restore what was lost; nothing is to be done if that was meant",
+    ),
+    "gone": (
+        "file of the version before is gone or renamed",
+        "files of the version before are gone or renamed",
         "restore what was lost; nothing is to be done if that was meant",
     ),
     "awaited": (
@@ -106,11 +111,13 @@ class Contents:
             for file in self.texts
             if file.size < was.get(file.path, 0)
         }
+        gone = was.keys() - {file.path for file in self.texts}
         found: dict[NoticeKind, Sequence[str]] = {
             "unfinished": unfinished,
             "no_file": self.no_files,
             "empty": sorted(empty, key=natural_key),
             "shrunk": [shrunk[path] for path in sorted(shrunk, key=natural_key)],
+            "gone": sorted(gone, key=natural_key),
         }
         named = [Notice(kind, len(names), _some(names)) for kind, names in found.items() if names]
         return [*not_read(path for path in told if not is_unfinished(path)), *named]

@@ -15,7 +15,7 @@ ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PAR
 """The same, to be read."""
 
 _HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
-_DESCRIPTION = re.compile(r"(.*\.)?(dataset_dict|dataset_infos?|manifest|metadata|state)\.json", re.IGNORECASE)
+_DESCRIPTION = re.compile(r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state)\.json", re.IGNORECASE)
 """What tools write beside a dataset's files to describe them; x.manifest.json too, as `nanoset tokenize` does."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _COMPANION = re.compile(
@@ -41,6 +41,11 @@ def is_text(path: str) -> bool:
     """
     name = path.rpartition("/")[2]
     return name.lower().endswith(SUFFIXES) and not _is_no_data(name)
+
+
+def is_json(path: str) -> bool:
+    """Whether a file is named as JSON, which may be one value or one a line."""
+    return path.lower().endswith(tuple(".json" + packed for packed in ("", *COMPRESSED)))
 
 
 def is_parquet(path: str) -> bool:

@@ -76,7 +76,7 @@ def read_lines(
                 if number == 0 and codec is not None
                 else replace(chunk, line=splitter.number)
             )
-        elif number == piece.begin == 0 and (kind := no_lines(chunk[:HEAD_BYTES])) is not None:
+        elif number == piece.begin == 0 and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None:
             fault = Fault(0, WRONG_FORMAT, f"the file is {kind}", 1)
             break
         else:

@@ -22,6 +22,8 @@ from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
 _STRAY = "a file in no corpus, which is not read"
+_REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
+"""Endings of files in no corpus that are an error: they are hardly anything else than text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class CorpusFiles:
     files: tuple[FileStat, ...]
     """Those that would be read, in the order in which the file system gave them."""
     signature: str
-    """Changes when a file is added, removed, renamed, written to or replaced."""
+    """Changes when a file is added, removed, renamed, written to or replaced; with its rights, too."""
     newest_ns: int
     """The last modification of any file, nanoseconds since 1970."""
 
@@ -94,7 +96,8 @@ def left_aside(raw: RawFolder) -> Mapping[str, str]:
     aside: dict[str, str] = {}
     for entry in _entries(raw):
         if not entry.is_dir():
-            aside |= {} if is_text(entry.name) or is_companion(entry.name) else {entry.name: _STRAY}
+            is_told = not entry.name.endswith(_REFUSED) and not is_companion(entry.name)
+            aside |= {entry.name: _STRAY} if is_told else {}
         elif not _may_hold_text(entry):
             aside[entry.name] = _why_aside(contents_of(entry, raw))
     return aside
@@ -147,7 +150,7 @@ def _entries(raw: RawFolder) -> list[RawFolder]:
 
 
 def _refuse_stray(raw: RawFolder, file: RawFolder) -> None:
-    if is_text(file.name) and file.is_file():
+    if is_text(file.name) and file.name.endswith(_REFUSED) and file.is_file():
         raise InputError(
             "a file of text belongs to no corpus",
             where=file,
@@ -174,7 +177,8 @@ def scan_corpus(folder: RawFolder, corpus: str) -> CorpusFiles:
 
 def _scanned(contents: Contents, corpus: str) -> CorpusFiles:
     files = contents.texts
-    rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.inode}\n" for file in files)
+    # Some file systems number their inodes anew at each look.
+    rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in files)
     signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
     return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
 

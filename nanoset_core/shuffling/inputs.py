@@ -253,6 +253,8 @@ class Prepared:
     """Table → its documents with runs of zero bytes."""
     sequence_length: int | None = None
     """Tokens in contexts that come ready-made from tars."""
+    faults: int = 0
+    """How many of `rejected` are files that could not be read to their end."""
 
 
 def open_pairs(inputs: ShuffleInputs) -> Prepared:
@@ -271,19 +273,20 @@ def tokenize_sources(
         NanosetError: as `preprocess`.
     """
     sources, streams = [], {}
-    documents, rejected, rejects, lost = 0, 0, [], []
+    documents, rejected, faults, rejects, lost = 0, 0, 0, [], []
     zeroed: Counter[str] = Counter()
     for source in inputs.sources:
         (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
         sources.append(TokenSource.of_dataset(source.name, done.prefix))
         documents += done.facts.documents
         rejected += done.facts.rejected + done.facts.faults
+        faults += done.facts.faults
         rejects += [done.rejects] if done.rejects is not None else []
         lost += [done.lost] if done.lost else []
         zeroed.update(done.facts.zeroed)
         if done.tokens_by_file is not None:
             streams[source.name] = tuple(done.tokens_by_file.values())
-    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost), zeroed)
+    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost), zeroed, faults=faults)
 
 
 def input_files(source: ShuffleInput) -> InputFiles:

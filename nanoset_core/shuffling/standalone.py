@@ -69,6 +69,8 @@ class Shuffled:
     """The plan's JSON."""
     lost: tuple[str, ...] = ()
     """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
+    faults: int = 0
+    """How many they are: they count as rejected in the manifest."""
 
 
 def shuffle(
@@ -109,7 +111,8 @@ def shuffle(
         if work.exists():  # of a call that was killed just after it had published
             with _owned(work, recipe):
                 _remove(work, aside)
-        return Shuffled(output, done, False, done.facts["plan"], lost)
+        texts = tuple(filter(None, [lost.beyond_rejects()]))
+        return Shuffled(output, done, False, done.facts["plan"], texts, lost.facts.faults)
     _check_output(output, recipe, overwrite=overwrite)
     with contextlib.ExitStack() as held:
         for folder in (work.parent, aside.parent):
@@ -129,7 +132,7 @@ def shuffle(
         _check_output(output, recipe, overwrite=overwrite)  # something may have been put there meanwhile
         _publish(work / "tars", output)
         _remove(work, aside)
-    return Shuffled(output, replace(manifest, folder=output), True, plan.to_json(), prepared.lost)
+    return Shuffled(output, replace(manifest, folder=output), True, plan.to_json(), prepared.lost, prepared.faults)
 
 
 def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: Listener = silent) -> Prepared:
@@ -220,14 +223,14 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 def _finished(
     output: Path, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
-) -> tuple[Manifest, tuple[str, ...]] | None:
+) -> tuple[Manifest, Losses] | None:
     """The result of the same call, where it is whole and lost no more than the options allow, and what it lost."""
     with contextlib.suppress(NanosetError):
         found = read_manifest(output)
         if found is not None and found.digest == recipe.digest and _is_whole(found):
             lost = _lost(found, inputs)
             policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
-            return (found, tuple(filter(None, [lost.beyond_rejects()]))) if policy.allows(lost) else None
+            return (found, lost) if policy.allows(lost) else None
     return None
 
 

@@ -43,7 +43,7 @@ def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
 
 
 def verify_inventory(project: Project, corpus: str) -> Report:
-    """Warn of what lies among a corpus's files as they are now: others that are not read, empty and shrunken ones."""
+    """Warn of what lies among a corpus's files as they are now: those not read, empty, shrunken and vanished."""
     report = Report(f"{raw.STAGE}/{corpus}")
     try:
         where = raw.corpus_folder(project, corpus)

@@ -16,6 +16,8 @@ from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import SCHEDULE
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
 
 NIGHT = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
 CHAIN = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]
@@ -74,6 +76,24 @@ def test_a_corpus_that_is_being_written_waits_for_another_night(built):
     tick = evaluate(built)
     assert not tick.run_requests
     assert "something writes to web" in tick.skip_message
+
+
+def test_a_corpus_of_which_a_file_is_being_written_anew_waits_for_another_night(built):
+    web = built.raw / "web"
+    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(web, 100)
+    (web / "part-0/web-0.jsonl").write_bytes(jsonl(sentences("rotated", 90)))
+    tick = evaluate(built)
+    assert not tick.run_requests
+    assert "something writes to web" in tick.skip_message
+
+
+def test_one_damaged_inventory_does_not_hide_the_other_corpora(built):
+    project = Project.open(built.config_file)
+    file = raw.current_inventory(project, "web")[0].path(raw.FILE)
+    file.write_bytes(file.read_bytes().replace(b'"digest": "', b'"digexx": "', 1))
+    shutil.rmtree(built.config.root_folder / "datasets" / "books")
+    assert ("books", ["indexed_dataset"]) in asked(built)
 
 
 def test_deleted_outputs_are_asked_for_as_far_as_they_can_be_made(built):

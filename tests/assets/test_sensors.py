@@ -87,6 +87,21 @@ def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_wr
     assert "nothing has changed" in built.look().skip_message
 
 
+def test_a_corpus_of_which_a_file_is_written_anew_again_and_again_is_waited_for(built, monkeypatch):
+    web = built.raw / "web"
+    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(web)
+    (web / "part-0/web-0.jsonl").write_bytes(jsonl(sentences("rotated", 90)))
+    built.look()
+    monkeypatch.setattr(sensors, "PATIENCE", 0)
+    look = built.look()
+    assert not look.run_requests
+    assert "what part-0/web-0.jsonl held in the last build is gone" in look.skip_message
+    age(web)
+    built.look()
+    assert list(built.asked()) == ["web"]
+
+
 def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
     (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
     age(built.raw / "web")

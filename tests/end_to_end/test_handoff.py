@@ -13,9 +13,10 @@ from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, InputError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
+from nanoset_core.mapping.config import MASKS
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import NanosetContext, cache_folder, plan_nanoset
@@ -71,6 +72,19 @@ def test_blends_for_each_split(make_project):
     assert done.facts["loads_fast"]
     facts = project.outputs.current("nanosets", "plain/train/blend").facts
     assert [member["samples_given"] for member in facts["members"]] == np.bincount(train.dataset_index).tolist()
+
+
+def test_a_damaged_handoff_leaves_masks_that_are_given(make_project):
+    project = build_all(make_project(replacements=PER_SPLIT))
+    root = project.config.root_folder
+    folder = project.outputs.current("nanosets", "plain/handoff").folder
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(FormatError, match="the handoff, which says what masks") as caught:
+        load_nanoset(root, "plain", "train")
+    assert caught.value.where == str(folder.parent)
+    given = dict.fromkeys(MASKS, False)
+    assert all(name in caught.value.remedy for name in given)
+    assert len(load_nanoset(root, "plain", "train", **given)) == 400
 
 
 def test_phases(make_project):

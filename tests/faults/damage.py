@@ -49,6 +49,7 @@ documents: {max_rejected_fraction: 0.5, max_unreadable_fraction: LIMIT}
 tokenization: {range_mib: 0.004, workers: 1, engine: tokenizers}
 """
 _ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".json", ".txt", ".bak", ".jsonl.bz2", ".csv")
+_COMPANION_ENDINGS = (".jsonl.lock", ".bin", ".md", ".jsonl.md5", ".crc")
 _OUTPUT_NAMES = ("manifest.json", "documents.parquet", "current.json", "inventory.json", "plan.json")
 
 
@@ -161,6 +162,18 @@ def _rename(folder: Path, path: Path, rng: random.Random) -> Damage:
     return Damage("renamed", (_name(folder, path), _name(folder, target)))
 
 
+def _rename_aside(folder: Path, path: Path, rng: random.Random) -> Damage:
+    """To a name of which nothing is said by itself."""
+    name = rng.choice(["." + path.name, *(path.name + ending for ending in _COMPANION_ENDINGS)])
+    path.rename(path.with_name(name))
+    return _one("renamed aside", folder, path)
+
+
+def _delete(folder: Path, path: Path, _rng: random.Random) -> Damage:
+    path.unlink()
+    return _one("deleted", folder, path)
+
+
 def _one(kind: str, folder: Path, path: Path) -> Damage:
     return Damage(kind, (_name(folder, path),))
 
@@ -177,6 +190,8 @@ DAMAGES: tuple[Callable[[Path, Path, random.Random], Damage], ...] = (
     _rename,
     _empty,
     _flip,
+    _rename_aside,
+    _delete,
 )
 
 

@@ -1,5 +1,6 @@
 """`nanoset pack`, as it is typed."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,17 @@ def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pa
     Path("raw/y_rejects.jsonl").unlink()
     assert "line was rejected" in pack("write", *arguments, "--on-reject", "fail"), "what was rejected is judged anew"
     assert "1 lines rejected (raw/x_rejects.jsonl)" in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
+
+
+def test_a_file_that_cannot_be_read_is_no_rejected_line(pack):
+    Path("raw").mkdir(exist_ok=True)
+    Path("raw/bad.jsonl").write_bytes(golden("bad-json.jsonl"))
+    Path("raw/cut.jsonl.gz").write_bytes(gzip.compress(golden("edge.jsonl"))[:20])
+    arguments = ("write", "raw", "-o", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
+    limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
+    first, _ = pack(*arguments, *limits)
+    assert "1 lines and 1 file rejected (x_rejects.jsonl); 1 file not readable to the end" in first
+    assert pack(*arguments, *limits)[0] == first.replace("\n", " (there already)\n")
 
 
 def test_what_is_not_there_is_named(pack):

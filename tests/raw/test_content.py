@@ -75,7 +75,15 @@ def test_damage_is_not_taken_for_another_kind(tmp_path, name, data):
 
 
 @pytest.mark.parametrize(
-    "data", [b'[1, 2]\n{"text": "one"}\n', b'\n{"text": "one"}\n', b'{\t"text": "one"}\n', b"prose\n"]
+    "data",
+    [
+        b'[{"text": "one"}]\n{"text": "two"}\n',
+        b'{\n"text": "one"}\n',
+        b'[1, 2]\n{"text": "one"}\n',
+        b'\n{"text": "one"}\n',
+        b'{\t"text": "one"}\n',
+        b"prose\n",
+    ],
 )
 def test_lines_are_judged_one_by_one(tmp_path, data):
     (batch,) = read(tmp_path, "a.jsonl", data)

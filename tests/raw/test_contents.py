@@ -60,7 +60,16 @@ def test_files_that_lost_bytes(tmp_path):
     write(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", data=b"12345678")
     before = {"a.jsonl": 1234, "b.jsonl": 8, "c.jsonl": 1, "gone.jsonl": 9}
     assert told(tmp_path, before) == {
-        "shrunk": "1 file is smaller than in the version before: a.jsonl (1,234 → 8 bytes)"
+        "shrunk": "1 file is smaller than in the version before: a.jsonl (1,234 → 8 bytes)",
+        "gone": "1 file of the version before is gone or renamed: gone.jsonl",
+    }
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.lock", "a.bin", "a.md", "a.jsonl.md5", ".a.jsonl", "sub/a.jsonl"])
+def test_a_file_that_was_renamed_is_told_whatever_its_name_is_now(tmp_path, name):
+    write(tmp_path, name, "b.jsonl")
+    assert told(tmp_path, {"a.jsonl": 3, "b.jsonl": 3}) == {
+        "gone": "1 file of the version before is gone or renamed: a.jsonl"
     }
 
 

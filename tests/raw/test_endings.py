@@ -36,6 +36,8 @@ from nanoset_core.raw.survey import take_inventory
         ("state.jsonl", True),
         ("state.json.gz", True),
         ("estate.json", True),
+        ("california.state.json", True),
+        ("web.metadata.json", True),
         ("tmp1a2b3c4d", False),
         ("a.arrow.lock", False),
         ("a.txt", False),

@@ -9,7 +9,7 @@ import pytest
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.raw import fingerprints
 from nanoset_core.raw.pieces import Inventory, cut_ranges
-from nanoset_core.raw.survey import discover_corpora, take_inventory
+from nanoset_core.raw.survey import discover_corpora, left_aside, list_corpora, take_inventory
 
 
 @pytest.fixture
@@ -176,3 +176,14 @@ def test_text_outside_of_any_corpus_is_not_passed_over(folder):
         discover_corpora(raw)
     assert caught.value.where == str(raw / "web.jsonl.gz")
     assert str(raw / "web" / "web.jsonl.gz") in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["stats.json", "stats.ndjson", "c.json.gz", "WEB.JSONL"])
+def test_other_files_outside_of_any_corpus_are_told_and_stop_nothing(folder, name):
+    raw = folder.parent
+    write(raw, "web/a.jsonl", b"{}\n")
+    write(raw, name, b"{}\n")
+    assert "web" in discover_corpora(raw)
+    for aside in (list_corpora(raw).aside, left_aside(raw)):
+        assert aside[name] == "a file in no corpus, which is not read"
+    assert not list_corpora(raw).faults

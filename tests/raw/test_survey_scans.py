@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.raw import fingerprints, listing
 from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import is_quiescent, known_inventory, list_corpora, scan_corpus, take_inventory
 
 HOUR_NS = 3600 * 10**9
+OLD = b'{"text": "a"}\n{"text": "b"}\n'
 
 
 def write(path, text="{}\n", *, age_seconds=3600.0):
@@ -72,7 +76,6 @@ def test_the_mark_changes_with_every_kind_of_change_and_with_nothing_else(tmp_pa
     first = scan_corpus(tmp_path, "web").signature
     assert scan_corpus(tmp_path, "web").signature == first
     (tmp_path / "notes.txt").write_text("not read")
-    path.chmod(0o600)
     assert scan_corpus(tmp_path, "web").signature == first
 
     def changed(step):
@@ -141,6 +144,43 @@ def test_a_file_that_may_still_change_within_its_clocks_grain_is_never_known(tmp
     write(folder / "a.jsonl", age_seconds=0)
     take_inventory(folder, "web", remembered=memory)
     assert known_inventory(scan_corpus(folder, "web"), memory) is None
+
+
+def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
+    write(tmp_path / "a.jsonl")
+    marks, stat = [], listing.file_stat
+    for inode in (7, 8):
+        monkeypatch.setattr(
+            listing, "file_stat", lambda path, found, inode=inode: replace(stat(path, found), inode=inode)
+        )
+        marks.append(scan_corpus(tmp_path, "web").signature)
+    assert marks[0] == marks[1]
+
+
+@pytest.mark.parametrize(("name", "now", "is_overwritten"), [
+    ("a.jsonl", OLD + b'{"text": "half', False),
+    ("a.jsonl", OLD, False),
+    ("a.jsonl", OLD.replace(b"b", b"c") + OLD, True),
+    ("a.jsonl", b'{"text": "n"}\n', True),
+    ("a.jsonl.gz", gzip.compress(OLD + OLD), True),
+    ("a.parquet", OLD + OLD, True),
+    ("a.parquet", OLD, False),
+    ("a.parquet", OLD.swapcase(), True),
+])  # fmt: skip
+def test_files_that_cannot_count_as_they_were(tmp_path, monkeypatch, name, now, is_overwritten):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
+    path = tmp_path / "web" / name
+    write(path)
+    path.write_bytes(gzip.compress(OLD) if name.endswith(".gz") else OLD)
+    pieces = take_inventory(tmp_path / "web", "web").pieces
+    assert len(pieces) == (2 if name == "a.jsonl" else 1)
+    path.write_bytes(now)
+    settling = Settling(60, time.time_ns(), {name: pieces})
+    found = settling.overwritten(tmp_path / "web", scan_corpus(tmp_path / "web", "web").files)
+    assert found == (name if is_overwritten else None)
+    assert (
+        Settling(60, time.time_ns()).overwritten(tmp_path / "web", scan_corpus(tmp_path / "web", "web").files) is None
+    )
 
 
 def test_files_that_something_writes_to_count_as_they_were(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import gzip
 import hashlib
 import json
 import signal
@@ -378,6 +379,15 @@ def test_rejected_lines_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
     for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
         with pytest.raises(InputError):
             made(tmp_path / "out", *text, *strict)
+
+
+def test_a_file_that_cannot_be_read_is_no_rejected_line(raw, tmp_path, tokenizer_file):
+    (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
+    (raw / "web" / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 9)[:5])
+    text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
+    limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
+    for _ in range(2):
+        assert "1 lines and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
 
 
 def test_a_record_of_the_data_is_completed(pairs, tmp_path):

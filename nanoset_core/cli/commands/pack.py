@@ -11,7 +11,7 @@ import click
 
 from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, PATH, option_for
 from nanoset_core.cli.summaries import WholeSummaries
-from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
+from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
@@ -77,7 +77,7 @@ def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: obj
     with progress_bars() as (listener, _):
         made, is_new = pack_once(inputs, output, PackOptions(**options), listener, overwrite=overwrite)  # type: ignore[arg-type]
     print_notices(made.notices)
-    more = f", {made.rejected:,} lines rejected ({made.rejects})" if made.rejects else ""
+    more = f", {rejected_text(made.rejected, made.faults)} ({made.rejects})" if made.rejects else ""
     _say(output, made.facts, more + emphasis(made.lost), is_new=is_new)
 
 
