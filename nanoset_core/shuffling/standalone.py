@@ -70,7 +70,7 @@ class Shuffled:
     lost: tuple[str, ...] = ()
     """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
     faults: int = 0
-    """How many they are: they count as rejected in the manifest."""
+    """How many files these are that could not be read to their end: they count as rejected in the manifest."""
 
 
 def shuffle(
