@@ -42,6 +42,7 @@ class NumpyEngine:
             form=rules.form,
             tangles=TANGLES if isinstance(rules.split, SplitPattern) and rules.split.slash_tail else None,
         )
+        self._cuts_before_normalising = not (rules.form and rules.normalized_tokens)
         self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
         self._starts = _splitter(rules, classes)
         ranks = PairRanks(*rules.vocabulary.merges.T)
@@ -102,7 +103,12 @@ class NumpyEngine:
     def _partition(self, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
         """(piece, whether it is for the reference) of a document."""
         if self._signs is None:
-            yield from partition_units(data, self._foreign) if is_mixed else native(data)
+            if not is_mixed:
+                yield from native(data)
+            elif self._cuts_before_normalising or not self._foreign.unnormalised(data.decode()):
+                yield from partition_units(data, self._foreign)
+            else:
+                yield data, True  # an added token may lie across a cut once the text is normalised
         elif not is_mixed:
             yield from native(self._signs.prepared(data))
         elif self._signs.prepend == "never":

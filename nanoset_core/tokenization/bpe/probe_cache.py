@@ -26,7 +26,7 @@ from nanoset_core.tokenization.bpe.rules import Rules, recognise
 from nanoset_core.tokenization.bpe.units import cuts_are_safe, seams_are_safe, trusts_python
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary
 
-_FORMAT = 3  # of the file; to be raised when what is kept, or how it is found out, changes
+_FORMAT = 4  # of the file; to be raised when what is kept, or how it is found out, changes
 _ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges", "characters", "seams")
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: Reference
     if recognition.rules is None:
         raise NotRecognisedError(recognition.reason)
     rules = recognition.rules
+    _check_ids_of_runs(rules, reference)
     if rules.form and not trusts_python(reference.normalise, rules.form):
         raise NotRecognisedError("the library's Unicode tables are newer than Python's")
     pattern = rules.split if isinstance(rules.split, SplitPattern) else GPT2  # for the canary's choice of texts only
@@ -72,6 +73,15 @@ def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: Reference
     if not cuts_are_safe(classes):
         raise NotRecognisedError("the library's Unicode tables are not as they should be")
     return TokenizerProbe(rules, classes)
+
+
+def _check_ids_of_runs(rules: Rules, reference: ReferenceEngine) -> None:
+    """Refuse ids of added tokens that the library, which gives them ids of its own, does not use."""
+    for character, runs in {" ": rules.space_runs, **rules.literal_runs}.items():
+        for length, ident in runs.items():
+            found = reference.tokenizer.token_to_id(character * length)
+            if found != ident:
+                raise NotRecognisedError(f"added token {character * length!r}: id {ident!r}, the library's is {found}")
 
 
 def cache_folder() -> Path | None:
@@ -121,6 +131,7 @@ def _to_arrays(known: TokenizerProbe) -> dict[str, NDArray[Any]]:
         "whole_words": rules.whole_words,
         "space_runs": sorted(rules.space_runs.items()),
         "added_tokens": [token.decode() for token in rules.added_tokens],
+        "normalized_tokens": [token.decode() for token in rules.normalized_tokens],
     }
     begins = np.flatnonzero(np.diff(known.classes, prepend=255)).astype(np.int32)  # few runs of equal classes
     arrays = {name: getattr(rules.vocabulary, name) for name in _ARRAYS}
@@ -137,6 +148,7 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> TokenizerProbe:
         dict(settings["space_runs"]),
         {character: dict(runs) for character, runs in settings["literal_runs"].items()},
         tuple(token.encode() for token in settings["added_tokens"]),
+        tuple(token.encode() for token in settings["normalized_tokens"]),
         settings["whole_words"],
         Vocabulary(*(arrays[name] for name in _ARRAYS)),
     )

@@ -73,6 +73,8 @@ class Rules:
     """The same of newlines and of tabs, by character, where there is no split pattern; lengths 1, 2 …"""
     added_tokens: tuple[bytes, ...]
     """UTF-8 text of the other tokens that are matched before any splitting."""
+    normalized_tokens: tuple[bytes, ...]
+    """Those of them that are looked for in normalised text, the others in the text as it is."""
     whole_words: bool
     """Whether a pre-token that is in the vocabulary is one token, whatever the merges say."""
     vocabulary: Vocabulary
@@ -135,11 +137,12 @@ def read_rules(tokenizer: object) -> Rules:
     settings.finish()
     signs = read_space_signs(normalizer, pre_tokenizer)
     if signs:
-        return Rules(signs, None, {}, *read_literal_tokens(added_tokens), False, _read_character_model(model))
+        literal_runs, texts = read_literal_tokens(added_tokens, signs.prepend)
+        return Rules(signs, None, {}, literal_runs, texts, (), False, _read_character_model(model))
     split, form = _read_pre_tokenizer(pre_tokenizer), _read_normalizer(normalizer)
     vocabulary, whole_words = _read_model(model)
-    space_runs, texts = _read_added_tokens(added_tokens, split)
-    return Rules(split, form, space_runs, {}, texts, whole_words, vocabulary)
+    space_runs, raw, normalized = _read_added_tokens(added_tokens, split, form)
+    return Rules(split, form, space_runs, {}, raw + normalized, normalized, whole_words, vocabulary)
 
 
 def _check_post_processor(value: object) -> None:
@@ -264,10 +267,12 @@ def _read_bpe(settings: Settings) -> tuple[dict[str, int], list[Any]]:
     return vocabulary, merges
 
 
-def _read_added_tokens(value: Any, split: SplitPattern) -> tuple[dict[int, int], tuple[bytes, ...]]:
-    """(length to id of tokens of spaces, text of all others)."""
+def _read_added_tokens(
+    value: Any, split: SplitPattern, form: NormalForm | None
+) -> tuple[dict[int, int], tuple[bytes, ...], tuple[bytes, ...]]:
+    """(length to id of tokens of spaces, text of others looked for in raw text, of others in normalised text)."""
     runs: dict[int, int] = {}
-    texts: list[bytes] = []
+    texts: dict[bool, list[bytes]] = {False: [], True: []}
     flags = set()
     for token in value or []:
         settings = Settings(token, "an added token")
@@ -279,18 +284,22 @@ def _read_added_tokens(value: Any, split: SplitPattern) -> tuple[dict[int, int],
         settings.finish()
         if not all(isinstance(strip, bool) for strip in strips):
             raise NotRecognisedError(f"lstrip and rstrip of an added token are {strips}")
-        if not isinstance(content, str) or not content or not is_normalized("NFC", content):
+        if not isinstance(content, str) or not content or not is_normalized(form or "NFC", content):
             raise NotRecognisedError(f"added token {content!r}")
+        if not isinstance(normalized, bool):
+            raise NotRecognisedError(f"added token {content!r}: normalized is {shown(normalized)}")
         if any(strips) and (set(content) == {" "} or not content.isascii() or content[-1].isalnum()):
             raise NotRecognisedError(f"added token {content!r}: lstrip or rstrip")
         if set(content) == {" "}:
             runs[len(content)] = ident
             flags.add(normalized)
         else:
-            texts.append(_checked(content))
+            texts[normalized].append(_checked(content))
     if runs and (split is not GPT2 or sorted(runs) != list(range(2, len(runs) + 2)) or len(flags) > 1):
         raise NotRecognisedError(f"added tokens of {sorted(runs)} spaces")
-    return runs, tuple(texts)
+    if runs and form == "NFKC":
+        raise NotRecognisedError("added tokens of spaces, and NFKC, which makes spaces of other characters")
+    return runs, tuple(texts[False]), tuple(texts[True])
 
 
 def _checked(content: str) -> bytes:
@@ -324,8 +333,12 @@ def read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | 
     return None
 
 
-def read_literal_tokens(value: Any) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
-    """(length to id of tokens of newlines and of tabs, all others) where tokens are matched before normalising."""
+def read_literal_tokens(value: Any, prepend: Prepend) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
+    """(length to id of tokens of newlines and of tabs, all others) where tokens are matched before normalising.
+
+    What follows an added token gets a ▁ as the beginning of a document does, so where that is put before anything,
+    newlines and tabs are like all others.
+    """
     runs: dict[str, dict[int, int]] = {}
     texts: list[bytes] = []
     for token in value or []:
@@ -338,7 +351,10 @@ def read_literal_tokens(value: Any) -> tuple[dict[str, dict[int, int]], tuple[by
         if not isinstance(content, str) or not content:
             raise NotRecognisedError(f"added token {content!r}")
         if set(content) in ({"\n"}, {"\t"}):
-            runs.setdefault(content[0], {})[len(content)] = ident
+            if prepend == "never":
+                runs.setdefault(content[0], {})[len(content)] = ident
+            else:
+                texts.append(content.encode())
         else:
             texts.append(_checked(content))
     for character, lengths in runs.items():

@@ -135,6 +135,8 @@ def _checked_ids(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.in
     ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
     if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
         raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
+    if len(np.unique(ids)) != len(ids):
+        raise NotRecognisedError("two tokens with one id")
     return ids
 
 

@@ -184,6 +184,24 @@ def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
     return files
 
 
+@pytest.fixture
+def changed_tokenizer(tokenizer_files, tmp_path):
+    """A function that writes the tokenizer of a kind, changed by another function and with an added token more."""
+
+    def write(kind: str, change=lambda parsed: None, **added) -> Path:
+        parsed = json.loads(tokenizer_files[kind].read_bytes())
+        change(parsed)
+        if added:
+            ids = [*parsed["model"]["vocab"].values(), *(token["id"] for token in parsed["added_tokens"])]
+            flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+            parsed["added_tokens"].append(flags | {"id": max(ids) + 1} | added)
+        path = tmp_path / f"changed_{kind}.json"
+        path.write_text(json.dumps(parsed))
+        return path
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def known(tokenizer_files) -> dict[str, tuple[TokenizerProbe, ReferenceEngine]]:
     """Rules and classes of each tokenizer, and the reference."""

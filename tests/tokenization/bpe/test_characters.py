@@ -187,3 +187,33 @@ def test_a_token_across_a_cut_is_not_for_this_engine(tokenizer_files, tmp_path):
     engine = make_engine(path, cache=tmp_path)
     assert engine.name == "tokenizers"
     assert "across" in engine.reason
+
+
+@pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split"])
+@pytest.mark.parametrize("character", "\t\n")
+def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(changed_tokenizer, tmp_path, kind, character):
+    path = changed_tokenizer(kind, content=character)
+    engine = make_engine(path, "numpy", cache=tmp_path)
+    reference = make_engine(path, "tokenizers")
+    texts = ["x\ty", "\tx", " x\t y", "\t", "\t\tx the", "the fox"]
+    assert engine.name == "numpy"
+    assert_same(engine, reference, [text.replace("\t", character) for text in texts])
+
+
+def test_ids_that_the_library_does_not_give_to_added_tokens(changed_tokenizer, tmp_path):
+    def renumber(parsed):
+        next(token for token in parsed["added_tokens"] if token["content"] == "\t\t")["id"] = 3
+
+    path = changed_tokenizer("gemma", renumber)
+    engine = make_engine(path, cache=tmp_path)
+    assert engine.name == "tokenizers"
+    assert "id 3" in engine.reason
+
+
+def test_two_tokens_with_one_id(changed_tokenizer, tmp_path):
+    def share(parsed):
+        parsed["model"]["vocab"]["λ"] = parsed["model"]["vocab"]["t"]
+
+    engine = make_engine(changed_tokenizer("llama2", share), cache=tmp_path)
+    assert engine.name == "tokenizers"
+    assert "one id" in engine.reason

@@ -123,6 +123,23 @@ def test_added_tokens_that_appear_or_vanish_in_normal_form(known):
         assert_same(engine, reference, [text])
 
 
+@pytest.mark.parametrize(
+    ("kind", "token", "text"),
+    [
+        ("digits", {"content": "国,"}, "あ" * 700 + "国，" + "x" * 5),
+        ("qwen2", {"content": "; x"}, "é" * 1200 + "\u037e x" + "y" * 30),
+        ("qwen2", {"content": ";", "rstrip": True}, "é" * 1200 + "\u037e   x" + "y" * 30),
+    ],
+)
+def test_added_tokens_that_lie_across_a_cut_in_normal_form(changed_tokenizer, tmp_path, kind, token, text):
+    path = changed_tokenizer(kind, **token, normalized=True)
+    engine = make_engine(path, "numpy", cache=tmp_path)
+    assert engine.name == "numpy"
+    reference = make_engine(path, "tokenizers")
+    engine.encode(["the sample"])
+    assert_same(engine, reference, [text, text + "<|endoftext|>", text.replace("，", ",").replace("\u037e", ";")])
+
+
 def test_documents_do_not_touch(pair):
     """A document's tokens are those it has alone."""
     engine, _ = pair

@@ -215,6 +215,26 @@ def test_space_runs_with_a_gap_or_of_two_kinds(tokenizer_files):
         read_rules(neox)
 
 
+def test_space_runs_where_other_characters_become_spaces(tokenizer_files):
+    neox = json.loads(tokenizer_files["neox"].read_bytes())
+    neox["normalizer"] = {"type": "NFKC"}
+    with pytest.raises(NotRecognisedError, match="NFKC"):
+        read_rules(neox)
+
+
+def test_an_added_token_that_is_not_in_the_normal_form_of_the_text(tokenizer_files):
+    digits = json.loads(tokenizer_files["digits"].read_bytes())
+    digits["added_tokens"][0] |= {"content": "<｜user｜>", "normalized": True}
+    with pytest.raises(NotRecognisedError, match="user"):
+        read_rules(digits)
+
+
+def test_two_tokens_with_one_id(gpt2):
+    gpt2["model"]["vocab"]["new"] = gpt2["model"]["vocab"]["a"]
+    with pytest.raises(NotRecognisedError, match="one id"):
+        read_rules(gpt2)
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"null", b'{"version": "1.0"}'])
 def test_files_that_are_no_tokenizer(tmp_path, content):
     path = tmp_path / "tokenizer.json"
