@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
-from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
+from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, check_supported
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.probe_cache import (
     TokenizerProbe,
@@ -92,13 +92,14 @@ def _gigatoken_engine(
     tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None
 ) -> Engine:
     """The gigatoken engine, or the reference where canary texts show a difference."""
-    engine = GigatokenEngine(tokenizer_json)
+    engine: Engine = GigatokenEngine(tokenizer_json)
     known = load_cached(tokenizer_json, folder)
     if known is None:
         known = probe_tokenizer(tokenizer_json, reference)
         save_cached(known, tokenizer_json, folder)
-    if known.rules.form == "NFKC" or not known.rules.has_pattern:
-        raise NotRecognisedError("not compared on enough text with NFKC, or without a split pattern")
+    check_supported(known.rules)
+    if known.rules.form:
+        engine = InertTextEngine(engine, reference)
     if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
         return CheckedEngine(engine, reference, reason="asked for, canary passed")
     return _fallback(tokenizer_json, reference, GigatokenEngine.name)
