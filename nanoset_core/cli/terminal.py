@@ -64,7 +64,7 @@ def emphasis(lost: str) -> str:
 
 def rejected_text(rejected: int, faults: int) -> str:
     """What was rejected, of which some are files that could not be read to their end."""
-    lines = f"{rejected - faults:,} lines"
+    lines = format_count(rejected - faults, "line")
     return f"{lines} and {format_count(faults, 'file')} rejected" if faults else f"{lines} rejected"
 
 

@@ -46,7 +46,7 @@ def test_write_names_the_rejects(pack):
         "-o", "x.pbin", GOLDEN / "bad-json.jsonl", "--tokenizer", GOLDEN / "tokenizer", "--max-rejected-fraction", 0.5
     )
     assert written == golden("bad-json.drop-faulty.pbin")
-    assert "1 lines rejected (x_rejects.jsonl)" in shown
+    assert "1 line rejected (x_rejects.jsonl)" in shown
 
 
 def test_merge(pack, tmp_path):
@@ -177,7 +177,7 @@ def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pa
     assert "nothing says" in pack("write", "raw/a.jsonl", "-o", "raw/y.pbin", *more[3:])
     Path("raw/y_rejects.jsonl").unlink()
     assert "line was rejected" in pack("write", *arguments, "--on-reject", "fail"), "what was rejected is judged anew"
-    assert "1 lines rejected (raw/x_rejects.jsonl)" in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
+    assert "1 line rejected (raw/x_rejects.jsonl)" in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
 
 
 def test_a_file_that_cannot_be_read_is_no_rejected_line(pack):
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_read_is_no_rejected_line(pack):
     arguments = ("write", "raw", "-o", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     first, _ = pack(*arguments, *limits)
-    assert "1 lines and 1 file rejected (x_rejects.jsonl); 1 file not readable to the end" in first
+    assert "1 line and 1 file rejected (x_rejects.jsonl); 1 file not readable to the end" in first
     assert pack(*arguments, *limits)[0] == first.replace("\n", " (there already)\n")
 
 

@@ -373,7 +373,7 @@ def test_what_is_not_read_and_runs_of_zero_bytes_are_said_each_time(tmp_path, to
 def test_rejected_lines_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
     (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
-    assert "1 lines rejected" in made(tmp_path / "out", *text, "--max-rejected-fraction", 0.5)
+    assert "1 line rejected" in made(tmp_path / "out", *text, "--max-rejected-fraction", 0.5)
     (reject,) = (json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines())
     assert (reject["file"], reject["line"]) == ("bad.jsonl", 1)
     for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
@@ -387,7 +387,7 @@ def test_a_file_that_cannot_be_read_is_no_rejected_line(raw, tmp_path, tokenizer
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     for _ in range(2):
-        assert "1 lines and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
+        assert "1 line and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
 
 
 def test_a_record_of_the_data_is_completed(pairs, tmp_path):
