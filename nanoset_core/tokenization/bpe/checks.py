@@ -17,7 +17,8 @@ from nanoset_core.tokenization.bpe.rules import Rules
 logger = logging.getLogger(__name__)
 
 _LONGEST_RUN = 60
-_SAMPLED_WORDS = 400
+_SAMPLED_WORDS = 2000
+_WORDS_OF_A_TEXT = 200
 _SAMPLED_TEXTS = 16
 _SAMPLED_CHARACTERS = 1 << 12
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l")
@@ -27,9 +28,13 @@ def canary_texts(rules: Rules, classes: NDArray[np.uint8]) -> list[str]:
     """Every class beside every other, all edges between classes, runs, contractions, and what goes to the reference."""
     samples = _samples_of_classes(classes)
     texts = ["".join(first + "".join(rest) for rest in product(samples, repeat=2)) for first in samples]
-    texts += ["".join(beside + edge for edge in _edges_of_classes(classes)) for beside in "a! 中"]
+    # Without the zero, which would leave all of a text to the reference.
+    texts += ["".join(beside + edge for edge in _edges_of_classes(classes) if edge != "\0") for beside in "a! 中"]
     texts += ["中".join(map(chr, range(0x2000, 0x3400)))]
-    texts += ["x".join(character * size for size in range(1, _LONGEST_RUN)) for character in " \n1=aé中"]
+    longest = max(
+        [_LONGEST_RUN, *(2 * max(runs) + 2 for runs in (rules.space_runs, *rules.literal_runs.values()) if runs)]
+    )
+    texts += ["x".join(character * size for size in range(1, longest)) for character in " \n\t1=aé中"]
     texts += ["a" * size for size in (64, 65, 255, 256, 300)]
     texts += [
         before + "'" + letters + after
@@ -37,9 +42,12 @@ def canary_texts(rules: Rules, classes: NDArray[np.uint8]) -> list[str]:
         for before in ("", " ", "I", "\n")
         for after in ("", "x", " ")
     ]
-    texts += ["", "\0", "a\0b", "e\u0301 \u212b n\u0303o", "\u0345\u0301a"]
+    texts += ["", "\tx y", "\0", "a\0b", "e\u0301 \u212b n\u0303o", "\u0345\u0301a"]
     texts += [f"x{token.decode()}y {token.decode()}" for token in rules.added_tokens[:20]]
-    return [*texts, " ".join(_words(rules))]
+    words = _words(rules)
+    return texts + [
+        " ".join(words[place : place + _WORDS_OF_A_TEXT]) for place in range(0, len(words), _WORDS_OF_A_TEXT)
+    ]
 
 
 def sample_of(texts: Sequence[str]) -> list[str]:
@@ -80,12 +88,15 @@ def _samples_of_classes(classes: NDArray[np.uint8]) -> list[str]:
 
 
 def _words(rules: Rules) -> list[str]:
-    """Readable words from all over the vocabulary."""
+    """Readable words from all over the vocabulary; none that holds an added token, which is for the reference."""
     vocabulary = rules.vocabulary
     ends = np.cumsum(vocabulary.lengths)
     data = vocabulary.data.tobytes()
     chosen = range(0, len(ends), max(1, len(ends) // _SAMPLED_WORDS))
-    return [data[ends[i] - vocabulary.lengths[i] : ends[i]].decode(errors="ignore") for i in chosen]
+    words = [data[ends[i] - vocabulary.lengths[i] : ends[i]].decode(errors="ignore") for i in chosen]
+    together = "\n".join(words)
+    present = [token for token in map(bytes.decode, rules.added_tokens) if token in together]
+    return [word for word in words if not any(token in word for token in present)]
 
 
 class CheckedEngine:

@@ -88,6 +88,16 @@ def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind):
     assert not same_tokens(NumpyEngine(rules, knowledge.classes, reference), reference, texts)
 
 
+def test_the_canary_leaves_no_long_text_to_the_reference(known, kind):
+    rules = known[kind][0].rules
+    texts = canary_texts(rules, known[kind][0].classes)
+    foreign = ["\0", *map(bytes.decode, rules.added_tokens)]
+    assert not [text[:80] for text in texts if len(text) > 40 and any(token in text for token in foreign)]
+    assert max(map(len, texts)) > 1000
+    longest = max((max(runs) for runs in rules.literal_runs.values()), default=0)
+    assert any("\t" * (longest + 1) in text for text in texts)
+
+
 def test_make_engine_takes_numpy_now_and_from_the_cache(tokenizer_files, kind, tmp_path):
     reference = make_engine(tokenizer_files[kind], "tokenizers")
     for _ in range(2):
