@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,20 @@ ROOT = Path(__file__).parents[1]
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
-    """A process that hears Ctrl-C, even where the suite itself was started with SIGINT ignored, as in the background.
+    """A process that hears both signals, even where the suite was started with SIGINT ignored, as in the background.
 
-    It leads a process group of its own, so that a signal can be sent to all of it, as a terminal does.
+    Dagster then lets this process ignore SIGTERM, too, and children inherit that. The process leads a group of its own,
+    so that a signal can be sent to all of it, as a terminal does.
     """
-    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(
         [os.fspath(word) for word in command],
-        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": hear} | options,
+        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": _hear} | options,
     )
+
+
+def _hear() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subprocess.Popen[str]:

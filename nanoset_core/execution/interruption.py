@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from types import FrameType
 from typing import NoReturn
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+_PAUSE = 0.02
+"""Seconds after which a lost signal comes again: any callback has ended by then, or loses it once more."""
 _heard: list[signal.Signals] = []
 _reader: list[int] = []
 """Where Python writes the number of each signal that comes, whatever its handler makes of it; at most one."""
@@ -21,6 +24,7 @@ def interruptible() -> Iterator[None]:
     """Let SIGTERM raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background jobs, stays ignored.
+    One that comes while Python runs a callback out of which no exception leads comes again a moment later.
     """
     read, write = os.pipe()
     for descriptor in (read, write):
@@ -32,13 +36,39 @@ def interruptible() -> Iterator[None]:
     _heard.clear()
     _reader.append(read)
     try:
-        yield
+        with _none_lost():
+            yield
     finally:
         _reader.remove(read)
         signal.set_wakeup_fd(earlier)
         signal.signal(signal.SIGTERM, former)
         os.close(read)
         os.close(write)
+
+
+@contextmanager
+def _none_lost() -> Iterator[None]:
+    """Send a signal again whose KeyboardInterrupt a finaliser or a weak reference's callback would only print."""
+    main = threading.main_thread()
+    again: list[threading.Timer] = []
+    former = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if ignored.exc_type is not KeyboardInterrupt or main.ident is None:
+            former(ignored)
+            return
+        timer = threading.Timer(_PAUSE, signal.pthread_kill, (main.ident, heard() or signal.SIGINT))
+        again.append(timer)
+        timer.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = former
+        for timer in again:
+            timer.cancel()
+            timer.join()
 
 
 def heard() -> signal.Signals | None:

@@ -114,12 +114,13 @@ def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     config = make_project()
     monkeypatch.setattr(status, "project_status", lambda project: signal.raise_signal(number))
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
-    terminated = signal.getsignal(signal.SIGTERM)
+    terminated = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as left:
             main(["status", "-c", str(config)])
     finally:
         signal.signal(signal.SIGINT, ours)
+        kept = signal.signal(signal.SIGTERM, terminated)
     assert left.value.code == 128 + number
     assert "run the same command again" in capfd.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) == terminated
+    assert kept == signal.SIG_DFL

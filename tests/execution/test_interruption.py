@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from nanoset_core.execution.interruption import deaf_children, handlers_kept
+from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard, interruptible
 
 SLEEP = ["sleep", "60"]
 
@@ -60,9 +62,37 @@ def test_helpers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
 
 
 def test_helpers_hear_no_ctrl_c() -> None:
-    with deaf_children():
-        helper = subprocess.Popen(SLEEP)
+    kept = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster may have left another
+    try:
+        with deaf_children():
+            helper = subprocess.Popen(SLEEP)
+    finally:
+        signal.signal(signal.SIGTERM, kept)
     helper.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         helper.wait(0.3)
     assert end(helper) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    class Referred:
+        pass
+
+    kept = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    }
+    try:
+        with interruptible():
+            referred = Referred()
+            reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
+            with pytest.raises(KeyboardInterrupt):
+                del referred  # Python would print the exception of the callback, and go on
+                time.sleep(20)
+            assert heard() == number
+            assert reference() is None
+    finally:
+        for signalled, handler in kept.items():
+            signal.signal(signalled, handler)
+    assert "ignored" not in capfd.readouterr().err
