@@ -36,7 +36,7 @@ def read(folder, name, data):
 
 
 @pytest.mark.parametrize(("name", "data", "said"), [
-    ("a.jsonl", gzip.compress(LINES), "gzip data, whose name should end in .gz"),
+    ("a.jsonl", gzip.compress(LINES, mtime=0), "gzip data, whose name should end in .gz"),
     ("a.jsonl", zstandard.compress(LINES), "zstd data"),
     ("a.jsonl", bz2.compress(LINES), "bzip2 data, which is not read"),
     ("a.json", lzma.compress(LINES), "xz data"),
@@ -44,15 +44,15 @@ def read(folder, name, data):
     ("a.jsonl", LINES.decode().encode("utf-16"), "text in UTF-16"),
     ("a.jsonl.gz", LINES, "plain text, whose name should end in .jsonl"),
     ("a.jsonl.gz", zstandard.compress(LINES), "zstd data"),
-    ("a.jsonl.gz", gzip.compress(gzip.compress(LINES)), "gzip data"),
+    ("a.jsonl.gz", gzip.compress(gzip.compress(LINES, mtime=0), mtime=0), "gzip data"),
     ("a.jsonl.zst", LINES, "plain text"),
-    ("a.jsonl.zst", gzip.compress(LINES), "gzip data"),
+    ("a.jsonl.zst", gzip.compress(LINES, mtime=0), "gzip data"),
     ("a.parquet", LINES, "plain text"),
-    ("a.arrow", gzip.compress(LINES), "gzip data"),
+    ("a.arrow", gzip.compress(LINES, mtime=0), "gzip data"),
     ("a.arrow", parquet(), "a Parquet file"),
     ("a.json", json.dumps(ROWS).encode(), "one JSON array: JSON lines are expected"),
     ("a.json", json.dumps(ROWS, indent=1).encode(), "one JSON array"),
-    ("a.json.gz", gzip.compress(json.dumps(ROWS, indent=1).encode()), "one JSON array"),
+    ("a.json.gz", gzip.compress(json.dumps(ROWS, indent=1).encode(), mtime=0), "one JSON array"),
     ("a.json", json.dumps(ROWS[0], indent=1).encode(), "JSON that is spread over lines"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_names_what_it_looks_like(tmp_path, name, data, said):
