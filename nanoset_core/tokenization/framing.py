@@ -90,9 +90,9 @@ def added_tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], tuple[int, ...]
     Raises:
         ConfigError: they depend on the text.
     """
-    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+    from nanoset_core.tokenization.bpe.reference import shared_tokenizer
 
-    tokenizer = load_tokenizer(tokenizer_file)
+    tokenizer = shared_tokenizer(tokenizer_file)
     frames = set()
     for text in ("a", "one two", "3 4 5"):
         plain = tokenizer.encode(text, add_special_tokens=False).ids

@@ -11,7 +11,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.tokenization.bpe.reference import load_tokenizer
+from nanoset_core.tokenization.bpe.reference import shared_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def stamp(file: Path) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=16)
 def _facts(file: Path, _stamp: object) -> TokenizerFacts:
-    vocabulary = load_tokenizer(file).get_vocab(with_added_tokens=True)
+    vocabulary = shared_tokenizer(file).get_vocab(with_added_tokens=True)
     facts = TokenizerFacts(file, sha256_file(file), len(vocabulary), max(vocabulary.values(), default=0))
     if facts.max_id > np.iinfo(facts.dtype).max:
         raise ConfigError(
@@ -97,6 +97,6 @@ def special_tokens(file: Path) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _find_token(file: Path, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
     """The token's id, if there is one, and the texts of all special tokens."""
-    tokenizer = load_tokenizer(file)
+    tokenizer = shared_tokenizer(file)
     added = tokenizer.get_added_tokens_decoder().values()
     return tokenizer.token_to_id(token), tuple(token.content for token in added if token.special)

@@ -74,7 +74,7 @@ def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_
             ids = [ord(character) for character in text]
             return type("E", (), {"ids": [len(text), *ids] if add_special_tokens else ids})
 
-    monkeypatch.setattr("nanoset_core.tokenization.bpe.reference.load_tokenizer", lambda file: Odd())
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.reference.shared_tokenizer", lambda file: Odd())
     with pytest.raises(ConfigError, match="depend on the text"):
         added_tokens(tokenizer_file)
 

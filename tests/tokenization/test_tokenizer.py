@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.tokenization.bpe import reference
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization" / "tokenizer.json"
@@ -92,3 +94,14 @@ def test_missing_and_foreign_files(tmp_path):
     (tmp_path / "foreign.json").write_text("{}")
     with pytest.raises(FormatError):
         tokenizer_facts(tmp_path / "foreign.json")
+
+
+def test_the_tokenizer_of_an_engine_in_use_is_asked(file, monkeypatch):
+    engine = ReferenceEngine(file)
+    monkeypatch.setattr(reference, "load_tokenizer", lambda file: pytest.fail("loaded twice"))
+    assert tokenizer_facts(file).fingerprint == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert token_id(file, "<|endoftext|>", "eod") == engine.tokenizer.token_to_id("<|endoftext|>")
+    del engine
+    with_tokens(file, {"<|other|>": 9000})
+    monkeypatch.undo()
+    assert token_id(file, "<|other|>", "eod") == 9000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,7 @@ class ReferenceEngine:
     def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
         self.reason = reason
         self.tokenizer = load_tokenizer(tokenizer_json)
+        _engines[_identity(Path(tokenizer_json))] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
         # Our parallelism is processes; the library would warn about forks, or start threads in each of them.
@@ -124,6 +126,15 @@ class ReferenceEngine:
         return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
 
 
+_engines: WeakValueDictionary[object, ReferenceEngine] = WeakValueDictionary()
+"""Those in use, by file."""
+
+
+def _identity(path: Path) -> object:
+    stat = path.stat()
+    return path.absolute(), stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     """The library's tokenizer, with truncation and padding off.
 
@@ -151,6 +162,16 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def shared_tokenizer(tokenizer_json: Path) -> Tokenizer:
+    """The library's tokenizer to ask and not to change: an engine's that is in use, since loading it takes long.
+
+    Raises:
+        MissingError, FormatError: see load_tokenizer.
+    """
+    engine = _engines.get(_identity(tokenizer_json)) if tokenizer_json.is_file() else None
+    return load_tokenizer(tokenizer_json) if engine is None else engine.tokenizer
 
 
 def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
