@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 CONTINUATION = 0
 """A byte of a character that another byte began; never left in the classes of a text."""
 LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
-"""The word classes: letters, numbers, symbols, and what is in no part of a pattern."""
+"""The word classes: letters, numbers, symbols, and what takes nothing along that is before it."""
 SPACE, NEWLINE = 5, 6
 """White space; NEWLINE (`\\r` and `\\n`) only in patterns that treat them apart, else they are SPACE."""
 RUN = 7

@@ -13,7 +13,6 @@ from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitt
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
-from nanoset_core.tokenization.bpe.patterns import TANGLES, SplitPattern
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import piece_starts
@@ -36,11 +35,12 @@ class NumpyEngine:
         """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer."""
         self.reason = reason
         self._reference = reference
+        self.tangles = rules.tangles
         self._foreign = ForeignText(
             rules.added_tokens,
             rules.forbidden_bytes,
             form=rules.form,
-            tangles=TANGLES if isinstance(rules.split, SplitPattern) and rules.split.slash_tail else None,
+            tangles=self.tangles,
         )
         self._cuts_before_normalising = not (rules.form and rules.normalized_tokens)
         self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None

@@ -29,6 +29,23 @@ from nanoset_core.tokenization.bpe.classes import (
     ClassRules,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Tangles:
+    """Rare text in which the class of a character depends on all that is before it."""
+
+    hints: tuple[bytes, ...]
+    """One of these is in all such text, in UTF-8."""
+    pattern: re.Pattern[bytes]
+    """Matches in such text, and perhaps in other."""
+
+    def __contains__(self, data: bytes) -> bool:
+        """Whether a UTF-8 text may be such."""
+        return any(hint in data for hint in self.hints) and self.pattern.search(data) is not None
+
+
+NO_TANGLES = Tangles((), re.compile(b"(?!)"))
+
 Contractions = Literal["none", "exact", "any case", "suffix"]
 """`'s`, `'t`, `'re` … as pieces of their own, or at the end of a word (ignoring case)."""
 
@@ -48,6 +65,8 @@ class SplitPattern:
     """Letters take along one character of this class before them; of symbols only one that stands alone."""
     ascii_leader: bool = False
     """ASCII letters take along a lone ASCII symbol, and end where other letters begin."""
+    newline_tail: bool = True
+    """Symbols take along the newlines after them, if newlines are a class."""
     slash_tail: bool = False
     """Symbols take along slashes among the newlines after them."""
     contractions: Contractions = "none"
@@ -55,6 +74,8 @@ class SplitPattern:
     """Most digits in a number, 0 for any."""
     regex: tuple[str, ...] = ()
     """The pre-tokenizers whose work it is: regular expressions, or DIGITS."""
+    tangles: Tangles = NO_TANGLES
+    """Text that is left to the reference."""
 
     @property
     def newlines(self) -> bool:
@@ -72,9 +93,8 @@ class SplitPattern:
         return self.rest == OTHER
 
 
-TANGLES = re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]")
-"""Where a mark is among symbols after a slash after a newline, all depends on all that is before, if slashes are in
-tails and marks in words: such text is left to the reference."""
+SLASH_TANGLES = Tangles((b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]"))
+"""A mark among symbols after a slash after a newline, where slashes are in tails and marks in words."""
 
 _WHITE, _NUMBER, _NEWLINE = (r"\s", SPACE), (r"\p{N}", NUMBER), (r"\r\n", NEWLINE)
 
@@ -91,6 +111,11 @@ GPT2_DIGITS = replace(
 )
 """SmolLM, StarCoder2, Command-R: each digit on its own, then GPT-2's pattern on what is between."""
 
+GPT2_NUMBERS = replace(
+    GPT2_DIGITS, name="gpt2 after numbers", classes=(*GPT2.classes, (r"\p{N}", DIGIT)), regex=(r"\p{N}", *GPT2.regex)
+)
+"""The same by a regular expression."""
+
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _TAIL
@@ -104,10 +129,31 @@ LLAMA3 = SplitPattern(
     digits=3,
     regex=(_LLAMA3 % "{1,3}",),
 )
-"""Llama-3, GPT-4 (cl100k), OLMo-2, Phi-4."""
+"""Llama-3, GPT-4 (cl100k), OLMo-2, Phi-4, GLM-4."""
 
 QWEN2 = replace(LLAMA3, digits=1, regex=(_LLAMA3 % "",))
-"""Qwen2, Qwen2.5, Qwen3."""
+"""Qwen2, Qwen2.5, Qwen3, Hunyuan, Grok-2."""
+
+PLAIN = replace(
+    QWEN2, name="without contractions", contractions="none", regex=(QWEN2.regex[0].removeprefix(f"{_CONTRACTION}|"),)
+)
+"""Megatron-LM's first pattern for tiktoken files."""
+
+SEED = replace(
+    QWEN2,
+    name="seed",
+    newline_tail=False,
+    regex=(_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|" + _TAIL,),
+)
+"""Seed-Coder, Seed-OSS."""
+
+LLAMA3_NUMBERS = replace(
+    LLAMA3,
+    name="llama3 after numbers",
+    classes=((r"\p{L}", LETTER), (r"\p{N}", DIGIT), _WHITE, _NEWLINE),
+    regex=(r"\p{N}{1,3}", _LLAMA3 % "+"),
+)
+"""MiniCPM5: numbers first."""
 
 QWEN35 = replace(
     QWEN2,
@@ -137,11 +183,39 @@ O200K = replace(
     contractions="suffix",
     slash_tail=True,
     regex=(_CASED % (f"{_CONTRACTION}?", f"{_CONTRACTION}?", "{1,3}"),),
+    tangles=SLASH_TANGLES,
 )
-"""GPT-4o, gpt-oss, Llama-4."""
+"""GPT-4o, gpt-oss, Llama-4, MiniMax."""
 
 TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(_CASED % ("", "", ""),))
-"""Mistral-Nemo and later, Nemotron."""
+"""Mistral-Nemo and later, Nemotron-H and later, Apertus."""
+
+_HAN_SIGN = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # numerals, not counting those that are letters
+HAN_TANGLES = Tangles(
+    (b"\xe3\x80", *(bytes([0xE2, second]) for second in range(0xBA, 0xC0)), b"\xf0\x96\xbf"),
+    re.compile(
+        rb"(?<!\xe4[\xb8-\xbf][\x80-\xbf])(?<![\xe5-\xe8][\x80-\xbf]{2})(?<!\xe9[\x80-\xbe][\x80-\xbf])"
+        rb"(?<!%b)(?:%b|\xe2[\xba-\xbf][\x80-\xbf]|\xf0\x96\xbf[\xa2\xb0\xb1])" % (_HAN_SIGN, _HAN_SIGN)
+    ),
+)
+"""Han numerals, radicals and marks where no ideograph is before them: there, what is before may take them as numbers or
+symbols."""
+
+_HAN_CASED = (
+    r"[\p{Han}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+%s?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*%s?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+)
+KIMI = replace(
+    O200K,
+    name="kimi",
+    classes=(*O200K.classes, (r"\p{Han}", BARE)),
+    slash_tail=False,
+    regex=(_HAN_CASED % (_CONTRACTION, _CONTRACTION) + _TAIL,),
+    tangles=HAN_TANGLES,
+)
+"""Moonlight, Kimi-K2 and later: ideographs on their own, else as GPT-4o."""
 
 _KANJI = "一-龥\u3040-ゟ゠-ヿ"
 
@@ -169,9 +243,19 @@ DEEPSEEK = replace(
         "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
     ),
 )
-"""DeepSeek-V3: numbers, then ideographs and kana, then the rest."""
+"""DeepSeek-V3 and later: numbers, then ideographs and kana, then the rest."""
 
-SPLIT_PATTERNS = {
-    pattern.regex: pattern for pattern in (GPT2, GPT2_DIGITS, LLAMA3, QWEN2, QWEN35, O200K, TEKKEN, DEEPSEEK)
+_PATTERNS = (
+    *(GPT2, GPT2_DIGITS, GPT2_NUMBERS, LLAMA3, LLAMA3_NUMBERS, QWEN2, QWEN35, PLAIN, SEED),
+    *(O200K, TEKKEN, KIMI, DEEPSEEK),
+)
+_LAST_NEWLINE = r"\s*[\r\n]|\s+(?!\S)|\s+"  # white space to its last newline, as _TAIL has it
+_OTHER_SPELLINGS = {
+    ((_LLAMA3 % "{1,3}").replace(_TAIL, _LAST_NEWLINE),): LLAMA3,  # OLMo-3
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|" + _LAST_NEWLINE,
+    ): QWEN2,  # Ling
 }
+
+SPLIT_PATTERNS = {pattern.regex: pattern for pattern in _PATTERNS} | _OTHER_SPELLINGS
 """By the pre-tokenizers whose work each is."""

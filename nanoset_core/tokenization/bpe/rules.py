@@ -13,7 +13,7 @@ import orjson
 
 from nanoset_core.tokenization.bpe.characters import Prepend, SpaceSigns
 from nanoset_core.tokenization.bpe.classes import DIGITS
-from nanoset_core.tokenization.bpe.patterns import GPT2, SPLIT_PATTERNS, SplitPattern
+from nanoset_core.tokenization.bpe.patterns import GPT2, NO_TANGLES, SPLIT_PATTERNS, SplitPattern, Tangles
 from nanoset_core.tokenization.bpe.units import SAFE_CUT, NormalForm
 from nanoset_core.tokenization.bpe.vocabulary import (
     SPACE_SIGN,
@@ -83,6 +83,11 @@ class Rules:
     def has_pattern(self) -> bool:
         """Whether text is cut by a split pattern."""
         return isinstance(self.split, SplitPattern)
+
+    @property
+    def tangles(self) -> Tangles:
+        """Text that is left to the reference because the split pattern is too hard there."""
+        return self.split.tangles if isinstance(self.split, SplitPattern) else NO_TANGLES
 
     @property
     def forbidden_bytes(self) -> bytes:

@@ -51,7 +51,7 @@ def piece_starts(
     starts[0] = starts[-1] = True
     np.not_equal(codes[1:], codes[:-1], out=starts[1:-1])
     if pattern.newlines:
-        _join_newlines(starts, codes)
+        _join_newlines(starts, codes, tail=pattern.newline_tail)
     before_word = last_space_before_word(codes)
     begin_last_space(starts, before_word, classes.wide_spaces, data)
     _join_spaces(starts, before_word, data, codes, white_leads=pattern.white_leads)
@@ -114,11 +114,11 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
     return cuts
 
 
-def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8]) -> None:
-    """White space up to its last newline is one piece; newlines right after symbols belong to those."""
+def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail: bool) -> None:
+    """White space up to its last newline is one piece; newlines right after symbols belong to those, if `tail`."""
     begins, ends = _runs(codes == NEWLINE)
     before = codes[begins - 1]
-    absorbed = before == OTHER
+    absorbed = (before == OTHER) & tail
     starts[begins[absorbed | (before == SPACE)]] = False
     # Spaces between two runs of newlines: no piece begins there, unless the first run went with symbols.
     first = np.flatnonzero((codes[ends[:-1]] == SPACE) & (before[1:] == SPACE) & ~absorbed[:-1])

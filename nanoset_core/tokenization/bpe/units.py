@@ -17,7 +17,8 @@ from unicodedata import is_normalized, normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import IDEOGRAPH, LETTER, NEWLINE, OTHER, SPACE
+from nanoset_core.tokenization.bpe.classes import BARE, IDEOGRAPH, LETTER, NEWLINE, OTHER, SPACE
+from nanoset_core.tokenization.bpe.patterns import NO_TANGLES, Tangles
 
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
@@ -49,7 +50,7 @@ NormalForm = Literal["NFC", "NFKC"]
 def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
     """Whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it takes for granted."""
     spaces = (classes == SPACE) | (classes == NEWLINE)
-    letters = (classes == LETTER) | (classes == IDEOGRAPH)
+    letters = np.isin(classes, (LETTER, IDEOGRAPH, BARE))
     return (
         not any(spaces[low:high].any() for low, high in _NEVER_SPACE)
         and all(letters[low:high].all() for low, high in _ALWAYS_LETTER)
@@ -87,12 +88,9 @@ class ForeignText:
         forbidden_bytes: bytes,
         *,
         form: NormalForm | None,
-        tangles: re.Pattern[bytes] | None = None,
+        tangles: Tangles = NO_TANGLES,
     ) -> None:
-        """Texts of added tokens; bytes without a token, and zero; the tokenizer's normal form; what is not understood.
-
-        `tangles` matches only where there is a newline and a slash right after it.
-        """
+        """Texts of added tokens; bytes without a token, and zero; the normal form; what is not understood."""
         self._added = re.compile(b"|".join(map(re.escape, added_tokens)) or b"(?!)")
         self._hints = _shared_prefixes(added_tokens)
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
@@ -102,11 +100,11 @@ class ForeignText:
 
     def suspects(self, data: bytes) -> bool:
         """Whether there may be anything for the reference but unnormalised text; quick, never False when there is."""
-        return any(hint in data for hint in self._hints) or self._forbids(data) or self._entangles(data)
+        return any(hint in data for hint in self._hints) or self._forbids(data) or data in self._tangles
 
     def holds(self, data: bytes) -> bool:
         """Whether a UTF-8 text holds forbidden bytes, an added token, or what is not understood."""
-        return self._forbids(data) or self._entangles(data) or self._adds(data)
+        return self._forbids(data) or data in self._tangles or self._adds(data)
 
     def unnormalised(self, text: str) -> bool:
         """Whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
@@ -118,11 +116,6 @@ class ForeignText:
 
     def _adds(self, data: bytes) -> bool:
         return any(hint in data for hint in self._hints) and self._added.search(data) is not None
-
-    def _entangles(self, data: bytes) -> bool:
-        if self._tangles is None or not (b"\n/" in data or b"\r/" in data):
-            return False
-        return self._tangles.search(data) is not None
 
     def _forbids(self, data: bytes) -> bool:
         if len(self._forbidden) <= 2:

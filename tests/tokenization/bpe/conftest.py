@@ -102,6 +102,14 @@ def _tekken():
     return _trained(_split_by(patterns.TEKKEN))
 
 
+def _kimi():
+    return _trained(_split_by(patterns.KIMI))
+
+
+def _seed():
+    return _trained(_split_by(patterns.SEED))
+
+
 def _deepseek():
     from tokenizers.normalizers import Sequence
 
@@ -171,6 +179,8 @@ KINDS = {
     "o200k": _o200k,
     "tekken": _tekken,
     "deepseek": _deepseek,
+    "kimi": _kimi,
+    "seed": _seed,
 }
 
 
@@ -260,6 +270,9 @@ _WORDS += [
     "WE'LL've",
     "HTTPServer",
     "中A",
+    "二〇二〇年1〇〇",
+    " ⼀⼀一!⼀",
+    "〡々中's",
     "aB中Cd",
     "!!\u0301a",
     " !\u0301\u0301a",

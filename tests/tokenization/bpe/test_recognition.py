@@ -21,6 +21,8 @@ PATTERNS = {
     "o200k": patterns.O200K,
     "tekken": patterns.TEKKEN,
     "deepseek": patterns.DEEPSEEK,
+    "kimi": patterns.KIMI,
+    "seed": patterns.SEED,
 }
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.classes import LETTER, NEWLINE, NUMBER, OTHER, SPACE, ByteClassifier
-from nanoset_core.tokenization.bpe.patterns import GPT2, LLAMA3, TANGLES, SplitPattern
+from nanoset_core.tokenization.bpe.classes import (
+    DIGITS,
+    LETTER,
+    NEWLINE,
+    NUMBER,
+    OTHER,
+    SPACE,
+    ByteClassifier,
+    probe_classes,
+)
+from nanoset_core.tokenization.bpe.patterns import GPT2, KIMI, LLAMA3, SPLIT_PATTERNS, SplitPattern
 from nanoset_core.tokenization.bpe.splits import piece_starts
 
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
@@ -31,9 +40,9 @@ def vectorised(pattern: SplitPattern, classes, texts: list[str], longest_run: in
     return pieces[:-1]
 
 
-def is_native(text: str) -> bool:
-    """Whether a text is not empty and for no pattern left to the reference."""
-    return bool(text) and TANGLES.search(text.encode()) is None
+def is_native(text: str, pattern: SplitPattern) -> bool:
+    """Whether a text is not empty and not left to the reference."""
+    return bool(text) and text.encode() not in pattern.tangles
 
 
 def run(text: str, begin: int, kinds: set[int], classes) -> int:
@@ -100,9 +109,7 @@ def test_fast_and_library_agree(known, kind, hard_texts):
     pattern, library = knowledge.rules.split, reference.split
 
     @settings(max_examples=300, deadline=None)
-    @given(
-        st.lists(hard_texts.filter(lambda text: text and TANGLES.search(text.encode()) is None), min_size=1, max_size=4)
-    )
+    @given(st.lists(hard_texts.filter(partial(is_native, pattern=pattern)), min_size=1, max_size=4))
     def check(texts):
         found = [[text[low:high] for _, (low, high) in library(text)] for text in texts]
         assert vectorised(pattern, knowledge.classes, texts) == found
@@ -125,14 +132,19 @@ def test_fast_and_slow_agree(known, kind, hard_texts):
     check()
 
 
-@pytest.mark.parametrize("kind", ["o200k", "tekken", "qwen35", "deepseek", "digits"])
-def test_every_arrangement_of_classes(known, kind):
-    """Four characters of any class, twice over, with apostrophes, slashes and contractions among them."""
-    knowledge, reference = known[kind]
-    texts = ["".join(letters) for letters in product("aA中 \u0301!1\n'/s\t", repeat=4)]
-    texts = [text for text in texts if is_native(text)]
-    found = [[text[low:high] for _, (low, high) in reference.split(text)] for text in texts]
-    assert vectorised(knowledge.rules.split, knowledge.classes, texts) == found
+@pytest.mark.parametrize("regexes", SPLIT_PATTERNS, ids=lambda regexes: SPLIT_PATTERNS[regexes].name)
+def test_every_arrangement_of_classes(regexes):
+    """Three characters of any class or, if there are many, four; with apostrophes, slashes and contractions."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Digits, Sequence, Split
+
+    pattern = SPLIT_PATTERNS[regexes]
+    library = Sequence([Digits(True) if regex == DIGITS else Split(Regex(regex), "isolated") for regex in regexes])
+    characters = "aA中 \u0301!1\n'/s\t" + ("〇⼀" if pattern is KIMI else "")
+    arrangements = product(characters, repeat=4 if len(pattern.classes) > 5 else 3)
+    whole = "a,".join(filter(partial(is_native, pattern=pattern), map("".join, arrangements)))
+    expected = [text for text, _ in library.pre_tokenize_str(whole)]
+    assert vectorised(pattern, probe_classes(pattern.classes, pattern.rest), [whole]) == [expected]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import LETTER, OTHER, SPACE
-from nanoset_core.tokenization.bpe.patterns import TANGLES
+from nanoset_core.tokenization.bpe.patterns import HAN_TANGLES, SLASH_TANGLES
 from nanoset_core.tokenization.bpe.units import (
     SAFE_CUT,
     ForeignText,
@@ -101,9 +101,16 @@ def test_several_forbidden_bytes():
     ]
 
 
-def test_marks_among_symbols_after_a_slash_after_a_newline():
-    foreign = ForeignText([], b"\0", form=None, tangles=TANGLES)
-    for text, expected in (("\n/\u0301", True), ("\r//!\u0301", True), ("\n/ \u0301", False), ("\n/a\u0301", False)):
+@pytest.mark.parametrize(
+    ("tangles", "texts"),
+    [
+        (SLASH_TANGLES, {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False}),
+        (HAN_TANGLES, {"二〇二〇": False, "中〇〡": False, "1〇": True, "〇": True, "⼀": True, "中。": False}),
+    ],
+)
+def test_what_depends_on_all_that_is_before(tangles, texts):
+    foreign = ForeignText([], b"\0", form=None, tangles=tangles)
+    for text, expected in texts.items():
         assert (text.encode() in foreign) is expected
         assert foreign.suspects(text.encode()) is expected
 
