@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import calls  # noqa: E402
+from benchmarks import calls, tokenizers  # noqa: E402
 from benchmarks.harness import Command, interleaved, run  # noqa: E402
 
 APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
@@ -30,6 +30,22 @@ def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) 
     printed = benchmark("tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text))
     assert "OTHER BYTES" not in printed
     assert printed.count("same bytes") >= 3
+    printed = benchmark(
+        "tokenizers", "--tokenizer", f"small={tokenizer_file}", "--input", str(text), "--engines", "tokenizers", "numpy"
+    )
+    assert "| nanoset, numpy |" in printed
+
+
+def test_an_engine_with_other_tokens_is_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def command(name: str, tokens: str) -> Command:
+        out = tmp_path / name
+        write = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+        return Command([sys.executable, "-c", write, f"{out}/tokens.bin", tokens], [out], prepare=out.mkdir)
+
+    commands = {"first": command("first", "1 2"), "same": command("same", "1 2"), "other": command("other", "1 3")}
+    taken = [row for row, made in commands.items() if tokenizers.gives_the_same(row, made, commands)]
+    assert taken == ["first", "same"]
+    assert "other: not timed, its tokens are OTHER than those of first" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", SMALL)
