@@ -1,5 +1,30 @@
 """The `nanoset` command: options, tables, and one file for each subcommand."""
 
-from nanoset_core.cli.entry import main, nanoset
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.execution.interruption import leaving_at_once
+
+if TYPE_CHECKING:
+    from nanoset_core.cli.entry import nanoset
 
 __all__ = ["main", "nanoset"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: see `nanoset_core.cli.entry.main`. Ctrl-C gives no traceback while that is imported, either."""
+    with leaving_at_once():
+        from nanoset_core.cli.entry import main as run
+
+        run(arguments)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the group of commands when it is first used."""
+    if name != "nanoset":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from nanoset_core.cli.entry import nanoset
+
+    return nanoset

@@ -1,5 +1,5 @@
 """`python -m nanoset_core.cli` is the `nanoset` command."""
 
-from nanoset_core.cli.entry import main
+from nanoset_core.cli import main
 
 main()

@@ -11,12 +11,25 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+INTERRUPTED = "interrupted: what is finished is kept; run the same command again to go on"
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _PAUSE = 0.02
 """Seconds after which a lost signal comes again: any callback has ended by then, or loses it once more."""
 _heard: list[signal.Signals] = []
 _reader: list[int] = []
 """Where Python writes the number of each signal that comes, whatever its handler makes of it; at most one."""
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """End this process without a traceback on Ctrl-C in this block, but for what is `interruptible` in it."""
+    former = signal.getsignal(signal.SIGINT)
+    if former == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 @contextmanager
@@ -29,9 +42,11 @@ def interruptible() -> Iterator[None]:
     read, write = os.pipe()
     for descriptor in (read, write):
         os.set_blocking(descriptor, False)
-    former = signal.getsignal(signal.SIGTERM)
-    if former == signal.SIG_DFL:
+    former = {number: signal.getsignal(number) for number in _ENDING}
+    if former[signal.SIGTERM] == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise)
+    if former[signal.SIGINT] == _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     earlier = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     _heard.clear()
     _reader.append(read)
@@ -41,7 +56,8 @@ def interruptible() -> Iterator[None]:
     finally:
         _reader.remove(read)
         signal.set_wakeup_fd(earlier)
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
         os.close(read)
         os.close(write)
 
@@ -120,6 +136,11 @@ def deaf_children() -> Iterator[None]:
 
 def _drop(number: int, frame: FrameType | None) -> None:
     """Stand for SIG_IGN, which children would inherit."""
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, INTERRUPTED.encode() + b"\n")
+    os._exit(128 + number)
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:

@@ -106,6 +106,22 @@ def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file):
     assert Path(tmp_path / "x_text_document.bin").exists()
 
 
+def test_before_the_command_itself_is_imported():
+    """A finder that hears Ctrl-C when the command's own module is looked for, as one that comes early does."""
+    finder = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nanoset_core.cli.entry":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+    process = start_nanoset("--help", before=finder)
+    said = process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGINT
+    assert said == "interrupted: what is finished is kept; run the same command again to go on\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     """In this process: handlers are as before afterwards."""
