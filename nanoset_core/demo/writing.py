@@ -87,11 +87,9 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     half = int(megabytes * 500_000)
     say("writing corpora from this Python's own text")
     _write_corpus(raw / "stdlib", texts.standard_library(half), 6, _gzip)
-    _write_corpus(raw / "libraries", texts.libraries(half), 4, _plain)
+    _write_corpus(raw / "libraries", texts.libraries(half), 4, write_atomic, broken=BROKEN_LINE)
     _write_corpus(raw / "documentation", texts.documentation(), 2, _zstd)
-    _write_corpus(raw / "descriptions", texts.descriptions(), 1, _plain)
-    with min((raw / "libraries").rglob("*.jsonl")).open("ab") as file:
-        file.write(BROKEN_LINE)
+    _write_corpus(raw / "descriptions", texts.descriptions(), 1, write_atomic)
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half)
     values = CONFIG if megabytes >= _ENOUGH_MEGABYTES else CONFIG | {"documents": _FEW_DOCUMENTS}
@@ -118,32 +116,34 @@ def _clear(raw: Path, tokenizer: Path) -> None:
 
 
 def _write_corpus(
-    folder: Path, documents: Iterable[Document], files: int, write: Callable[[Path, bytes], None]
+    folder: Path,
+    documents: Iterable[Document],
+    files: int,
+    write: Callable[[Path, bytes], None],
+    *,
+    broken: bytes = b"",
 ) -> None:
-    """Deal documents to files in runs, in folders of two."""
+    """Deal documents to files in runs, in folders of two; a broken line ends the first."""
     rows = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
     each = -(-len(rows) // files)
     for number in range(files):
         part = folder / f"part-{number // 2}" if files > 2 else folder
         part.mkdir(parents=True, exist_ok=True)
-        write(part / f"{folder.name}-{number}.jsonl", b"".join(rows[number * each : (number + 1) * each]))
-
-
-def _plain(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+        data = b"".join(rows[number * each : (number + 1) * each])
+        write(part / f"{folder.name}-{number}.jsonl", data if number else data + broken)
 
 
 def _gzip(path: Path, data: bytes) -> None:
     # Two members in each file, as concatenated downloads have.
     middle = data.find(b"\n", len(data) // 2) + 1
     members = (gzip.compress(part, 6, mtime=0) for part in (data[:middle], data[middle:]))
-    path.with_suffix(".jsonl.gz").write_bytes(b"".join(members))
+    write_atomic(path.with_suffix(".jsonl.gz"), b"".join(members))
 
 
 def _zstd(path: Path, data: bytes) -> None:
     import zstandard
 
-    path.with_suffix(".jsonl.zst").write_bytes(zstandard.compress(data))
+    write_atomic(path.with_suffix(".jsonl.zst"), zstandard.compress(data))
 
 
 def _train_tokenizer(path: Path, limit_bytes: int) -> None:
