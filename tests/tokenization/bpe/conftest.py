@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import patterns
+from nanoset_core.tokenization.bpe import patterns, probe_cache
 from nanoset_core.tokenization.bpe.probe_cache import TokenizerProbe, probe_tokenizer
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 
@@ -184,6 +186,28 @@ KINDS = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _each_probe_once() -> Iterator[None]:
+    """What the library says of every code point depends on a tokenizer's patterns and form alone: asked once of each.
+
+    The tests of the probes themselves call them where they are.
+    """
+    classes = cache(probe_cache.probe_classes)
+    trusted: dict[tuple[str, str], bool] = {}
+
+    def trusts_python(normalise, form):
+        normalizer = str(normalise.__self__.tokenizer.normalizer)
+        if (normalizer, form) not in trusted:
+            trusted[normalizer, form] = original(normalise, form)
+        return trusted[normalizer, form]
+
+    original = probe_cache.trusts_python
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe_cache, "probe_classes", lambda *rules: classes(*rules).copy())
+        patch.setattr(probe_cache, "trusts_python", trusts_python)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
@@ -228,6 +252,11 @@ class _Known(dict):
         reference = ReferenceEngine(self._files[kind])
         self[kind] = probe_tokenizer(self._files[kind], reference), reference
         return self[kind]
+
+
+@pytest.fixture(scope="session")
+def kinds() -> list[str]:
+    return sorted(KINDS)
 
 
 @pytest.fixture(params=sorted(KINDS))

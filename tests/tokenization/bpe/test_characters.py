@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
@@ -28,11 +28,14 @@ def kind(request) -> str:
     return request.param
 
 
+def engines_of(knowledge, reference):
+    """The numpy engine and the reference."""
+    return NumpyEngine(knowledge.rules, knowledge.classes, reference), reference
+
+
 @pytest.fixture
 def pair(known, kind):
-    """The numpy engine and the reference."""
-    knowledge, reference = known[kind]
-    return NumpyEngine(knowledge.rules, knowledge.classes, reference), reference
+    return engines_of(*known[kind])
 
 
 def assert_same(engine, reference, texts):
@@ -42,17 +45,21 @@ def assert_same(engine, reference, texts):
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_any_text(pair, hard_texts, monkeypatch, small):
+def test_any_text(known, hard_texts, monkeypatch, small):
     if small:
         monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
         monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
         monkeypatch.setattr(units, "_FOREIGN_BYTES", 12)
         monkeypatch.setattr(merges, "_FEW", 0)
 
+    pairs = {kind: engines_of(*known[kind]) for kind in KINDS}
+
     @settings(max_examples=80, deadline=None)
     @given(st.lists(hard_texts, max_size=5))
     def check(texts):
-        assert_same(*pair, texts)
+        for kind, pair in pairs.items():
+            note(kind)
+            assert_same(*pair, texts)
 
     check()
 

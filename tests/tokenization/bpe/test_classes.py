@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import (
@@ -78,26 +78,27 @@ def test_classes_found_in_bulk_are_those_found_one_by_one(pattern):
             assert classes[point] == (found or [pattern.rest])[-1], hex(point)
 
 
-@pytest.mark.parametrize("kind", ["llama3", "o200k", "deepseek"])
-def test_every_byte_has_the_class_of_its_character(known, kind):
-    classes = known[kind][0].classes
-    classifier = ByteClassifier(classes)
+def test_every_byte_has_the_class_of_its_character(known):
+    classes_of = {kind: known[kind][0].classes for kind in ("llama3", "o200k", "deepseek")}
+    classifiers = {kind: ByteClassifier(classes) for kind, classes in classes_of.items()}
 
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.text(max_size=12), max_size=5))
     def check(texts):
         data = b"\xff".join([b"", *(text.encode() for text in texts), b""])
-        expected, wide_spaces = [SEPARATOR], []
-        for text in texts:
-            for character in text:
-                value, size = int(classes[ord(character)]), len(character.encode())
-                if value == SPACE and size > 1:
-                    wide_spaces.append(len(expected))
-                expected += [value] * size
-            expected.append(SEPARATOR)
-        found = classifier.classify(data)
-        assert found.codes.tolist() == expected[: len(data)]
-        assert found.wide_spaces.tolist() == wide_spaces
+        for kind, classes in classes_of.items():
+            note(kind)
+            expected, wide_spaces = [SEPARATOR], []
+            for text in texts:
+                for character in text:
+                    value, size = int(classes[ord(character)]), len(character.encode())
+                    if value == SPACE and size > 1:
+                        wide_spaces.append(len(expected))
+                    expected += [value] * size
+                expected.append(SEPARATOR)
+            found = classifiers[kind].classify(data)
+            assert found.codes.tolist() == expected[: len(data)]
+            assert found.wide_spaces.tolist() == wide_spaces
 
     check()
 
