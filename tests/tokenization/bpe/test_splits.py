@@ -106,13 +106,15 @@ def slowly(following, text: str, classes) -> list[str]:
 
 def test_fast_and_library_agree(known, kinds, hard_texts):
     @settings(max_examples=300, deadline=None)
-    @given(st.lists(hard_texts.filter(partial(is_native, pattern=pattern)), min_size=1, max_size=4))
+    @given(st.lists(hard_texts, min_size=1, max_size=4))
     def check(texts):
         for kind in kinds:
             note(kind)
             knowledge, reference = known[kind]
-            found = [[text[low:high] for _, (low, high) in reference.split(text)] for text in texts]
-            assert vectorised(knowledge.rules.split, knowledge.classes, texts) == found
+            pattern = knowledge.rules.split
+            native = [text for text in texts if is_native(text, pattern)]
+            found = [[text[low:high] for _, (low, high) in reference.split(text)] for text in native]
+            assert not native or vectorised(pattern, knowledge.classes, native) == found
 
     check()
 
