@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class DaskExecutor:
     where: str = "executor.address"
     """What names the address, for messages."""
 
-    def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
 
         The first error ends the run: tasks that have not begun never do. The same where the caller is interrupted, or
@@ -57,10 +57,10 @@ class DaskExecutor:
             StaleError: a worker has other software.
             NanosetError: no workers, each of several workers died of the same task, or the scheduler is gone.
         """
-        if not tasks:
+        if not (known := list(tasks)):
             return
         with self._connected() as client, compatibility_check(self.shared) as check:
-            yield from _Run(client, self.address, check, work).results(tasks)
+            yield from _Run(client, self.address, check, work).results(known)
 
     @contextmanager
     def _connected(self) -> Iterator[Client]:

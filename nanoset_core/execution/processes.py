@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.interruption import deaf_children
@@ -27,7 +29,7 @@ _IN_FLIGHT = 2
 class Executor(Protocol):
     """Another place to do work in than processes of this machine."""
 
-    def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end. The first error ends the run."""
         ...
 
@@ -40,7 +42,7 @@ def available_processors() -> int:
 
 
 def run_tasks(
-    work: Callable[[Task], Result], tasks: Sequence[Task], workers: int, executor: Executor | None = None
+    work: Callable[[Task], Result], tasks: Iterable[Task], workers: int, executor: Executor | None = None
 ) -> Iterator[tuple[int, Result]]:
     """Run `work` on every task in up to `workers` processes; yield (task number, result) as they end.
 
@@ -55,41 +57,89 @@ def run_tasks(
     if executor is not None:
         yield from executor.run(work, tasks)
         return
-    if workers <= 1 or len(tasks) <= 1:
-        for number, task in enumerate(tasks):
-            yield number, work(task)
+    known = list(tasks) if workers > 1 else []
+    if len(known) > 1:
+        with _Pool(min(workers, len(known)), "spawn") as pool:
+            yield from pool.run(work, known)
         return
-    workers = min(workers, len(tasks))
-    context = multiprocessing.get_context("spawn")
-    # The system closes our end when this process ends, in whatever way; workers wait for that.
-    theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=(theirs,))
-    try:
+    for number, task in enumerate(known or tasks):
+        yield number, work(task)
+
+
+@contextmanager
+def forked_workers(workers: int) -> Iterator[Executor | None]:
+    """Worker processes that begin with all that this one has loaded, so that they need no time to start.
+
+    None where there would be one worker only, and where forking is not safe: beside other threads, which may hold
+    locks, and on systems whose libraries do not stand it.
+    """
+    if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
+        yield None
+        return
+    with _Pool(workers, "fork") as pool:
+        pool.start()
+        yield pool
+
+
+class _Pool:
+    """Processes that die with their owner; an Executor."""
+
+    def __init__(self, workers: int, method: str) -> None:
+        context = multiprocessing.get_context(method)
+        # The system closes our end when this process ends, in whatever way; workers wait for that.
+        self._theirs, self._ours = context.Pipe(duplex=False)
+        self._workers = workers
+        ends = (self._theirs, self._ours) if method == "fork" else (self._theirs, None)
+        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=ends)
+
+    def start(self) -> None:
+        """Fork all of them now, before there are threads."""
+        with deaf_children(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not Python's
+            self._pool.submit(os.getpid)
+
+    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
+        """Run `work` on every task, one run at a time; see run_tasks."""
         pending: dict[Future[Result], int] = {}
 
         def ended() -> list[Future[Result]]:
             return sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__)
 
-        yield from bounded(
-            tasks, lambda task: _submit(pool, work, task), ended, lambda: workers, lambda one: one.result(), pending
-        )
-    except BrokenProcessPool as error:
-        ours.close()  # a worker that was about to start when another died is waited for, and ended by nobody else
-        raise NanosetError(
-            "a worker process was killed",
-            where=getattr(work, "__name__", None),
-            found="it ended without a result, as when the system runs out of memory",
-            expected="a result or an error",
-            remedy="run again (what is finished is kept), with fewer workers if memory is short",
-        ) from error
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            ours.close()  # interrupted, or no longer listened to: nobody wants what is under way
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        ours.close()
-        theirs.close()
+        try:
+            yield from bounded(
+                tasks,
+                lambda task: _submit(self._pool, work, task),
+                ended,
+                lambda: self._workers,
+                lambda one: one.result(),
+                pending,
+            )
+        except BrokenProcessPool as error:
+            self._ours.close()  # a worker that was about to start when another died is waited for, and ended by nobody
+            raise NanosetError(
+                "a worker process was killed",
+                where=getattr(work, "__name__", None),
+                found="it ended without a result, as when the system runs out of memory",
+                expected="a result or an error",
+                remedy="run again (what is finished is kept), with fewer workers if memory is short",
+            ) from error
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._ours.close()  # interrupted, or no longer listened to: nobody wants what is under way
+            raise
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if isinstance(exception[1], BaseException) and not isinstance(exception[1], Exception):
+            self._ours.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._ours.close()
+        self._theirs.close()
 
 
 def bounded(
@@ -150,8 +200,15 @@ def _without_main() -> Iterator[None]:
         main.__dict__.update(hidden)
 
 
-def _end_with_owner(owner: Connection) -> None:
-    """In a worker: leave with the owner, which would otherwise be waited for forever."""
+def _end_with_owner(owner: Connection, its_end: Connection | None) -> None:
+    """In a worker: leave with the owner, which would otherwise be waited for forever.
+
+    A forked one has the owner's end of the pipe, too, which it would keep open; and the owner's handlers.
+    """
+    if its_end is not None:
+        its_end.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def watch() -> None:
         try:

@@ -216,6 +216,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,
+        size=sum(source.size for source in ranges),
         options=token_options(project, corpus),
         settings=settings,
     )

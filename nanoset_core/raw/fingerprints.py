@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +13,7 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.opening import open_raw, status_of
-from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest
+from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest, part_digest
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
@@ -37,14 +37,37 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     """
     if isinstance(folder, RemoteFolder) and folder.by_etag:
         return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
-    path = folder / stat.path
-    pieces: list[Piece] = []
+    return [piece for piece, _ in _hashed(folder / stat.path, stat, progress, PIECE_BYTES)]
+
+
+def fingerprint_parts(folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
+    """The same pieces in parts that end at line ends, as they are read: what several processes can share.
+
+    Args:
+        folder: of the files.
+        stat: of the file.
+        part_bytes: a part of a plain file has at least so many, but for the last one of a piece.
+
+    Raises:
+        SourceChangedError: see fingerprint; after the last part.
+    """
+    for piece, cutter in _hashed(folder / stat.path, stat, None, part_bytes):
+        yield from cutter.parts(piece)
+
+
+def _hashed(
+    path: RawFolder, stat: FileStat, progress: Callable[[int], None] | None, part_bytes: int
+) -> Iterator[tuple[Piece, _Cutter]]:
+    """Pieces of a file, as they are read, with what cuts them into parts."""
+    begin, line = 0, 1
     with open_raw(path) as file:
-        begin, line = 0, 1
-        while begin < stat.size or not pieces:
-            end, lines, digest = _hash_piece(file, begin, stat, progress)
-            pieces.append(Piece(stat.path, begin, end, line, digest))
-            begin, line = end, line + lines
+        while True:
+            cutter = _Cutter(begin, part_bytes if is_cuttable(stat.path) else None)
+            end, digest = _hash_piece(file, begin, stat, progress, cutter)
+            yield Piece(stat.path, begin, end, line, digest), cutter
+            if end == stat.size:
+                break
+            begin, line = end, line + cutter.lines
         after = status_of(file)
     if not stat.is_as(file_stat(stat.path, after)):
         raise SourceChangedError(
@@ -54,32 +77,72 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
             expected=f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, as when it was listed",
             remedy="build again once the upload has ended",
         )
-    return pieces
 
 
 def _hash_piece(
-    file: BinaryIO, begin: int, stat: FileStat, progress: Callable[[int], None] | None
-) -> tuple[int, int, str]:
-    """Hash from `begin` to the end of the piece; → (end, line ends in it, sha256)."""
+    file: BinaryIO, begin: int, stat: FileStat, progress: Callable[[int], None] | None, cutter: _Cutter
+) -> tuple[int, str]:
+    """Hash from `begin` to the end of the piece; → (end, sha256)."""
     sha = hashlib.sha256()
-    lines, position = 0, begin
-    cuttable = is_cuttable(stat.path)
+    position = begin
     file.seek(begin)
     while position < stat.size:
         block = file.read(min(READ_BYTES, stat.size - position))
         if not block:
-            return stat.size, lines, sha.hexdigest()  # it shrank meanwhile: the caller sees that
-        room = begin + PIECE_BYTES - position
-        cut = block.find(b"\n", max(room - 1, 0)) + 1 if cuttable and room <= len(block) else 0
+            return stat.size, sha.hexdigest()  # it shrank meanwhile: the caller sees that
+        cut = cutter.end_of(block, begin + PIECE_BYTES - position)
         block = block[:cut] if cut else block
         sha.update(block)
-        lines += block.count(b"\n") if cuttable else 0
+        cutter.feed(block)
         position += len(block)
         if progress is not None:
             progress(len(block))
         if cut:
             break
-    return position, lines, sha.hexdigest()
+    return position, sha.hexdigest()
+
+
+class _Cutter:
+    """Sums up the parts of a piece while it is read."""
+
+    def __init__(self, begin: int, part_bytes: int | None) -> None:
+        """`part_bytes` None: it cannot be cut, and has no lines."""
+        from isal.isal_zlib import crc32
+
+        self._crc32, self._part_bytes = crc32, part_bytes
+        self.lines = 0
+        """Line ends so far."""
+        self._begin = self._position = begin
+        self._sum = self._lines_before = 0
+        self._parts: list[tuple[int, int, int, int]] = []
+
+    def end_of(self, block: bytes, room: int) -> int:
+        """Where a block is cut that has room for so many bytes: after the line in which they end; 0 for nowhere."""
+        return block.find(b"\n", max(room - 1, 0)) + 1 if self._part_bytes is not None and room <= len(block) else 0
+
+    def feed(self, block: bytes) -> None:
+        """Take the next bytes."""
+        while block:
+            cut = self.end_of(block, self._begin + (self._part_bytes or 0) - self._position)
+            taken, block = (block[:cut], block[cut:]) if cut else (block, b"")
+            self._sum = self._crc32(taken, self._sum)
+            self.lines += taken.count(b"\n") if self._part_bytes is not None else 0
+            self._position += len(taken)
+            if cut:
+                self._end_part()
+
+    def _end_part(self) -> None:
+        self._parts.append((self._begin, self._position, self._lines_before, self._sum))
+        self._begin, self._lines_before, self._sum = self._position, self.lines, 0
+
+    def parts(self, piece: Piece) -> list[Piece]:
+        """All of the piece, which has been read, in parts."""
+        if self._begin < self._position or not self._parts:
+            self._end_part()
+        return [
+            Piece(piece.path, begin, end, piece.first_line + lines, part_digest(crc, piece))
+            for begin, end, lines, crc in self._parts
+        ]
 
 
 class FingerprintMemory:
@@ -131,6 +194,18 @@ class FingerprintMemory:
         elif progress is not None:
             progress(stat.size)
         return known
+
+    def parts(self, folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
+        """The same in parts, as they are read; see fingerprint_parts."""
+        known = self.recall(stat)
+        if known is None:
+            known = []
+            for part in fingerprint_parts(folder, stat, part_bytes):
+                known.append(part)
+                yield part
+            self.note(stat, known)
+        else:
+            yield from known
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nanoset_core.outputs.manifest import digest_of
@@ -13,6 +13,7 @@ from nanoset_core.storage.paths import is_inside
 
 _MOST_TARGETS = 4
 ETAG = "etag:"
+CRC = "crc32:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Piece:
     first_line: int
     """1-based number of the piece's first line or row."""
     digest: str
-    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest."""
+    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest; of a part
+    of such a piece, see part_digest."""
 
     @property
     def size(self) -> int:
@@ -109,6 +111,37 @@ class Inventory:
 def etag_digest(mark: int) -> str:
     """The digest of a piece that is all of an object in a bucket, known by its ETag's mark and not by its bytes."""
     return f"{ETAG}{mark:016x}"
+
+
+def part_digest(crc: int, whole: Piece) -> str:
+    """The digest of a part of a piece: a CRC, which is quick to check, and which piece it is a part of."""
+    return f"{CRC}{crc:08x}:{whole.begin}:{whole.digest}"
+
+
+def whole_pieces(parts: Iterable[Piece]) -> list[Piece]:
+    """The pieces that parts make up, all of them in order; a piece that was never cut is itself."""
+    wholes: list[Piece] = []
+    for part in parts:
+        _, begin, digest = part.digest.rsplit(":", 2) if part.digest.startswith(CRC) else ("", "", part.digest)
+        if not begin or begin == str(part.begin):
+            wholes.append(replace(part, digest=digest))
+        else:
+            wholes[-1] = replace(wholes[-1], end=part.end)
+    return wholes
+
+
+def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
+    """Consecutive parts together, in ranges of at least `target_bytes`, as they come."""
+    group: list[Piece] = []
+    size = 0
+    for part in parts:
+        group.append(part)
+        size += part.size
+        if size >= target_bytes:
+            yield SourceRange(tuple(group))
+            group, size = [], 0
+    if group:
+        yield SourceRange(tuple(group))
 
 
 def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange]:

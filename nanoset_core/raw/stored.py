@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Protocol
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.raw.opening import open_raw, source_changed, status_of
-from nanoset_core.raw.pieces import ETAG, Piece, etag_digest
+from nanoset_core.raw.pieces import CRC, ETAG, Piece, etag_digest
 from nanoset_core.storage.remote_folder import RawFolder
 
 READ_BYTES = 1 << 20
+
+
+class _Sum(Protocol):
+    """What hashlib gives."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class _Crc:
+    def __init__(self) -> None:
+        from isal import isal_zlib
+
+        self._update, self._value = isal_zlib.crc32, 0
+
+    def update(self, data: bytes, /) -> None:
+        self._value = self._update(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
 
 
 class StoredPiece:
@@ -18,7 +40,7 @@ class StoredPiece:
 
     def __init__(self, folder: RawFolder, piece: Piece) -> None:
         self.path, self.piece = folder / piece.path, piece
-        self._sha = hashlib.sha256()
+        self._sum: _Sum = _Crc() if piece.digest.startswith(CRC) else hashlib.sha256()
         self._position = piece.begin
 
     def blocks(self) -> Iterator[bytes]:
@@ -38,7 +60,7 @@ class StoredPiece:
                 block = file.read(min(READ_BYTES, self.piece.end - self._position))
                 if not block:
                     raise self._changed(f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
-                self._sha.update(block)
+                self._sum.update(block)
                 self._position += len(block)
                 yield block
 
@@ -62,11 +84,12 @@ class StoredPiece:
             return
         for _ in self.blocks():
             pass
-        if self._sha.hexdigest() != self.piece.digest:
+        kind, expected = "sha256", self.piece.digest
+        if expected.startswith(CRC):
+            kind, expected = "CRC-32", expected.split(":")[1]
+        if (found := self._sum.hexdigest()) != expected:
             extent = f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
-            raise self._changed(
-                f"sha256 {self._sha.hexdigest()[:16]}… {extent}", f"sha256 {self.piece.digest[:16]}… {extent}"
-            )
+            raise self._changed(f"{kind} {found[:16]}… {extent}", f"{kind} {expected[:16]}… {extent}")
 
     def _check_etag(self, mark: int) -> None:
         """Where the piece is known by its ETag: that it has that one. What is read after has it, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,23 @@ class TokenizeJob:
     """Name of the shards, and of the folder that holds them."""
     folder: RawFolder
     """The corpus's folder of raw text."""
-    ranges: Sequence[SourceRange]
-    """In document order."""
+    ranges: Iterable[SourceRange]
+    """In document order; may be made as they are needed, for one run."""
     options: Mapping[str, Any]
     """The settings that reach the tokens, as recipes hold them."""
     settings: ShardSettings
     """How each shard is made."""
+    size: int
+    """Stored bytes of all ranges."""
 
     @property
     def tasks(self) -> list[ShardTask]:
         """One for each range, in document order."""
-        return [
-            ShardTask(self.root, shard_recipe(self.corpus, source, self.options), self.folder, source, self.settings)
-            for source in self.ranges
-        ]
+        return [self._task(source) for source in self.ranges]
+
+    def _task(self, source: SourceRange) -> ShardTask:
+        recipe = shard_recipe(self.corpus, source, self.options)
+        return ShardTask(self.root, recipe, self.folder, source, self.settings)
 
     def run(
         self,
@@ -75,26 +78,32 @@ class TokenizeJob:
         Raises:
             InputError, SourceChangedError, MissingError: see make_shard.
         """
-        tasks, shards = self.tasks, dict(made or {})
-        missing = [number for number in range(len(tasks)) if number not in shards]
-        total = sum(source.size for source in self.ranges)
-        done = sum(self.ranges[number].size for number in shards)
+        shards = dict(made or {})
+        missing: list[int] = []
+
+        def tasks() -> Iterator[ShardTask]:
+            for number, source in enumerate(self.ranges):
+                if number not in shards:
+                    missing.append(number)
+                    yield self._task(source)
+
+        done = sum(shard.facts.get("stored_bytes", 0) for shard in shards.values())
         documents = sum(shard.facts["documents"] for shard in shards.values())
         tokens = sum(shard.facts["tokens"] for shard in shards.values())
         if shards:
-            listener(Progress(stage, name, done, total, documents=documents, tokens=tokens))
+            listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
         try:
-            for place, shard in run_tasks(make_shard, [tasks[number] for number in missing], workers, executor):
+            for place, shard in run_tasks(make_shard, tasks(), workers, executor):
                 if on_shard is not None:
                     on_shard(shard)
                 shards[missing[place]] = shard
-                done += self.ranges[missing[place]].size
+                done += shard.facts.get("stored_bytes", 0)
                 documents += shard.facts["documents"]
                 tokens += shard.facts["tokens"]
-                listener(Progress(stage, name, done, total, documents=documents, tokens=tokens))
+                listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
         finally:
             sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
-        return [shards[number] for number in range(len(tasks))]
+        return [shards[number] for number in sorted(shards)]
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

@@ -6,13 +6,14 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.execution.processes import available_processors
+from nanoset_core.execution.processes import Executor, available_processors
 from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
@@ -20,7 +21,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.pieces import Piece, SourceRange, group_pieces
+from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts, whole_pieces
 from nanoset_core.raw.rejects import (
     MAX_REJECTED_FRACTION,
     MAX_UNREADABLE_FRACTION,
@@ -44,7 +45,9 @@ from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
 from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
 
-RANGE_BYTES = 32 << 20
+RANGE_BYTES, MOST_RANGE_BYTES = 4 << 20, 64 << 20
+"""Of a range at least, and at most. Their number is that of no workers, so that any number finds what is finished."""
+_RANGES = 64
 MANIFEST_ENDING = ".manifest.json"
 _FLAGS = {"keys": "--json-keys", "framing.before": "--bos", "framing.after": "--append-eod, --eod"}
 REJECTS_ENDING = "_rejects.jsonl"
@@ -154,6 +157,7 @@ def preprocess(
     scratch: Path | None = None,
     listener: Listener = silent,
     overwrite: bool = True,
+    executor: Executor | None = None,
 ) -> list[Preprocessed]:
     """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
 
@@ -169,6 +173,7 @@ def preprocess(
         listener: hears the progress.
         overwrite: whether pairs and rejects that were made from other lines or settings, or by something else, may be
             replaced. Whoever is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
+        executor: does the work instead of `options.workers` processes of this call.
 
     Raises:
         ConfigError: the tokenizer has no such token, an option is out of range, an output is an input, or one is there
@@ -205,8 +210,7 @@ def preprocess(
     with writing_to(output_prefix.parent, expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(LocalAccess(folder))
         root.sweep()
-        ranges = group_pieces(_pieces(inputs, root, listener), RANGE_BYTES)
-        call = _Call(inputs, output_prefix, options, root, ranges, listener, overwrite)
+        call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor)
         try:
             done = [_finished(call, key) for key in options.keys]
         except ConfigError:
@@ -235,15 +239,30 @@ def _outputs(output_prefix: Path, options: PreprocessOptions) -> list[Path]:
     return [*found, _ending(output_prefix, REJECTS_ENDING)]
 
 
-def _pieces(inputs: InputFiles, root: OutputRoot, listener: Listener) -> list[Piece]:
+class _Ranges:
+    """The input as units of work, in document order: read when they are first asked for, while others are done."""
+
+    def __init__(self, inputs: InputFiles, root: OutputRoot, listener: Listener) -> None:
+        self.size = sum(stat.size for stat in inputs.files)
+        """Stored bytes."""
+        target = min(max(self.size // _RANGES, RANGE_BYTES), MOST_RANGE_BYTES)
+        self._read = deal_parts(_parts(inputs, root, target, Meter(listener, "hash", "input", self.size)), target)
+        self._known: list[SourceRange] = []
+
+    def __iter__(self) -> Iterator[SourceRange]:
+        yield from self._known
+        for source in self._read:
+            self._known.append(source)
+            yield source
+
+
+def _parts(inputs: InputFiles, root: OutputRoot, part_bytes: int, meter: Meter) -> Iterator[Piece]:
     memory = FingerprintMemory(root.folder / "fingerprints.json")
-    meter = Meter(listener, "hash", "input", sum(stat.size for stat in inputs.files))
-    pieces: list[Piece] = []
     for stat in inputs.files:
-        pieces.extend(memory.pieces(inputs.folder, stat))
-        meter.advance(stat.size)
+        for part in memory.parts(inputs.folder, stat, part_bytes):
+            meter.advance(part.size)
+            yield part
     memory.save({stat.path for stat in inputs.files})
-    return pieces
 
 
 class _Call:
@@ -255,13 +274,13 @@ class _Call:
         output_prefix: Path,
         options: PreprocessOptions,
         root: OutputRoot,
-        ranges: list[SourceRange],
         listener: Listener,
         overwrite: bool,
+        executor: Executor | None,
     ) -> None:
-        self.overwrite = overwrite
+        self.overwrite, self.executor = overwrite, executor
         self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
-        self.root, self.ranges, self.listener = root, ranges, listener
+        self.root, self.ranges, self.listener = root, _Ranges(inputs, root, listener), listener
         self.tokenizer = tokenizer_facts(options.tokenizer)
         bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
         eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
@@ -272,10 +291,10 @@ class _Call:
         options = self.options
         return RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction, key)
 
-    @property
+    @cached_property
     def pieces(self) -> list[Piece]:
         """All pieces of the input's files, in document order."""
-        return [piece for source in self.ranges for piece in source.pieces]
+        return whole_pieces(part for source in self.ranges for part in source.pieces)
 
     def provenance(self, key: str) -> dict[str, Any]:
         """All that decides the bytes of a pair."""
@@ -303,6 +322,12 @@ class _Call:
             flags=_FLAGS,
             hashed=True,
         )
+
+    def finds_something(self, key: str) -> bool:
+        """Whether anything is there already where the pair of a key goes; to say what, the input must be read first."""
+        prefix = self.prefix(key)
+        paths = [_ending(prefix, ending) for ending in (".bin", ".idx", MANIFEST_ENDING)]
+        return any(os.path.lexists(path) for path in [*paths, self.rejects])
 
     def prefix(self, key: str) -> Path:
         """Of a key's pair."""
@@ -340,6 +365,7 @@ class _Call:
             corpus="input",
             folder=self.inputs.folder,
             ranges=self.ranges,
+            size=self.ranges.size,
             options=recipe_options,
             settings=settings,
         )
@@ -348,7 +374,7 @@ class _Call:
 def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     options, inputs = call.options, call.inputs
     workers = options.workers or available_processors()
-    shards = call.job(key).run(workers, listener=call.listener, stage="tokenize", name=key)
+    shards = call.job(key).run(workers, call.executor, listener=call.listener, stage="tokenize", name=key)
     lost = losses_of(shards, call.pieces)
     call.policy(key).check(lost, inputs.folder)
     facts = lost.facts
@@ -380,6 +406,8 @@ def _ending(prefix: Path, ending: str) -> Path:
 
 def _finished(call: _Call, key: str) -> Preprocessed | None:
     """A pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`."""
+    if not call.finds_something(key):
+        return None
     record = call.output(key).find(overwrite=call.overwrite)
     try:
         facts = None if record is None else ShardFacts(**record["facts"])

@@ -97,6 +97,52 @@ def test_workers_end_when_nobody_listens():
     assert not alive(pid)
 
 
+FORKED = """
+import signal, threading
+from nanoset_core.errors import NanosetError
+from nanoset_core.execution.processes import forked_workers, run_tasks
+known = [1, 2, 3]
+asked = "__import__('sys').modules['__main__'].known, __import__('os').getpid()"
+with forked_workers(2) as executor:
+    read = []
+    tasks = (read.append(number) or f"{number}, {asked}" for number in range(9))
+    results = run_tasks(eval, tasks, 1, executor)
+    first = next(results)
+    print(len(read) < 9, sorted(number for number, _ in (first, *results)) == list(range(9)))
+    print({tuple(known) for _, (known, pid) in run_tasks(eval, [asked] * 5, 1, executor)})
+    try:
+        list(run_tasks(eval, ["1/0", "2", "3"], 1, executor))
+    except ZeroDivisionError:
+        print(list(run_tasks(eval, ["4"], 1, executor)))
+    try:
+        list(run_tasks(signal.raise_signal, [signal.SIGKILL] * 4, 1, executor))
+    except NanosetError as error:
+        print(error.what)
+with forked_workers(1) as none:
+    print(none)
+threading.Timer(60, print).start()
+with forked_workers(2) as none:
+    print(none)
+    __import__("os")._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forking is not safe elsewhere")
+def test_forked_workers():
+    """They know what their owner knows, do several calls' work, and take tasks as they need them."""
+    run = [sys.executable, "-u", "-c", FORKED]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "True True",
+        "{(1, 2, 3)}",
+        "[(0, 4)]",
+        "a worker process was killed",
+        "None",
+        "None",
+    ]
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -106,18 +152,21 @@ def alive(pid: int) -> bool:
 
 
 OWNER = """
-from nanoset_core.execution.processes import run_tasks
+from contextlib import nullcontext
+from nanoset_core.execution.processes import forked_workers, run_tasks
 import sys
-tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[1]!r}, 'a')) or __import__('time').sleep({seconds})"
-         for seconds in sys.argv[2:]]
-list(run_tasks(eval, tasks, 2))
+tasks = [f"print(__import__('os').getpid(), file=open({sys.argv[2]!r}, 'a')) or __import__('time').sleep({seconds})"
+         for seconds in sys.argv[3:]]
+with forked_workers(2) if sys.argv[1] == "fork" else nullcontext() as executor:
+    list(run_tasks(eval, tasks, 2, executor))
 """
 
 
+@pytest.mark.parametrize("way", ["fork", "spawn"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_worker_outlives_its_owner(tmp_path, number):
+def test_no_worker_outlives_its_owner(tmp_path, number, way):
     listing = tmp_path / "pids"
-    command = [sys.executable, "-c", OWNER, str(listing), "60", "60", "60", "60"]
+    command = [sys.executable, "-c", OWNER, way, str(listing), "60", "60", "60", "60"]
     owner = start(command)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
@@ -129,14 +178,15 @@ def test_no_worker_outlives_its_owner(tmp_path, number):
     finally:
         owner.kill()
         owner.communicate()
-    assert "SpawnProcess" not in errors
+    assert "Process-" not in errors
     assert len(listing.read_text().split()) == 2
 
 
-def test_ctrl_c_is_the_owners(tmp_path):
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_ctrl_c_is_the_owners(tmp_path, way):
     """A terminal sends it to every process: workers wait for the owner's word, and say nothing."""
     listing = tmp_path / "pids"
-    command = [sys.executable, "-c", OWNER, str(listing), "60", "60"]
+    command = [sys.executable, "-c", OWNER, way, str(listing), "60", "60"]
     owner = start(command)
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
@@ -151,7 +201,7 @@ def test_ctrl_c_is_the_owners(tmp_path):
     finally:
         owner.kill()
         owner.communicate()
-    assert "SpawnProcess" not in errors
+    assert "Process-" not in errors
     assert errors.count("KeyboardInterrupt") == 1
 
 

@@ -13,7 +13,8 @@ from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.listing import FileStat, list_files, stat_file
-from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.pieces import Piece, deal_parts, whole_pieces
+from nanoset_core.raw.stored import StoredPiece
 
 HOUR_NS = 3600 * 10**9
 
@@ -70,6 +71,45 @@ def test_pieces_are_those_of_the_slow_rule(tmp_path_factory, monkeypatch, lines,
     for piece in pieces[1:]:
         assert data[piece.begin - 1 : piece.begin] == b"\n"
         assert piece.first_line == data[: piece.begin].count(b"\n") + 1
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=LINES,
+    piece_bytes=st.integers(1, 60),
+    part_bytes=st.integers(1, 80),
+    read_bytes=st.integers(1, 40),
+    name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
+)
+def test_parts_make_up_the_pieces(tmp_path_factory, monkeypatch, lines, piece_bytes, part_bytes, read_bytes, name):
+    folder = tmp_path_factory.mktemp("corpus")
+    data = b"\n".join(lines)
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
+    stat = write(folder, name, data)
+    memory = FingerprintMemory(None)
+    parts = list(memory.parts(folder, stat, part_bytes))
+    assert whole_pieces(parts) == fingerprint(folder, stat)
+    assert list(memory.parts(folder, stat, 1000)) == parts == memory.recall(stat)
+    for part in parts:
+        StoredPiece(folder, part).check()
+        if name == "a.jsonl":
+            assert part.first_line == data[: part.begin].count(b"\n") + 1
+            assert data.find(b"\n", part.begin + part_bytes - 1, part.end - 1) == -1
+    assert [piece for dealt in deal_parts(parts, part_bytes) for piece in dealt.pieces] == parts
+
+
+def test_a_part_that_is_not_as_it_was(tmp_path):
+    stat = write(tmp_path, "a.jsonl", b"0123456789\n" * 10)
+    parts = list(FingerprintMemory(None).parts(tmp_path, stat, 20))
+    assert len(parts) == 5
+    write(tmp_path, "a.jsonl", b"0123456789\n" * 4 + b"0123x56789\n" + b"0123456789\n" * 5)
+    for number, part in enumerate(parts):
+        if number == 2:
+            with pytest.raises(SourceChangedError, match="CRC-32"):
+                StoredPiece(tmp_path, part).check()
+        else:
+            StoredPiece(tmp_path, part).check()
 
 
 def test_grown_file_keeps_its_first_pieces(tmp_path, monkeypatch):

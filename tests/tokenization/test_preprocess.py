@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, jsonl, sentences
+from sample_project import EOD, jsonl, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.cli import nanoset
@@ -88,6 +90,25 @@ def test_worker_count_and_cuts_leave_no_trace(folder, tmp_path, tokenizer_file, 
     monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
     (many,) = preprocess(resolve_inputs([folder]), tmp_path / "many", options(tokenizer_file, workers=3))
     assert pair(one.prefix) == pair(many.prefix)
+
+
+def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
+    """In a process of its own, since pytest's may have threads."""
+    script = (
+        "import sys\n"
+        "from nanoset_core.cli import main\n"
+        "from nanoset_core.execution import processes\n"
+        "from nanoset_core.tokenization import preprocess\n"
+        "preprocess.RANGE_BYTES = 1500\n"
+        "processes._Pool.run = lambda pool, *given, run=processes._Pool.run: print('in a pool') or run(pool, *given)\n"
+        "main(sys.argv[1:])"
+    )
+    for workers in ("1", "3"):
+        words = ["tokenize", "--input", folder, "--output-prefix", tmp_path / workers / "out", "--workers", workers]
+        command = [sys.executable, "-c", script, *words, "--tokenizer", tokenizer_file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert ("in a pool" in done.stdout) == (workers == "3" and sys.platform == "linux"), done.stderr
+    assert tree(tmp_path / "1") == tree(tmp_path / "3")
 
 
 def test_a_plain_file_of_any_name_is_cut_for_the_workers(folder, tmp_path, tokenizer_file, monkeypatch):

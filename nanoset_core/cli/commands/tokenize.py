@@ -56,8 +56,10 @@ def command(
     **options: object,
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
+    from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import (
+        RANGE_BYTES,
         PreprocessOptions,
         end_token,
         own_rejects,
@@ -71,11 +73,17 @@ def command(
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
-    with progress_bars() as (listener, _):
+    import pyarrow.parquet  # noqa: F401 - for all workers, once
+
+    size = sum(file.size for file in found.files)
+    workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
+    with forked_workers(workers) as executor, progress_bars() as (listener, _):
         results = [
             result
             for files, prefix in jobs
-            for result in preprocess(files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite)
+            for result in preprocess(
+                files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
+            )
         ]
     print_notices(found.notices)
     for result in results:
