@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 from unicodedata import is_normalized, normalize
 
@@ -23,6 +24,7 @@ from nanoset_core.tokenization.bpe.patterns import NO_TANGLES, Tangles
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
 _FOREIGN_BYTES = 1 << 11
+_DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
 _BLOCK = 0x10000
 _CONTEXTS = ("", "a\u0345")  # alone, and after the mark that sorts behind all others
 
@@ -91,7 +93,7 @@ class ForeignText:
         tangles: Tangles = NO_TANGLES,
     ) -> None:
         """Texts of added tokens; bytes without a token, and zero; the normal form; what is not understood."""
-        self._added = re.compile(b"|".join(map(re.escape, added_tokens)) or b"(?!)")
+        self._added = re.compile(any_of(added_tokens))
         self._hints = _shared_prefixes(added_tokens)
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
@@ -121,6 +123,31 @@ class ForeignText:
         if len(self._forbidden) <= 2:
             return any(byte in data for byte in self._forbidden)
         return bool(data.translate(None, self._allowed))
+
+
+def any_of(strings: Sequence[bytes]) -> bytes:
+    """A regular expression that is somewhere in a text if one of the strings is; b"(?!)" for none.
+
+    What strings begin with in common comes once, so that looking at a place takes a few steps and not one a string.
+    """
+    kept: list[bytes] = []
+    for string in sorted(set(strings)):
+        if not (kept and string.startswith(kept[-1])):
+            kept.append(string)
+    return _branches(kept) if kept else b"(?!)"
+
+
+def _branches(strings: list[bytes], skip: int = 0, depth: int = 0) -> bytes:
+    """The same of what is behind the first `skip` bytes of sorted strings, none of which begins with another."""
+    branches = []
+    for _, members in groupby(strings, lambda string: string[skip]):
+        group = list(members)
+        if len(group) == 1 or depth == _DEEPEST:
+            branches += [re.escape(string[skip:]) for string in group]
+        else:
+            size = len(_shared_prefix(group[0], group[-1]))
+            branches.append(re.escape(group[0][skip:size]) + b"(?:%b)" % _branches(group, size, depth + 1))
+    return b"|".join(branches)
 
 
 def _shared_prefixes(tokens: Sequence[bytes]) -> list[bytes]:

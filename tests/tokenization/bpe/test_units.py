@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate
 from unicodedata import normalize
 
@@ -15,6 +16,7 @@ from nanoset_core.tokenization.bpe.patterns import HAN_TANGLES, SLASH_TANGLES
 from nanoset_core.tokenization.bpe.units import (
     SAFE_CUT,
     ForeignText,
+    any_of,
     cut,
     cuts_are_safe,
     partition_units,
@@ -111,6 +113,19 @@ def test_what_depends_on_all_that_is_before(tangles, texts):
     for text, expected in texts.items():
         assert (text.encode() in foreign) is expected
         assert foreign.suspects(text.encode()) is expected
+
+
+@given(st.lists(st.text("ab<é", min_size=1, max_size=5), max_size=12), st.text("ab<é", max_size=12))
+def test_any_of_many_strings(strings, text):
+    found = re.search(any_of([string.encode() for string in strings]), text.encode())
+    assert (found is not None) == any(string in text for string in strings)
+
+
+def test_strings_that_begin_alike_many_times_over():
+    strings = [b"a" * size + b"b" for size in range(1, 400)]
+    pattern = re.compile(any_of(strings))
+    assert pattern.search(b"x" + b"a" * 399 + b"b")
+    assert not pattern.search(b"a" * 500)
 
 
 def test_no_added_tokens():
