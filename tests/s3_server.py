@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -31,8 +32,15 @@ def s3_server() -> Iterator[str]:
     host, port = server.get_host_and_port()
     try:
         yield f"http://{host}:{port}"
+        forget_all(f"http://{host}:{port}")
     finally:
         server.stop()
+
+
+def forget_all(endpoint: str) -> None:
+    """Drop what the server holds, which is in the memory, and partly in temporary files, of this process."""
+    with urlopen(Request(f"{endpoint}/moto-api/reset", method="POST")) as answer:
+        assert answer.status == 200
 
 
 def new_bucket(endpoint: str, prefix: str = "") -> S3Place:

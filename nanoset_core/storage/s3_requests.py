@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import random
@@ -50,12 +51,12 @@ class DamagedTransferError(Exception):
 
 
 def client(place: S3Place) -> Any:
-    """The S3 client for a place's bucket; one a process, shared by its threads.
+    """The S3 client for a place; one a process for all buckets of a server, shared by its threads.
 
     Raises:
         StorageError: boto3 is not installed, or the AWS configuration lacks what the place names.
     """
-    key = os.getpid(), S3Place(place.bucket, "", place.endpoint_url, place.region, place.profile, place.anonymous)
+    key = os.getpid(), dataclasses.replace(place, bucket="", prefix="")
     if key not in _clients:
         _clients[key] = _new_client(place)
     return _clients[key]

@@ -21,8 +21,9 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def place(endpoint: str) -> S3Place:
-    return s3_server.new_bucket(endpoint, "some/prefix")
+def place(endpoint: str) -> Iterator[S3Place]:
+    yield s3_server.new_bucket(endpoint, "some/prefix")
+    s3_server.forget_all(endpoint)
 
 
 @pytest.fixture

@@ -158,6 +158,7 @@ def test_keys_that_no_folder_could_hold_are_refused(place):
 
 def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
+    monkeypatch.setattr(requests, "_clients", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     written = []
     for number in (300, 200):

@@ -207,6 +207,7 @@ def test_a_profile_that_is_not_there_is_named():
 def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch, tmp_path):
     from botocore import UNSIGNED
 
+    monkeypatch.setattr(requests, "_clients", {})
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)  # it would go before the profile's
     (tmp_path / "config").write_text("[profile team]\nregion = eu-central-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -214,6 +215,7 @@ def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch
     team = requests.client(S3Place("b", "p", profile="team"))
     assert team.meta.region_name == "eu-central-1"
     assert requests.client(S3Place("b", "q", profile="team")) is team
+    assert requests.client(S3Place("another", "p", profile="team")) is team
     named = requests.client(S3Place("b", "p", region="us-west-2", profile="team"))
     assert named.meta.region_name == "us-west-2"
     public = requests.client(S3Place("b", "p", "http://127.0.0.1:9", anonymous=True))
