@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import orjson
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization.bpe import gigatoken
+from nanoset_core.tokenization.bpe.canaries import token_canaries
 from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
-from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, check_supported
+from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, prove
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.probe_cache import (
     TokenizerProbe,
     cache_folder,
+    fingerprint,
     load_cached,
     probe_tokenizer,
     save_cached,
 )
+from nanoset_core.tokenization.bpe.proofs import Proof, Proofs
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Recognition, describe, recognise
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
@@ -32,20 +40,26 @@ logger = logging.getLogger(__name__)
 
 
 def make_engine(
-    tokenizer_json: str | os.PathLike[str], kind: str = "auto", *, cache: str | os.PathLike[str] | None = None
+    tokenizer_json: str | os.PathLike[str],
+    kind: str = "auto",
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    without: Collection[str] = (),
 ) -> Engine:
     """The engine for a `tokenizer.json`.
 
     Args:
         tokenizer_json: the file.
-        kind: `auto` takes the numpy engine where it understands the tokenizer exactly and gives the reference's tokens
-            for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in `.reason`.
-            `gigatoken` is the library of that name, under the same conditions and checks.
-        cache: folder in which probes of tokenizers are kept for the next start; by default in the user's cache folder.
+        kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives the reference's
+            tokens for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in
+            `.reason`. One of these names takes that engine, under the same conditions.
+        cache: folder in which proofs of engines and probes of tokenizers are kept for the next start; by default in
+            the user's cache folder.
+        without: names of engines that are not trusted with this tokenizer.
 
     Raises:
-        ConfigError: an unknown kind; a tokenizer that the checks of the engine asked for do not understand; or
-            `gigatoken` where it is not installed.
+        ConfigError: an unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
+            is not installed.
         MissingError, FormatError: see load_tokenizer.
     """
     if kind not in KINDS:
@@ -54,68 +68,129 @@ def make_engine(
     if kind == "tokenizers":
         return reference
     folder = cache_folder() if cache is None else Path(cache)
-    try:
-        if kind == "gigatoken":
-            engine: Engine = _gigatoken_engine(tokenizer_json, reference, folder)
+    source = _Source(Path(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder))
+    reasons = []
+    for name in _FAST if kind == "auto" else (kind,):
+        if kind == "auto" and name == GigatokenEngine.name and not gigatoken.is_installed():
+            continue
+        if name in without:
+            reasons.append(f"the {name} engine gave wrong tokens for a document")
+            continue
+        try:
+            engine = _MAKERS[name](source)
+        except WrongTokensError as error:
+            reasons.append(str(error))
+            logger.warning("%s: %s; another one is used instead", tokenizer_json, error)
+        except NotRecognisedError as error:
+            if kind != "auto":
+                raise _not_for(tokenizer_json, kind, error) from error
+            reasons.append(f"not for the {name} engine: {error}")
         else:
-            engine = _numpy_engine(tokenizer_json, reference, folder)
-    except NotRecognisedError as error:
-        if kind != "auto":
-            raise ConfigError(
-                f"the {kind} engine cannot be checked with this tokenizer",
-                where=tokenizer_json,
-                found=error,
-                expected="a BPE of one of the kinds that docs/performance.md names",
-                remedy="set engine: auto or engine: tokenizers",
-            ) from error
-        reference.reason = f"not for the numpy engine: {error}"
-        engine = reference
-    logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
-    return engine
-
-
-def _numpy_engine(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None) -> Engine:
-    """The numpy engine, or the reference where canary texts show a difference."""
-    recalled = load_cached(tokenizer_json, folder)
-    engine = _passing(recalled, reference) if recalled else None
-    if engine:
-        return engine
-    known = probe_tokenizer(tokenizer_json, reference)
-    engine = _passing(known, reference)
-    if engine:
-        save_cached(known, tokenizer_json, folder)
-        return engine
-    return _fallback(tokenizer_json, reference, "numpy")
-
-
-def _gigatoken_engine(
-    tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None
-) -> Engine:
-    """The gigatoken engine, or the reference where canary texts show a difference."""
-    engine: Engine = GigatokenEngine(tokenizer_json)
-    known = load_cached(tokenizer_json, folder)
-    if known is None:
-        known = probe_tokenizer(tokenizer_json, reference)
-        save_cached(known, tokenizer_json, folder)
-    check_supported(known.rules)
-    if known.rules.form:
-        engine = InertTextEngine(engine, reference)
-    if same_tokens(engine, reference, canary_texts(known.rules, known.classes)):
-        return CheckedEngine(engine, reference, reason="asked for, canary passed")
-    return _fallback(tokenizer_json, reference, GigatokenEngine.name)
-
-
-def _fallback(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, name: str) -> Engine:
-    reference.reason = f"the {name} engine gave other tokens than the reference for the canary texts"
-    logger.warning("%s: %s; the reference is used instead", tokenizer_json, reference.reason)
+            logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
+            return engine
+    reference.reason = "; ".join(reasons)
+    logger.info("%s: %s engine: %s", tokenizer_json, reference.name, reference.reason)
     return reference
 
 
-def _passing(known: TokenizerProbe, reference: ReferenceEngine) -> Engine | None:
+class WrongTokensError(Exception):
+    """An engine gave other tokens than the reference for canary texts."""
+
+    def __init__(self, name: str, found: str = "it gave other tokens for some canary texts") -> None:
+        super().__init__(f"the {name} engine does not give the reference's tokens for the canary texts: {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What engines are made from."""
+
+    file: Path
+    reference: ReferenceEngine
+    folder: Path | None
+    proofs: Proofs
+
+    def content(self) -> Mapping[str, Any]:
+        """The parsed file."""
+        try:
+            content = orjson.loads(self.file.read_bytes())
+        except orjson.JSONDecodeError as error:
+            raise NotRecognisedError(f"not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise NotRecognisedError("not built like a tokenizer.json")
+        return content
+
+
+def _not_for(tokenizer_json: str | os.PathLike[str], kind: str, error: NotRecognisedError) -> ConfigError:
+    return ConfigError(
+        f"the {kind} engine cannot be checked with this tokenizer",
+        where=tokenizer_json,
+        found=error,
+        expected="a BPE of one of the kinds that docs/performance.md names",
+        remedy="set engine: auto or engine: tokenizers",
+    )
+
+
+def _numpy_engine(source: _Source) -> Engine:
+    """The numpy engine, once its pre-tokens and tokens for canary texts were those of the reference."""
+    known = load_cached(source.file, source.folder)
+    engine = _proven(known, source) if known else None
+    if engine is None:
+        known = probe_tokenizer(source.file, source.reference)
+        engine = _passing(known, source)
+        if engine is None:
+            raise WrongTokensError(NumpyEngine.name)
+        save_cached(known, source.file, source.folder)
+        _remember(source, engine)
+    return engine
+
+
+def _proven(known: TokenizerProbe, source: _Source) -> Engine | None:
+    """The numpy engine with what an earlier start learnt, if that was compared already, or is right."""
+    engine = NumpyEngine(known.rules, known.classes, source.reference)
+    proof = source.proofs.recall(engine.name, engine.version)
+    if proof is not None and proof.knowledge == fingerprint(source.file, source.folder):
+        return CheckedEngine(engine, source.reference, reason=_reason(known))
+    passing = _passing(known, source)
+    if passing:
+        _remember(source, passing)
+    return passing
+
+
+def _passing(known: TokenizerProbe, source: _Source) -> Engine | None:
     """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
-    engine = NumpyEngine(known.rules, known.classes, reference)
+    engine = NumpyEngine(known.rules, known.classes, source.reference)
     texts = canary_texts(known.rules, known.classes)
-    if not (same_pieces(engine, reference, texts) and same_tokens(engine, reference, texts)):
+    if not same_pieces(engine, source.reference, texts):
         return None
-    reason = f"{describe(known.rules.split)} recognised, canary passed"
-    return CheckedEngine(engine, reference, reason=reason)
+    if not same_tokens(engine, source.reference, [*texts, *token_canaries(source.content())]):
+        return None
+    return CheckedEngine(engine, source.reference, reason=_reason(known))
+
+
+def _reason(known: TokenizerProbe) -> str:
+    return f"{describe(known.rules.split)} recognised, canary passed"
+
+
+def _remember(source: _Source, engine: Engine) -> None:
+    proof = Proof(knowledge=fingerprint(source.file, source.folder))
+    source.proofs.remember(engine.name, engine.version, proof)
+
+
+def _gigatoken_engine(source: _Source) -> Engine:
+    """The gigatoken engine, where it is proven; text that it may get wrong is for the reference."""
+    engine = GigatokenEngine(source.file)
+    proof = source.proofs.recall(engine.name, engine.version)
+    if proof is None:
+        proof = prove(engine, source.reference, source.content())
+        source.proofs.remember(engine.name, engine.version, proof)
+    if proof.is_wrong:
+        raise WrongTokensError(engine.name, proof.refusal)
+    if proof.refusal:
+        raise NotRecognisedError(proof.refusal)
+    inert = InertTextEngine(engine, source.reference, proof.left_points, proof.left_tokens)
+    return CheckedEngine(inert, source.reference, reason="canary passed")
+
+
+_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
+_FAST = tuple(_MAKERS)
+"""Engines that `auto` tries, the fastest first."""

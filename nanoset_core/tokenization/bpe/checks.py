@@ -64,6 +64,15 @@ def same_tokens(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool
     return np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths)
 
 
+def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
+    """Numbers of the texts for which two engines give different tokens."""
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
+        return []
+    pairs = zip(*(np.split(one.ids, np.cumsum(one.lengths)[:-1]) for one in (ours, theirs)), strict=True)
+    return [number for number, (here, there) in enumerate(pairs) if not np.array_equal(here, there)]
+
+
 def same_pieces(engine: NumpyEngine, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
     """Whether the numpy engine cuts each text into pre-tokens as the library does, where it makes any."""
     if not engine.follows_pattern:
@@ -122,6 +131,11 @@ class CheckedEngine:
     def name(self) -> str:
         """Name of the engine that is in use."""
         return self._engine.name
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        return self._engine.version
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.

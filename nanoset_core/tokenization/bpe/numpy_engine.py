@@ -13,6 +13,11 @@ from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitt
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
+<<<<<<< HEAD
+=======
+from nanoset_core.tokenization.bpe.patterns import TANGLES, SplitPattern
+from nanoset_core.tokenization.bpe.proofs import installed_version
+>>>>>>> 11fcbb5 (Take the fastest installed engine that proves itself, and remember the proof)
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import piece_starts
@@ -34,6 +39,7 @@ class NumpyEngine:
     ) -> None:
         """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer."""
         self.reason = reason
+        self.version = installed_version("nanoset-platform")
         self._reference = reference
         self.tangles = rules.tangles
         self._foreign = ForeignText(

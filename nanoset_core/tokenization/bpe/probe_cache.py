@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
 from nanoset_core.tokenization.bpe.patterns import GPT2, SPLIT_PATTERNS, SplitPattern
@@ -51,6 +51,14 @@ def save_cached(known: TokenizerProbe, tokenizer_json: str | os.PathLike[str], f
     """Keep knowledge for the next start; where that cannot be done, the next start takes longer and that is all."""
     if folder:
         _write(folder / _file_name(Path(tokenizer_json)), known)
+
+
+def fingerprint(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> str:
+    """Hex sha256 of the file that `load_cached` reads; empty where there is none."""
+    try:
+        return sha256_file(folder / _file_name(Path(tokenizer_json))) if folder else ""
+    except OSError:
+        return ""
 
 
 def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> TokenizerProbe:

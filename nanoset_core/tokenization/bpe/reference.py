@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -53,6 +54,11 @@ class Engine(Protocol):
         """One of KINDS, without `auto`."""
         ...
 
+    @property
+    def version(self) -> str:
+        """Of the code that encodes."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
@@ -69,6 +75,7 @@ class ReferenceEngine:
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
         self.reason = reason
+        self.version = version("tokenizers")
         self.tokenizer = load_tokenizer(tokenizer_json)
         _engines[_identity(Path(tokenizer_json))] = self
         self._normalizer = self.tokenizer.normalizer
@@ -150,7 +157,7 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # how a panic of Rust arrives
+        if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
@@ -172,6 +179,11 @@ def shared_tokenizer(tokenizer_json: Path) -> Tokenizer:
     """
     engine = _engines.get(_identity(tokenizer_json)) if tokenizer_json.is_file() else None
     return load_tokenizer(tokenizer_json) if engine is None else engine.tokenizer
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is what a panic in a library written in Rust arrives as, which is no Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:

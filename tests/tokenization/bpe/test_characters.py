@@ -114,13 +114,6 @@ def test_make_engine_takes_numpy_now_and_from_the_cache(tokenizer_files, kind, t
         assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
 
 
-@pytest.mark.parametrize("kind", ["llama2", "digits"])
-def test_gigatoken_is_not_for_what_it_was_not_compared_on(tokenizer_files, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(bpe, "GigatokenEngine", lambda path: None)
-    with pytest.raises(ConfigError, match="gigatoken engine cannot be checked"):
-        make_engine(tokenizer_files[kind], "gigatoken", cache=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("prepend", "text", "prepared"),
     [

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.tokenization.bpe import make_engine
-from nanoset_core.tokenization.bpe.gigatoken import InertTextEngine
-from nanoset_core.tokenization.bpe.reference import Encoded
+from nanoset_core.tokenization import bpe
+from nanoset_core.tokenization.bpe import make_engine, proofs
+from nanoset_core.tokenization.bpe.gigatoken import InertTextEngine, ambiguous_tokens
+from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine
+from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 
 INSTALLED = importlib.util.find_spec("gigatoken") is not None
 
@@ -75,33 +77,131 @@ def test_text_that_a_normal_form_may_change_is_for_the_reference():
         engine.encode(["é", "\ud800"])
 
 
+class Double(ReferenceEngine):
+    """Stands in for the library: the reference, with other tokens for texts of which `is_wrong` is True."""
+
+    name, version, is_wrong = "gigatoken", "9.9", staticmethod(lambda text: False)
+    encoded = 0
+
+    def __init__(self, path) -> None:
+        super().__init__(path)
+        self.version = "9.9"
+
+    def encode(self, texts):
+        Double.encoded += len(texts)
+        encoded = super().encode(texts)
+        wrong = np.repeat([bool(self.is_wrong(text)) for text in texts], encoded.lengths)
+        return Encoded(np.where(wrong, 7, encoded.ids).astype(np.int32), encoded.lengths)
+
+
 @pytest.fixture
-def stand_in(monkeypatch):
-    """A library of that name that loads anything."""
-    monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=lambda path: None))
+def double(monkeypatch):
+    """A function that puts the stand-in into the library's place; is_wrong: text → whether its tokens are wrong."""
+
+    def install(is_wrong=lambda text: False):
+        monkeypatch.setattr(bpe, "GigatokenEngine", Double)
+        monkeypatch.setattr(bpe.gigatoken, "is_installed", lambda: True)
+        monkeypatch.setattr(Double, "is_wrong", staticmethod(is_wrong))
+
+    return install
+
+
+@pytest.mark.parametrize("kind", ["neox", "llama3", "llama2", "strange"])
+def test_auto_takes_it_where_it_is_installed_and_proven(tokenizer_files, changed_tokenizer, double, tmp_path, kind):
+    double()
+    path = tokenizer_files.get(kind) or changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(dropout=0.0))
+    assert make_engine(path, cache=tmp_path).name == "gigatoken"
+    assert make_engine(path, "gigatoken", cache=tmp_path).name == "gigatoken"
+    assert make_engine(path, "numpy", cache=tmp_path).name == "numpy"
+
+
+FAULTS = {
+    "one class of characters": lambda text: "½" in text,
+    "a pair of classes": lambda text: "中'" in text,
+    "one combining mark": lambda text: "\u0345" in text,
+    "long words": lambda text: "a" * 300 in text,
+    "a contraction": lambda text: text == "I'll",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, fault, caplog):
+    double(fault)
+    first = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
+    assert (first.name, "canary texts" in caplog.text) == ("numpy", True)
+    Double.encoded = 0
+    assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
+    assert Double.encoded == 0
+    assert make_engine(tokenizer_files["gpt2"], "gigatoken", cache=tmp_path).name == "tokenizers"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("out of range"), type("PanicException", (BaseException,), {})("panic")])
+def test_an_engine_that_fails_is_not_taken(tokenizer_files, double, tmp_path, failure):
+    def fail(text):
+        raise failure
+
+    double(fail)
+    assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
+
+
+def test_added_tokens_that_it_gets_wrong_are_for_the_reference(changed_tokenizer, double, tmp_path):
+    double(lambda text: "x<keep>" in text)
+    path = changed_tokenizer("llama3", content="<keep>")
+    texts = ["plain", "ax<keep>b", "<keep>"]
+    expected = make_engine(path, "tokenizers").encode(texts)
+    for _ in range(2):  # the second time by the proof that is remembered
+        engine = make_engine(path, cache=tmp_path)
+        assert engine.name == "gigatoken"
+        np.testing.assert_array_equal(engine.encode(texts).ids, expected.ids)
+
+
+def test_a_proof_is_remembered_for_just_this(tokenizer_files, changed_tokenizer, double, tmp_path, monkeypatch):
+    double()
+    make_engine(tokenizer_files["gpt2"], cache=tmp_path)
+
+    def compared(path=tokenizer_files["gpt2"]) -> bool:
+        Double.encoded = 0
+        assert make_engine(path, cache=tmp_path).name == "gigatoken"
+        return Double.encoded > 0
+
+    assert not compared()
+    assert compared(changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(fuse_unk=True)))
+    (proof,) = [path for path in tmp_path.glob("*-gigatoken.json") if b"left_points" in path.read_bytes()][:1]
+    for damaged in (proof.read_bytes()[:100], b"", b"[]", proof.read_bytes().replace(b'"left_points":[', b'"left_points":[7,8,')):
+        for path in tmp_path.glob("*-gigatoken.json"):
+            path.write_bytes(damaged)
+        assert compared()
+        assert not compared()
+    monkeypatch.setattr(proofs, "_surroundings", lambda: ("other code",))
+    assert compared()
 
 
 @pytest.mark.parametrize(
-    ("kind", "token", "reason"),
+    ("tokens", "found"),
     [
-        ("qwen2", {"content": "é!", "normalized": True}, "NFC text"),
-        ("llama3", {"content": "<keep>", "normalized": True}, None),
-        ("llama3", {"content": ">x", "normalized": True}, "overlap"),
-        ("llama3", {"content": "a<|end", "normalized": True}, "overlap"),
-        ("neox", {"content": "! x"}, "KEEP"),
+        ({"<keep>": True, "<|end|>": False}, []),
+        ({">x": True, "<|end|>": False}, ["<|end|>"]),
+        ({"a<|end": True, "<|end|>": False}, ["<|end|>"]),
+        ({"! x": True, "  ": True}, ["! x"]),
+        ({"  ": True, " ": False}, None),
     ],
 )
-def test_added_tokens_that_it_looks_for_in_another_order(
-    stand_in, changed_tokenizer, tmp_path, monkeypatch, kind, token, reason
-):
-    path = changed_tokenizer(kind, **token)
-    if reason is None:
-        monkeypatch.setattr("nanoset_core.tokenization.bpe.same_tokens", lambda *arguments: True)
-        assert make_engine(path, "gigatoken", cache=tmp_path).name == "gigatoken"
-        return
+def test_added_tokens_that_it_may_look_for_in_another_order(tokens, found):
+    parsed = {"added_tokens": [{"content": token, "normalized": is_so} for token, is_so in tokens.items()]}
+    if found is None:
+        with pytest.raises(NotRecognisedError, match="overlap"):
+            ambiguous_tokens(parsed)
+    else:
+        assert ambiguous_tokens(parsed) == found
+
+
+@pytest.mark.parametrize("kind", ["Lowercase", "Strip"])
+def test_normalizers_that_it_was_not_compared_with(changed_tokenizer, double, tmp_path, kind):
+    double()
+    path = changed_tokenizer("gpt2", lambda parsed: parsed.update(normalizer={"type": kind, "strip_left": True, "strip_right": True}))
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(path, "gigatoken", cache=tmp_path)
-    assert reason in str(error.value.found)
+    assert kind in str(error.value.found)
 
 
 def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch):

@@ -1,0 +1,112 @@
+"""What engines were found to be with a tokenizer, kept in files so that canary texts are compared once, not each time.
+
+A proof belongs to the bytes of a `tokenizer.json`, an engine and its version, the reference's version, the machine's
+kind and this very code. A file that is not just that, whole, is passed over: the canary texts are compared again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from unicodedata import unidata_version
+
+import numpy as np
+import orjson
+
+from nanoset_core.storage.atomic import write_atomic
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What comparing canary texts showed."""
+
+    refusal: str = ""
+    """Why the engine is not to be used with the tokenizer; empty where it is."""
+    is_wrong: bool = False
+    """Whether that is because it gave other tokens than the reference."""
+    left_tokens: tuple[str, ...] = ()
+    """Added tokens: text that holds one is left to the reference."""
+    left_points: tuple[int, ...] = ()
+    """Where runs of code points begin and end, in turn: text that holds one of these is left to the reference."""
+    knowledge: str = ""
+    """Hex sha256 of the file of what the engine had learnt about the tokenizer, where there is one."""
+
+
+def installed_version(package: str) -> str:
+    """Of a package; `unknown` where it is none that was installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Proofs:
+    """The proofs of one tokenizer, in a folder or, without one, nowhere."""
+
+    def __init__(self, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
+        self._folder = folder
+        self._tokenizer = hashlib.sha256(Path(tokenizer_json).read_bytes()).hexdigest()
+
+    def recall(self, engine: str, engine_version: str) -> Proof | None:
+        """What an earlier start found; None where that is not known, or its file is damaged."""
+        key = self._key(engine, engine_version)
+        if self._folder is None:
+            return None
+        path = self._path(engine, key)
+        try:
+            noted = orjson.loads(path.read_bytes())
+            proof = Proof(
+                noted["proof"]["refusal"],
+                noted["proof"]["is_wrong"],
+                tuple(noted["proof"]["left_tokens"]),
+                tuple(noted["proof"]["left_points"]),
+                noted["proof"]["knowledge"],
+            )
+            if noted["sha256"] != _checksum(key, proof):
+                raise ValueError("its content is not that of its checksum")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.info("%s: cannot be used, will be made again: %s", path, error)
+            return None
+        return proof
+
+    def remember(self, engine: str, engine_version: str, proof: Proof) -> None:
+        """Keep what was found for the next start; where that cannot be done, that takes longer and that is all."""
+        if self._folder is None:
+            return
+        key = self._key(engine, engine_version)
+        path = self._path(engine, key)
+        try:
+            write_atomic(path, orjson.dumps({"proof": asdict(proof), "sha256": _checksum(key, proof)}))
+        except OSError as error:
+            logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
+
+    def _key(self, engine: str, engine_version: str) -> str:
+        known = (self._tokenizer, engine, engine_version, version("tokenizers"), *_surroundings())
+        return hashlib.sha256("\n".join(known).encode()).hexdigest()
+
+    def _path(self, engine: str, key: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{key[:32]}-{engine}.json"
+
+
+def _checksum(key: str, proof: Proof) -> str:
+    return hashlib.sha256(key.encode() + orjson.dumps(asdict(proof))).hexdigest()
+
+
+@cache
+def _surroundings() -> tuple[str, ...]:
+    """What else decides whether an engine is right: this code, and what it runs on."""
+    code = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(file.read_bytes())
+    return code.hexdigest(), unidata_version, np.__version__, platform.machine(), installed_version("nanoset-platform")
