@@ -24,6 +24,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _same_engines() -> Iterator[None]:
+    """`engine: auto` takes the same engine whether or not the extra `fast` is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nanoset_core.tokenization.bpe.gigatoken.is_installed", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level BPE tokenizer trained on the test corpora."""

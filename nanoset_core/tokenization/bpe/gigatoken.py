@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -79,7 +80,7 @@ class GigatokenEngine:
 
 def is_installed() -> bool:
     """Whether the library is there."""
-    return find_spec("gigatoken") is not None
+    return "gigatoken" in sys.modules or find_spec("gigatoken") is not None
 
 
 def prove(engine: GigatokenEngine, reference: Engine, tokenizer: Mapping[str, Any]) -> Proof:

@@ -13,11 +13,7 @@ from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitt
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
-<<<<<<< HEAD
-=======
-from nanoset_core.tokenization.bpe.patterns import TANGLES, SplitPattern
 from nanoset_core.tokenization.bpe.proofs import installed_version
->>>>>>> 11fcbb5 (Take the fastest installed engine that proves itself, and remember the proof)
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import piece_starts

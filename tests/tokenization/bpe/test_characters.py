@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, units
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.checks import canary_texts, same_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from types import SimpleNamespace
 from unicodedata import normalize
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import make_engine, proofs
+from nanoset_core.tokenization.bpe.canaries import all_canaries
 from nanoset_core.tokenization.bpe.gigatoken import InertTextEngine, ambiguous_tokens
 from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
@@ -96,9 +98,13 @@ class Double(ReferenceEngine):
 
 @pytest.fixture
 def double(monkeypatch):
-    """A function that puts the stand-in into the library's place; is_wrong: text → whether its tokens are wrong."""
+    """A function that puts the stand-in into the library's place.
 
-    def install(is_wrong=lambda text: False):
+    is_wrong: text → whether its tokens are wrong; canary: the one text that it is compared on, beside added tokens.
+    """
+
+    def install(is_wrong=lambda text: False, canary="it's"):
+        monkeypatch.setattr(bpe.gigatoken, "all_canaries", lambda parsed: [canary])
         monkeypatch.setattr(bpe, "GigatokenEngine", Double)
         monkeypatch.setattr(bpe.gigatoken, "is_installed", lambda: True)
         monkeypatch.setattr(Double, "is_wrong", staticmethod(is_wrong))
@@ -112,21 +118,28 @@ def test_auto_takes_it_where_it_is_installed_and_proven(tokenizer_files, changed
     path = tokenizer_files.get(kind) or changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(dropout=0.0))
     assert make_engine(path, cache=tmp_path).name == "gigatoken"
     assert make_engine(path, "gigatoken", cache=tmp_path).name == "gigatoken"
-    assert make_engine(path, "numpy", cache=tmp_path).name == "numpy"
 
 
 FAULTS = {
     "one class of characters": lambda text: "½" in text,
     "a pair of classes": lambda text: "中'" in text,
     "one combining mark": lambda text: "\u0345" in text,
+    "a character of a late version of Unicode": lambda text: "\U00016d6b" in text,
+    "a plane": lambda text: max(text, default="") > "\U000f0000",
     "long words": lambda text: "a" * 300 in text,
     "a contraction": lambda text: text == "I'll",
+    "an added token within a word": lambda text: "x<|endoftext|>y" in text,
+    "an added token at the end": lambda text: text.endswith(("é<|endoftext|>", "中<|endoftext|>")),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, fault, caplog):
-    double(fault)
+def test_the_canary_holds_what_engines_may_get_wrong(tokenizer_files, fault):
+    assert any(map(fault, all_canaries(json.loads(tokenizer_files["gpt2"].read_bytes()))))
+
+
+def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, caplog):
+    double(lambda text: text.startswith("Some"), canary="Some text.")
     first = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
     assert (first.name, "canary texts" in caplog.text) == ("numpy", True)
     Double.encoded = 0
@@ -135,7 +148,10 @@ def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, fau
     assert make_engine(tokenizer_files["gpt2"], "gigatoken", cache=tmp_path).name == "tokenizers"
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("out of range"), type("PanicException", (BaseException,), {})("panic")])
+PanicException = type("PanicException", (BaseException,), {})
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("out of range"), PanicException("as a panic of Rust arrives")])
 def test_an_engine_that_fails_is_not_taken(tokenizer_files, double, tmp_path, failure):
     def fail(text):
         raise failure
@@ -167,7 +183,12 @@ def test_a_proof_is_remembered_for_just_this(tokenizer_files, changed_tokenizer,
     assert not compared()
     assert compared(changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(fuse_unk=True)))
     (proof,) = [path for path in tmp_path.glob("*-gigatoken.json") if b"left_points" in path.read_bytes()][:1]
-    for damaged in (proof.read_bytes()[:100], b"", b"[]", proof.read_bytes().replace(b'"left_points":[', b'"left_points":[7,8,')):
+    for damaged in (
+        proof.read_bytes()[:100],
+        b"",
+        b"[]",
+        proof.read_bytes().replace(b'"left_points":[', b'"left_points":[7,8,'),
+    ):
         for path in tmp_path.glob("*-gigatoken.json"):
             path.write_bytes(damaged)
         assert compared()
@@ -198,7 +219,9 @@ def test_added_tokens_that_it_may_look_for_in_another_order(tokens, found):
 @pytest.mark.parametrize("kind", ["Lowercase", "Strip"])
 def test_normalizers_that_it_was_not_compared_with(changed_tokenizer, double, tmp_path, kind):
     double()
-    path = changed_tokenizer("gpt2", lambda parsed: parsed.update(normalizer={"type": kind, "strip_left": True, "strip_right": True}))
+    path = changed_tokenizer(
+        "gpt2", lambda parsed: parsed.update(normalizer={"type": kind, "strip_left": True, "strip_right": True})
+    )
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(path, "gigatoken", cache=tmp_path)
     assert kind in str(error.value.found)
