@@ -16,6 +16,7 @@ from nanoset_core.tokenization.bpe import gigatoken
 from nanoset_core.tokenization.bpe.canaries import token_canaries
 from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, prove
+from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.probe_cache import (
     TokenizerProbe,
@@ -75,6 +76,8 @@ def make_engine(
             continue
         if name in without:
             reasons.append(f"the {name} engine gave wrong tokens for a document")
+            if name == NumpyEngine.name and source.words:
+                source.words.drop(reasons[-1])
             continue
         try:
             engine = _MAKERS[name](source)
@@ -108,6 +111,11 @@ class _Source:
     reference: ReferenceEngine
     folder: Path | None
     proofs: Proofs
+
+    @property
+    def words(self) -> LearnedWords | None:
+        """What the numpy engine learns."""
+        return LearnedWords(self.file, self.folder) if self.folder else None
 
     def content(self) -> Mapping[str, Any]:
         """The parsed file."""
@@ -146,7 +154,7 @@ def _numpy_engine(source: _Source) -> Engine:
 
 def _proven(known: TokenizerProbe, source: _Source) -> Engine | None:
     """The numpy engine with what an earlier start learnt, if that was compared already, or is right."""
-    engine = NumpyEngine(known.rules, known.classes, source.reference)
+    engine = NumpyEngine(known.rules, known.classes, source.reference, words=source.words)
     proof = source.proofs.recall(engine.name, engine.version)
     if proof is not None and proof.knowledge == fingerprint(source.file, source.folder):
         return CheckedEngine(engine, source.reference, reason=_reason(known))
@@ -158,7 +166,7 @@ def _proven(known: TokenizerProbe, source: _Source) -> Engine | None:
 
 def _passing(known: TokenizerProbe, source: _Source) -> Engine | None:
     """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
-    engine = NumpyEngine(known.rules, known.classes, source.reference)
+    engine = NumpyEngine(known.rules, known.classes, source.reference, words=source.words)
     texts = canary_texts(known.rules, known.classes)
     if not same_pieces(engine, source.reference, texts):
         return None

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.reference import FlatLists
 from nanoset_core.tokenization.bpe.words import ABSENT, FILL_LIMIT, Keys, TokenLists, WordTable, unique_keys
 
@@ -19,9 +20,12 @@ SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
 LONGEST = 8 * max(SLOT_BITS_LIMITS)
 """Bytes in the longest word that the tables hold; longer ones are encoded each time."""
+LEAST_SAVED = 1 << 15
+"""Words that must have been learnt before any are kept for later runs."""
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
+_SAMPLED_WORDS = 256
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
 
@@ -55,12 +59,24 @@ class Batch:
 class Lexicon:
     """Maps words to lists of tokens; bounded memory."""
 
-    def __init__(self, encode: EncodeWords, encode_long: EncodeLongWords, seed: Callable[[Lexicon], None]) -> None:
-        """`encode` and `encode_long` know the tokens of unknown words; `seed` teaches the first ones."""
+    def __init__(
+        self,
+        encode: EncodeWords,
+        encode_long: EncodeLongWords,
+        seed: Callable[[Lexicon], None],
+        kept: LearnedWords | None = None,
+    ) -> None:
+        """`encode` and `encode_long` know the tokens of unknown words; `seed` teaches the first ones.
+
+        It begins with what is `kept`, where that is given, and keeps there what it learns.
+        """
         self._encode = encode
         self._encode_long = encode_long
         self._seed = seed
-        self.restart()
+        self._kept = kept
+        self._saved: float = LEAST_SAVED / 1.5
+        if kept is None or not self._recalls(kept):
+            self.restart()
 
     def restart(self) -> None:
         """Forget all but the seed."""
@@ -69,6 +85,7 @@ class Lexicon:
         self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
         self._seed(self)
         self._seeded = {width: len(table) for width, table in self._tables.items()}
+        self._seeded_lists = len(self._lists)
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +94,56 @@ class Lexicon:
 
     def __len__(self) -> int:
         return len(self._lists)
+
+    @property
+    def learnt(self) -> int:
+        """Words beyond the seed."""
+        return sum(len(table) - self._seeded[width] for width, table in self._tables.items())
+
+    def _recalls(self, kept: LearnedWords) -> bool:
+        """Begin with what was kept; False where there is nothing, or nothing that can be believed."""
+        arrays = kept.load()
+        if arrays is None:
+            return False
+        try:
+            self._lists = TokenLists.from_arrays(arrays["heads"], arrays["rests"], arrays["tokens"])
+            self._tables = {
+                width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"values{width}"], len(self._lists))
+                for width in SLOT_BITS_LIMITS
+            }
+            self._seeded_lists, *seeded = arrays["seeded"].tolist()
+            self._seeded = dict(zip(SLOT_BITS_LIMITS, seeded, strict=True))
+            if not all(map(self._knows, SLOT_BITS_LIMITS)):
+                raise ValueError("other tokens than are made now")
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            kept.drop(error)
+            return False
+        self._saved = self.learnt
+        return True
+
+    def _knows(self, width: int) -> bool:
+        """Whether the tokens of a sample of the words of a width are those that would be learnt."""
+        table = self._tables[width]
+        if table.width != width:
+            return False
+        keys, numbers = table.sample(_SAMPLED_WORDS, self._seeded_lists)
+        ids, lengths = self._lists.gather(numbers)
+        wanted = self._encode(np.stack(keys, axis=1).view(np.uint8)) if len(numbers) else (ids, lengths)
+        found = np.array_equal(ids, wanted[0]) and np.array_equal(lengths, wanted[1])
+        return found and np.array_equal(table.find(keys), numbers)
+
+    def _keep(self) -> None:
+        """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
+        if self._kept is None or self.learnt < 1.5 * self._saved:
+            return
+        self._saved = self.learnt
+        if not all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _DRIFTING):
+            return
+        seeded = np.array([self._seeded_lists, *(self._seeded[width] for width in SLOT_BITS_LIMITS)])
+        arrays = self._lists.to_arrays() | {"seeded": seeded}
+        for width, table in self._tables.items():
+            arrays |= {f"{name}{width}": array for name, array in table.to_arrays().items()}
+        self._kept.save(arrays)
 
     def teach(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], tokens: NDArray[np.int32]
@@ -142,6 +209,7 @@ class Lexicon:
         self._lists.truncate(kept)
         if any(width in _DRIFTING for width in unknown):
             self.restart()
+        self._keep()
         return gathered
 
     def _learn(

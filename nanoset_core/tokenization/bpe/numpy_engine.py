@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitter, SpaceSigns
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
+from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
 from nanoset_core.tokenization.bpe.proofs import installed_version
@@ -31,9 +32,18 @@ class NumpyEngine:
     name = "numpy"
 
     def __init__(
-        self, rules: Rules, classes: NDArray[np.uint8], reference: ReferenceEngine, *, reason: str = "asked for"
+        self,
+        rules: Rules,
+        classes: NDArray[np.uint8],
+        reference: ReferenceEngine,
+        *,
+        reason: str = "asked for",
+        words: LearnedWords | None = None,
     ) -> None:
-        """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer."""
+        """classes: uint8, shape (0x110000,), from probe_classes. reference: knows the same tokenizer.
+
+        `words` is where the tokens of words are kept between runs.
+        """
         self.reason = reason
         self.version = installed_version("nanoset-platform")
         self._reference = reference
@@ -54,7 +64,7 @@ class NumpyEngine:
         else:
             merger = Merger(rules.vocabulary.byte_tokens, ranks)
             encoder = WordEncoder(merger, reference.encode_words)
-        self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger))
+        self._lexicon = Lexicon(encoder.encode, encoder.encode_long, partial(_seed, rules, merger), words)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.

@@ -86,6 +86,42 @@ class WordTable:
             pending = pending[~settled[pending]]
             slots[pending] = (slots[pending] + 1) & (self._slot_count - 1)
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it holds."""
+        return {"keys": np.stack(self._words), "values": self._values}
+
+    @classmethod
+    def from_arrays(cls, keys: NDArray[np.uint64], values: NDArray[np.int32], most: int) -> WordTable:
+        """The table that `to_arrays` was asked of.
+
+        Raises:
+            ValueError: there is none like it whose values are below `most`.
+        """
+        slots = len(values)
+        if (
+            slots < 2
+            or slots & slots - 1
+            or keys.shape[1:] != (slots,)
+            or keys.dtype != np.uint64
+            or values.dtype != np.int32
+        ):
+            raise ValueError(f"{slots} slots, keys of shape {keys.shape}")
+        if values.min() < ABSENT or values.max() >= most:
+            raise ValueError(f"values {values.min()} to {values.max()}")
+        table = cls(len(keys), 1)
+        table._slot_count, table._slot_shift = slots, np.uint64(65 - slots.bit_length())
+        table._words, table._values = list(keys), values
+        table.count = int(np.count_nonzero(values != ABSENT))
+        if table.count > FILL_LIMIT * slots:
+            raise ValueError(f"{table.count} of {slots} slots are taken")
+        return table
+
+    def sample(self, count: int, least: int) -> tuple[Keys, NDArray[np.int32]]:
+        """About so many keys from all over the table whose values are `least` or more, and those."""
+        used = np.flatnonzero(self._values >= least)
+        used = used[:: max(1, len(used) // count)]
+        return [words[used] for words in self._words], self._values[used]
+
     def _probe(
         self, keys: Keys, slots: NDArray[np.int64], values: NDArray[np.int32], unsettled: NDArray[np.int64]
     ) -> None:
@@ -189,6 +225,32 @@ class TokenLists:
         self._tokens[self._used : self._used + len(ids)] = ids
         self._count, self._used = end, self._used + len(ids)
         return np.arange(begin, end, dtype=np.int32)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that they hold."""
+        return {
+            "heads": self._heads[: self._count],
+            "rests": self._rests[: self._count],
+            "tokens": self._tokens[: self._used],
+        }
+
+    @classmethod
+    def from_arrays(cls, heads: NDArray[np.int64], rests: NDArray[np.int32], tokens: NDArray[np.int32]) -> TokenLists:
+        """The lists that `to_arrays` was asked of.
+
+        Raises:
+            ValueError: there are none like them.
+        """
+        if heads.dtype != np.int64 or not rests.dtype == tokens.dtype == np.int32 or len(heads) != len(rests):
+            raise ValueError("other types or lengths of the lists")
+        lengths = heads >> 32
+        ends = np.cumsum(lengths)
+        if not len(ends) or lengths.min() < 1 or ends[-1] != len(tokens) or (rests != ends - lengths + 1).any():
+            raise ValueError("lists that do not lie back to back")
+        lists = cls()
+        lists._heads, lists._rests, lists._tokens = heads, rests, tokens
+        lists._count, lists._used = len(heads), len(tokens)
+        return lists
 
     def truncate(self, count: int) -> None:
         """Forget all lists but the first `count`."""
