@@ -7,6 +7,7 @@ import difflib
 import math
 import types
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -86,7 +87,7 @@ def parse(kind: type[T], value: object, path: str, where: object) -> T:
     """
     if not isinstance(value, Mapping):
         raise _wrong(kind, value, path, where)
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in value:
         if key not in fields:
@@ -218,6 +219,12 @@ def _missing(
         found="no value" if there else None,
         remedy=f'{"write" if there else "add it:"} "{field.name}: {field.metadata.get("example", "…")}"',
     )
+
+
+@lru_cache(maxsize=256)
+def _hints(kind: type[DataclassInstance]) -> Mapping[str, Any]:
+    """Types of a dataclass's fields, which Python would evaluate anew for each of a thousand manifests."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _wrong(hint: Any, value: object, path: str, where: object) -> ConfigError:
