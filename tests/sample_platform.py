@@ -7,9 +7,11 @@ import shutil
 import time
 import warnings
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from nanoset_assets import sensors
 from nanoset_assets.build import build
@@ -92,8 +94,10 @@ class Platform:
 
     def automation(self) -> dict[str, set[str | None]]:
         """One tick of the conditions: asset → partitions asked for."""
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
             warnings.simplefilter("ignore", category=dg.BetaWarning)
+            # Asked for a hundred times a tick, and the same all the time.
+            patch.setattr(self.instance, "get_dynamic_partitions", cache(self.instance.get_dynamic_partitions))
             evaluated = dg.evaluate_automation_conditions(
                 self.definitions, self.instance, cursor=self.automation_cursor
             )

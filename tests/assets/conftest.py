@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_platform import Platform, build_template, copy_template
 from sample_project import CONFIG, write_raw
 
