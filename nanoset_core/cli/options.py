@@ -83,6 +83,8 @@ class ManyValued(click.Command):
         "--train-data-path",
         "--valid-data-path",
         "--test-data-path",
+        "--tokenizer-special-tokens",
+        "--tiktoken-special-tokens",
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
 
 CONFIG_FILE = "nanoset.yaml"
 
@@ -108,9 +109,20 @@ class ProjectConfig:
         return local_path(self.history, base=self.file.parent, where=f"{self.file}: history")
 
     @property
-    def tokenizer_file(self) -> Path:
-        """The tokenizer.json."""
-        return local_path(self.tokenizer.path, base=self.file.parent, where=f"{self.file}: tokenizer.path")
+    def tokenizer_file(self) -> TokenizerPath:
+        """Where the tokenizer is, with what is to be said of it."""
+        spec, base = self.tokenizer, self.file.parent
+        path = local_path(spec.path, base=base, where=f"{self.file}: tokenizer.path")
+        source = TokenizerFile(
+            path,
+            None if spec.merges is None else local_path(spec.merges, base=base, where=f"{self.file}: tokenizer.merges"),
+            spec.pattern,
+            spec.special_tokens,
+            spec.num_special_tokens,
+            spec.vocab_size,
+            spec.legacy,
+        )
+        return source if source.settings else source.path
 
     @property
     def workers(self) -> int:

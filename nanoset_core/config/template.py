@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,23 +82,35 @@ def write_config(folder: Path) -> Start:
     for fault in text.faults.values():
         raise fault
     measures = {name: measure(raw / name, found, _TEXT_KEY) for name, found in text.corpora.items()}
-    values = _first_values(list(text.corpora), list(measures.values()), _eod(folder))
+    values = _first_values(list(text.corpora), list(measures.values()), *_tokenizer_values(folder))
     with writing_to(folder):
         write_atomic(path, config_text(values).encode())
     return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora})
 
 
-def _eod(folder: Path) -> str:
-    """The end-of-document token that tokenizer_config.json names, else the most common one."""
+def _tokenizer_values(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the tokenizer in the folder and its end-of-document token, else the most common ones; what to do with special
+    tokens that it adds itself)."""
+    from nanoset_core.tokenization.files import tokenizer_path
     from nanoset_core.tokenization.preprocess import end_token
+    from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
-    try:
-        return end_token(folder / "tokenizer.json", None)
-    except (NanosetError, OSError):
-        return "<|endoftext|>"
+    eod, file = "<|endoftext|>", folder / "tokenizer.json"
+    template: tuple[str, ...] = ()
+    with suppress(NanosetError, OSError):
+        file = tokenizer_path(folder)
+    with suppress(NanosetError, OSError):
+        eod = end_token(file, None)
+    with suppress(NanosetError, OSError):
+        template = tokenizer_facts(file).template
+    note = "The tokenizer's own encode adds {}: megatron-core up to 0.14 and from 0.17 on too, 0.15 and 0.16 do not."
+    added = " and ".join(dict.fromkeys(template))
+    return {"path": file.name, "eod": eod}, {"special_tokens": Noted("none", note.format(added))} if template else {}
 
 
-def _first_values(corpora: list[str], measures: Sequence[Measure], eod: str) -> dict[str, Any]:
+def _first_values(
+    corpora: list[str], measures: Sequence[Measure], tokenizer: dict[str, Any], special_tokens: dict[str, Any]
+) -> dict[str, Any]:
     length = _sequence_length(measures)
     few = "There is little text: {}. With more of it, take {}."
     nanoset = {
@@ -122,9 +135,9 @@ def _first_values(corpora: list[str], measures: Sequence[Measure], eod: str) -> 
     return {
         "raw": "raw",
         "root": "data",
-        "tokenizer": {"path": "tokenizer.json", "eod": eod},
+        "tokenizer": tokenizer,
         "documents": _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction"),
-        "tokenization": _defaults(TokenizationSpec, "append_eod"),
+        "tokenization": _defaults(TokenizationSpec, "append_eod") | special_tokens,
         **outputs,
     }
 

@@ -16,7 +16,7 @@ from nanoset_core.raw.rejects import (
 )
 from nanoset_core.serialization.settings import Between
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.framing import WriterPreset
+from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
 
 _MOST_KEY_BYTES = 64
 
@@ -26,13 +26,27 @@ class TokenizerSpec:
     """Which tokenizer makes the tokens."""
 
     path: str = field(metadata={"example": "tokenizer.json"})
-    """A tokenizer.json of Hugging Face's tokenizers; relative paths start at nanoset.yaml's folder."""
+    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON;
+    relative paths start at nanoset.yaml's folder."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""
     bos: str | None = None
     """Text of the begin-of-document token; needed by prepend_bos."""
     pad: str | None = None
     """Text of the padding token; needed by `tail: pad`."""
+    merges: str | None = None
+    """The merges of a vocab.json; absent = the merges.txt beside it."""
+    pattern: str | None = None
+    """How tiktoken's ranks split text: gpt2, r50k, p50k, cl100k, o200k, o200k_harmony, llama3, qwen2, tekken, or a
+    regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
+    special_tokens: tuple[str, ...] | None = None
+    """Names of special tokens, where the file does not hold them; absent = those published with the file."""
+    num_special_tokens: Annotated[int, Between(0, 1 << 24)] | None = None
+    """Megatron-LM's tiktoken JSON: ids that are kept for special tokens; absent = 1,000."""
+    vocab_size: Annotated[int, Between(1, 1 << 24)] | None = None
+    """Megatron-LM's tiktoken JSON: ids in all; absent = 131,072."""
+    legacy: bool = False
+    """SentencePiece: split text at the special tokens first, as Megatron-LM's --tokenizer-sentencepiece-legacy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,9 @@ class TokenizationSpec:
     """Worker processes; absent = one for each processor."""
     range_mib: Annotated[float, Between(0.001, 1 << 20)] = 64.0
     """About how much stored text one task reads, in MiB; does not change the merged dataset."""
+    special_tokens: SpecialTokens | None = None
+    """Whether the special tokens are added that the tokenizer's own template adds, such as Llama's BOS; absent = as the
+    preset's tool: nanotron adds them."""
 
 
 def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec) -> None:

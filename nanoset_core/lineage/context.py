@@ -15,6 +15,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.tokenization.files import TokenizerPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class InspectionContext:
     outputs: OutputRoot
     config: ProjectConfig | None
     """Where raw text lies, where that is known; without it no text is read."""
-    tokenizer_file: Path | None
-    """The tokenizer.json, where it is known."""
+    tokenizer_file: TokenizerPath | None
+    """The tokenizer's file, where it is known."""
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:

@@ -5,39 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.reference import load_tokenizer
+from nanoset_core.tokenization.bpe import ReferenceEngine, reference_engine
+from nanoset_core.tokenization.files import TokenizerPath, stamp
 from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.tokenizer import stamp, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 
 @dataclass(frozen=True, slots=True)
 class Retokenizer:
     """Makes a document's tokens from its text under the options that a dataset was made with."""
 
-    tokenizer: Any
-    """Of the tokenizers library."""
+    reference: ReferenceEngine
     framing: Framing
 
     def encode(self, text: str) -> tuple[NDArray[np.int64], list[int]]:
         """(ids, int64[n], special ones included; character at which each begins, the specials' 0 or the end)."""
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        framed = bool(encoding.ids) or self.framing.empty == "sequence"
+        ids, places = self.reference.locate(text)
+        framed = bool(ids) or self.framing.empty == "sequence"
         before, after = (self.framing.before, self.framing.after) if framed else ((), ())
-        begins = [0] * len(before) + [begin for begin, _ in encoding.offsets] + [len(text)] * len(after)
-        return np.array([*before, *encoding.ids, *after], np.int64), begins
+        begins = [0] * len(before) + places + [len(text)] * len(after)
+        return np.array([*before, *ids, *after], np.int64), begins
 
     def decode(self, tokens: NDArray[Any]) -> str:
         """Text of tokens, special ones spelled out."""
-        return str(self.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+        return str(self.reference.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
 
 
-def retokenizer(tokenizer_file: Path | None, options: Mapping[str, Any]) -> Retokenizer | None:
+def retokenizer(tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]) -> Retokenizer | None:
     """One for a dataset of these options; None where its tokenizer is not the one at hand.
 
     Raises:
@@ -51,5 +50,5 @@ def retokenizer(tokenizer_file: Path | None, options: Mapping[str, Any]) -> Reto
 
 
 @lru_cache(maxsize=2)
-def _loaded(file: Path, _stamp: object) -> Any:
-    return load_tokenizer(file)
+def _loaded(file: TokenizerPath, _stamp: object) -> ReferenceEngine:
+    return reference_engine(file)

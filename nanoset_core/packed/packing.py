@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from nanoset_core.packed.writing import (
     write_tokens,
 )
 from nanoset_core.storage.atomic import atomic_file
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenization.files import TokenizerPath
 
 _CHUNK_DOCUMENTS = 1 << 16
 
@@ -82,21 +85,21 @@ def pack_indexed_dataset(
     return PackedFacts(documents, tokens, token_bytes, left_out)
 
 
-def packing_vocab_size(tokenizer_file: Path) -> int:
-    """Tokens of a tokenizer.json's model, without those added to it: `vocab_size` of Hugging Face's fast tokenizers.
+def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
+    """Tokens of a tokenizer's model, without those added to it: `vocab_size` of Hugging Face's fast tokenizers.
 
     Modalities asks for this number in `PackedDataGenerator`.
 
     Raises:
         MissingError, FormatError: as load_tokenizer.
     """
-    from nanoset_core.tokenization.tokenizer import stamp  # not for readers: tokenizers need more than numpy
+    from nanoset_core.tokenization.files import stamp  # not for readers: tokenizers need more than numpy
 
     return _vocab_size(tokenizer_file, stamp(tokenizer_file))
 
 
 @lru_cache(maxsize=16)
-def _vocab_size(file: Path, _stamp: object) -> int:
+def _vocab_size(file: TokenizerPath, _stamp: object) -> int:
     from nanoset_core.tokenization.bpe.reference import load_tokenizer
 
     return int(load_tokenizer(file).get_vocab_size(with_added_tokens=False))

@@ -24,8 +24,9 @@ from nanoset_core.raw.rejects import (
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.files import tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
-from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess, tokenizer_path
+from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 

@@ -16,7 +16,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.locks import in_use
-from nanoset_core.tokenization.bpe.reference import no_tokenizer
+from nanoset_core.tokenization.files.source import as_source, no_tokenizer
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 _P = ParamSpec("_P")
@@ -61,7 +61,7 @@ class Project:
         """
         if not self.config.tokenizer_file.is_file():
             spec, file = self.config.tokenizer, self.config.tokenizer_file
-            raise no_tokenizer(file, name=spec.path, where=f"{self.config.file}: tokenizer.path")
+            raise no_tokenizer(as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path")
         return tokenizer_facts(self.config.tokenizer_file)
 
     @property

@@ -17,7 +17,7 @@ from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import job, shards
-from nanoset_core.tokenization.framing import Framing, make_framing
+from nanoset_core.tokenization.framing import Framing, make_framing, unsaid
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
@@ -73,6 +73,12 @@ def check_tokenizer(project: Project) -> None:
     _tokenizer_options(project)
 
 
+def unsaid_tokens(project: Project) -> str | None:
+    """What is to be said of special tokens that the tokenizer adds elsewhere, where nobody has chosen."""
+    settings = project.config.tokenization
+    return unsaid(settings.preset, project.tokenizer.template, settings.special_tokens)
+
+
 def framing(project: Project) -> Framing:
     """What is put around each document's tokens."""
     settings = project.config.tokenization
@@ -81,6 +87,7 @@ def framing(project: Project) -> Framing:
         project.config.tokenizer_file,
         bos=project.bos if settings.prepend_bos else None,
         eod=project.eod if settings.append_eod else None,
+        special_tokens=settings.special_tokens,
     )
 
 

@@ -12,10 +12,10 @@ context of padding alone. The preset gives the same contexts, each as often; the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.shuffling.settings import Tail
+from nanoset_core.tokenization.files import TokenizerPath
 
 TAIL: Tail = "pad_always"
 EOT = 0
@@ -35,7 +35,7 @@ class TokshufTokens:
     """Fills the last context of each file; it can lie outside the vocabulary."""
 
 
-def tokshuf_tokens(tokenizer_file: Path) -> TokshufTokens:
+def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     """The special tokens that tokshuf-rust uses with a tokenizer.
 
     Raises:

@@ -1,6 +1,6 @@
 """What a preprocessing tool puts around a document's tokens, and what it makes of a document without any.
 
-| preset | special tokens of the tokenizer | end token | a document without tokens |
+| preset | special tokens of the tokenizer, where nobody says | end token | a document without tokens |
 | --- | --- | --- | --- |
 | megatron | none | where there are tokens | a document without a sequence |
 | nanotron | those that `tokenizer.encode` adds | always | a sequence of what is added, at least of length zero |
@@ -13,8 +13,8 @@ Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +22,17 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
+from nanoset_core.tokenization.files import TokenizerPath
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
+SpecialTokens = Literal["add", "none"]
+_USUAL: dict[WriterPreset, SpecialTokens] = {"megatron": "none", "nanotron": "add", "nemo": "none", "tokshuf": "none"}
+_EMPTY: dict[WriterPreset, Literal["no_sequence", "sequence", "skip"]] = {
+    "megatron": "no_sequence",
+    "nanotron": "sequence",
+    "nemo": "skip",
+    "tokshuf": "sequence",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +71,52 @@ def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
 
 
 def make_framing(
-    preset: WriterPreset, tokenizer_file: Path, *, bos: int | None = None, eod: int | None = None
+    preset: WriterPreset,
+    tokenizer_file: TokenizerPath,
+    *,
+    bos: int | None = None,
+    eod: int | None = None,
+    special_tokens: SpecialTokens | None = None,
 ) -> Framing:
     """The framing of a preset.
 
     Args:
         preset: whose tool.
-        tokenizer_file: a tokenizer.json; with `nanotron` its own special tokens are added, as its `encode` does.
+        tokenizer_file: where the tokenizer is.
         bos: id to put in front of every document, or None.
         eod: id to put behind every document, or None.
+        special_tokens: whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
+
+    Raises:
+        ConfigError: the tokenizer's special tokens depend on the text.
     """
     before = () if bos is None else (bos,)
     after = () if eod is None else (eod,)
-    if preset == "megatron":
-        return Framing(before, after, "no_sequence")
-    if preset == "nemo":
-        return Framing(before, after, "skip")
-    if preset == "tokshuf":
-        return Framing(before, after, "sequence")
-    first, last = added_tokens(tokenizer_file)
-    return Framing(before + first, last + after, "sequence")
+    first, last = added_tokens(tokenizer_file) if (special_tokens or _USUAL[preset]) == "add" else ((), ())
+    # A document without text has the tokens that are added, so to the tool it is one with tokens.
+    empty = "sequence" if first or last else _EMPTY[preset]
+    return Framing(before + first, last + after, empty)
 
 
-def added_tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def unsaid(preset: WriterPreset, template: Sequence[str], special_tokens: SpecialTokens | None) -> str | None:
+    """What is to be said where a tokenizer adds special tokens, trainers differ, and nobody has chosen.
+
+    Args:
+        preset: whose tool.
+        template: the tokens that the tokenizer's own `encode` adds.
+        special_tokens: what was chosen.
+    """
+    if special_tokens is not None or not template or preset != "megatron":
+        return None
+    tokens = " and ".join(map(repr, dict.fromkeys(template)))
+    return (
+        f"the tokenizer's own encode adds {tokens} to each document, and this does not; Megatron-LM's "
+        "HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, and does not with 0.15 and 0.16: "
+        "choose with special_tokens: add or none (--special-tokens)"
+    )
+
+
+def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
 
     Raises:
@@ -104,7 +136,7 @@ def added_tokens(tokenizer_file: Path) -> tuple[tuple[int, ...], tuple[int, ...]
             "the tokenizer's special tokens depend on the text",
             where=tokenizer_file,
             found="its post-processor does more than put tokens in front and behind",
-            remedy="use the preset megatron or nemo, which add none",
+            remedy="add none: special_tokens: none, or --special-tokens none",
         )
     return frames.pop()  # type: ignore[return-value]
 

@@ -35,9 +35,9 @@ from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.bpe.reference import no_tokenizer
 from nanoset_core.tokenization.document_table import tokens_by_file
-from nanoset_core.tokenization.framing import WriterPreset, make_framing, pair_name
+from nanoset_core.tokenization.files import TokenizerPath, as_source, define
+from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.job import TokenizeJob
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
@@ -58,8 +58,8 @@ _ROOM = "room for the tokens twice, or once here and once in --scratch"
 class PreprocessOptions:
     """Settings of one call, named as the peers' flags."""
 
-    tokenizer: Path
-    """A tokenizer.json."""
+    tokenizer: TokenizerPath
+    """Where the tokenizer is."""
     keys: tuple[str, ...] = ("text",)
     """JSON keys to tokenize; each gives a pair."""
     preset: WriterPreset = "megatron"
@@ -68,6 +68,8 @@ class PreprocessOptions:
     """Token to end documents with."""
     bos: str | None = None
     """Token to begin documents with."""
+    special_tokens: SpecialTokens | None = None
+    """Whether those are added that the tokenizer's own `encode` adds; None: with nanotron alone."""
     partitions: int = 1
     """Documents are written as if dealt to so many files in turn and joined: 0, P, 2P, … 1, P + 1 and so on."""
     keep_sequential_samples: bool = False
@@ -106,20 +108,9 @@ class Preprocessed:
     """False where it was there already."""
 
 
-def tokenizer_path(given: Path) -> Path:
-    """A tokenizer.json, from its own path or from the folder that holds it.
-
-    Raises:
-        MissingError: neither is there.
-    """
-    file = given / "tokenizer.json" if given.is_dir() else given
-    if not file.is_file():
-        raise no_tokenizer(given)
-    return file
-
-
-def end_token(tokenizer: Path, given: str | None) -> str:
-    """The end-of-document token: the one given, else what tokenizer_config.json beside the tokenizer says.
+def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
+    """The end-of-document token: the one given; that of the trainer for files of this kind; else what
+    tokenizer_config.json beside the tokenizer says.
 
     Raises:
         ConfigError: neither names one.
@@ -127,6 +118,8 @@ def end_token(tokenizer: Path, given: str | None) -> str:
     """
     if given is not None:
         return given
+    if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
+        return own
     beside = tokenizer.parent / "tokenizer_config.json"
     try:
         value = json.loads(read_regular(beside))
@@ -198,9 +191,8 @@ def preprocess(
             expected="at least one key, each once",
             remedy="name each key once",
         )
-    check_apart(
-        _outputs(output_prefix, options), [*(inputs.folder / file.path for file in inputs.files), options.tokenizer]
-    )
+    tokenizer = as_source(options.tokenizer).path
+    check_apart(_outputs(output_prefix, options), [*(inputs.folder / file.path for file in inputs.files), tokenizer])
     for token, key in ((options.bos, "--bos"), (options.eod, "--eod")):  # before any work is done
         if token is not None:
             token_id(options.tokenizer, token, key)
@@ -284,7 +276,9 @@ class _Call:
         self.tokenizer = tokenizer_facts(options.tokenizer)
         bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
         eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
-        self.framing = make_framing(options.preset, options.tokenizer, bos=bos, eod=eod)
+        self.framing = make_framing(
+            options.preset, options.tokenizer, bos=bos, eod=eod, special_tokens=options.special_tokens
+        )
 
     def policy(self, key: str) -> RejectPolicy:
         """How much of the input may be lost."""

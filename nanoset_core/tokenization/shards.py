@@ -22,8 +22,8 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
+from nanoset_core.tokenization.files import TokenizerPath, define, stamp
 from nanoset_core.tokenization.framing import Framed, Framing, frame
-from nanoset_core.tokenization.tokenizer import stamp
 
 STAGE = "shards"
 VERSION = 2
@@ -37,8 +37,8 @@ LENGTH_BINS = 32
 class ShardSettings:
     """How documents become the tokens of a shard."""
 
-    tokenizer_file: Path
-    """A tokenizer.json."""
+    tokenizer_file: TokenizerPath
+    """Where the tokenizer is."""
     engine: str = "auto"
     """One of bpe.KINDS; all give the same bytes."""
     dtype: str
@@ -177,16 +177,16 @@ def _engine(settings: ShardSettings, expected: str) -> Engine:
     return engine
 
 
-def engine_choice(tokenizer_file: Path, kind: str) -> str:
+def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Which engine `kind` comes to with a tokenizer, and why; no output depends on it."""
     engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind)
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
-def _loaded_engine(file: Path, _stamp: object, kind: str) -> tuple[Engine, str]:
+def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str) -> tuple[Engine, str]:
     engine = make_engine(file, kind)
-    return engine, sha256_file(file)
+    return engine, define(file).fingerprint
 
 
 def _checked(encoded: Encoded, settings: ShardSettings) -> Encoded:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from itertools import compress
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
-from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.tokenization.bpe.reference import shared_tokenizer
+from nanoset_core.tokenization.files import TokenizerPath, define, stamp
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
     """What the rest of the platform needs to know of a tokenizer."""
 
-    file: Path
-    """The tokenizer.json."""
+    file: TokenizerPath
+    """Its file."""
     fingerprint: str
-    """sha256 of the file."""
+    """sha256 of the file, of other files than a tokenizer.json with the settings that reach the tokens."""
     vocab_size: int
-    """Tokens, added ones included: Megatron's vocab_size."""
+    """Tokens, added ones included: the vocab_size of the trainer's class for such files."""
     max_id: int
     """The greatest id of any token."""
+    template: tuple[str, ...] = ()
+    """Special tokens that its own `encode` adds to a text."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -33,8 +35,8 @@ class TokenizerFacts:
         return optimal_dtype(self.vocab_size)
 
 
-def tokenizer_facts(file: Path) -> TokenizerFacts:
-    """Read the facts of a tokenizer.json.
+def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
+    """Read the facts of a tokenizer.
 
     Raises:
         MissingError, FormatError: see load_tokenizer.
@@ -43,18 +45,18 @@ def tokenizer_facts(file: Path) -> TokenizerFacts:
     return _facts(file, stamp(file))
 
 
-def stamp(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written anew: part of the key of whatever is remembered of it."""
-    if not file.is_file():
-        return None
-    stat = file.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
-
-
 @lru_cache(maxsize=16)
-def _facts(file: Path, _stamp: object) -> TokenizerFacts:
-    vocabulary = shared_tokenizer(file).get_vocab(with_added_tokens=True)
-    facts = TokenizerFacts(file, sha256_file(file), len(vocabulary), max(vocabulary.values(), default=0))
+def _facts(file: TokenizerPath, _stamp: object) -> TokenizerFacts:
+    definition = define(file)
+    if (content := definition.content) is None:
+        tokenizer = shared_tokenizer(file)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        whole = tokenizer.encode("a", add_special_tokens=True)
+        template = tuple(compress(whole.tokens, whole.special_tokens_mask))
+        size, greatest = len(vocabulary), max(vocabulary.values(), default=0)
+    else:
+        size, greatest, template = content.vocab_size, content.max_id, ()
+    facts = TokenizerFacts(file, definition.fingerprint, size, greatest, template)
     if facts.max_id > np.iinfo(facts.dtype).max:
         raise ConfigError(
             "the tokenizer's ids do not fit the dtype that trainers infer from its vocabulary size",
@@ -66,7 +68,7 @@ def _facts(file: Path, _stamp: object) -> TokenizerFacts:
     return facts
 
 
-def token_id(file: Path, token: str, key: str) -> int:
+def token_id(file: TokenizerPath, token: str, key: str) -> int:
     """The id of a token by its text; `key` is where the configuration names it.
 
     Raises:
@@ -85,7 +87,7 @@ def token_id(file: Path, token: str, key: str) -> int:
     return identity
 
 
-def special_tokens(file: Path) -> tuple[str, ...]:
+def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
     """The texts of a tokenizer's special tokens.
 
     Raises:
@@ -95,8 +97,13 @@ def special_tokens(file: Path) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _find_token(file: Path, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
+def _find_token(file: TokenizerPath, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
     """The token's id, if there is one, and the texts of all special tokens."""
+    if special := define(file).special_tokens:
+        ident = special.get(token)
+        if ident is None and token:
+            ident = shared_tokenizer(file).token_to_id(token)
+        return ident, tuple(special)
     tokenizer = shared_tokenizer(file)
     added = tokenizer.get_added_tokens_decoder().values()
     return tokenizer.token_to_id(token), tuple(token.content for token in added if token.special)

@@ -8,7 +8,8 @@ from typing import Any
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.preprocess import MANIFEST_ENDING, tokenizer_path
+from nanoset_core.tokenization.files import tokenizer_path
+from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 from nanoset_core.verification.dataset import Promise, verify_dataset
 from nanoset_core.verification.report import Report
@@ -21,7 +22,7 @@ def verify_prefix(prefix: Path, tokenizer: Path | None = None, eod: str | None =
 
     Args:
         prefix: without .bin and .idx.
-        tokenizer: a tokenizer.json or its folder; ids must be of its vocabulary.
+        tokenizer: its file or folder; ids must be of its vocabulary.
         eod: text of the token that must end every sequence; needs the tokenizer.
         deep: read every token, and compare checksums.
 

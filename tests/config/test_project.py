@@ -14,6 +14,7 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.mapping.presets import PRESETS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.settings import setting
+from nanoset_core.tokenization.files import TokenizerFile
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
 MINIMAL = """\
@@ -82,6 +83,17 @@ def test_defaults(tmp_path):
     assert (shuffled.member, shuffled.tail) == ("json.gz", "drop")
 
 
+def test_what_is_said_of_the_tokenizers_file(tmp_path):
+    text = "raw: raw\nroot: out\ntokenization: {append_eod: false}\ntokenizer: {path: a.tiktoken, pattern: o200k"
+    config = load(tmp_path, f"{text}, special_tokens: [<a>, <b>]}}\n")
+    assert config.tokenizer_file == TokenizerFile(
+        tmp_path / "a.tiktoken", pattern="o200k", special_tokens=("<a>", "<b>")
+    )
+    megatron = load(tmp_path, f"{text}, merges: m.txt, num_special_tokens: 9, vocab_size: 99, legacy: true}}\n")
+    expected = TokenizerFile(tmp_path / "a.tiktoken", tmp_path / "m.txt", "o200k", None, 9, 99, legacy=True)
+    assert megatron.tokenizer_file == expected
+
+
 def test_every_key_is_read(tmp_path):
     config = load(
         tmp_path,
@@ -92,7 +104,7 @@ tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
 documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5,
             max_unreadable_fraction: 0.25}
 tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
-               range_mib: 1.5}
+               range_mib: 1.5, special_tokens: add}
 executor: {kind: dask, address: "tls://[::1]:8786"}
 nanosets:
   a:
@@ -122,7 +134,7 @@ webdatasets:
     assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
     assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
     assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5, 0.25)
-    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5)
+    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5, "add")
     assert config.workers == 3
     assert config.nanosets["a"] == NanosetSpec(
         blend=("web", "code"), sequence_length=2048, split="90/8/2", seed=0, samples={"train": 10, "test": 1},

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.bpe import Encoded
-from nanoset_core.tokenization.framing import Framing, added_tokens, frame, make_framing, pair_name
+from nanoset_core.tokenization.bpe import Encoded, ReferenceEngine
+from nanoset_core.tokenization.framing import Framing, added_tokens, frame, make_framing, pair_name, unsaid
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 
 def slowly(documents, framing):
@@ -62,6 +63,44 @@ def test_nanotron_adds_what_the_tokenizer_adds(tmp_path, tokenizer_file):
     assert make_framing("nanotron", file, eod=0) == Framing((1,), (0, 0), "sequence")
     assert make_framing("megatron", file, eod=0, bos=1) == Framing((1,), (0,), "no_sequence")
     assert make_framing("nemo", file) == Framing((), (), "skip")
+
+
+def llama_like(tmp_path, tokenizer_file):
+    from tokenizers.processors import TemplateProcessing
+
+    return save(tmp_path, tokenizer_file, TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", 1)]))
+
+
+def test_special_tokens_are_added_where_that_is_said_as_encode_adds_them(tmp_path, tokenizer_file):
+    from tokenizers import Tokenizer
+
+    file, texts = llama_like(tmp_path, tokenizer_file), ["one two", "", " 3 4"]
+    framing = make_framing("megatron", file, eod=0, special_tokens="add")
+    framed = frame(ReferenceEngine(file).encode(texts), framing)
+    whole = [encoding.ids for encoding in Tokenizer.from_file(str(file)).encode_batch(texts, add_special_tokens=True)]
+    # A document without text has the template's tokens, so that Megatron-LM ends it as all others.
+    assert framed.ids.tolist() == [ident for ids in whole for ident in [*ids, 0]]
+    assert framed.sequences.tolist() == [1, 1, 1]
+
+
+def test_what_is_said_of_special_tokens_and_what_is_not(tmp_path, tokenizer_file):
+    file = llama_like(tmp_path, tokenizer_file)
+    assert make_framing("megatron", file, eod=0, special_tokens="none") == make_framing("megatron", file, eod=0)
+    assert make_framing("nemo", file, special_tokens="add") == Framing((1,), (), "sequence")
+    assert make_framing("nanotron", file, special_tokens="none") == Framing((), (), "sequence")
+    assert make_framing("megatron", tokenizer_file, special_tokens="add") == Framing((), (), "no_sequence")
+
+
+def test_trainers_that_differ_are_named_where_nobody_has_chosen(tmp_path, tokenizer_file):
+    template = tokenizer_facts(llama_like(tmp_path, tokenizer_file)).template
+    assert template == ("<|pad|>",)
+    told = unsaid("megatron", template, None)
+    assert "'<|pad|>'" in told
+    assert "0.14 and from 0.17" in told
+    assert unsaid("megatron", (), None) is None
+    assert unsaid("nanotron", template, None) is None
+    assert unsaid("megatron", template, "none") is None
+    assert tokenizer_facts(tokenizer_file).template == ()
 
 
 def test_a_plain_tokenizer_adds_nothing(tokenizer_file):

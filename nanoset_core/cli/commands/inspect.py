@@ -55,7 +55,7 @@ def _decoder(tokenizer_file: Path | None) -> Callable[[NDArray[Any]], str]:
     if tokenizer_file is None:
         return lambda tokens: " ".join(map(str, tokens.tolist()))
     from nanoset_core.tokenization.bpe.reference import load_tokenizer
-    from nanoset_core.tokenization.preprocess import tokenizer_path
+    from nanoset_core.tokenization.files import tokenizer_path
 
     tokenizer = load_tokenizer(tokenizer_path(tokenizer_file))
     return lambda tokens: repr(tokenizer.decode(tokens.tolist(), skip_special_tokens=False)[:SHOWN_CHARACTERS])

@@ -75,7 +75,8 @@ def command(
     from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
     from nanoset_core.shuffling.webdataset import check_exp_data, complete_exp_data
-    from nanoset_core.tokenization.preprocess import end_token, tokenizer_path
+    from nanoset_core.tokenization.files import tokenizer_path
+    from nanoset_core.tokenization.preprocess import end_token
 
     found = find_inputs(
         inputs,

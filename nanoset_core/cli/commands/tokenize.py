@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec
+from nanoset_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenization.files import TokenizerFile
+    from nanoset_core.tokenization.framing import SpecialTokens
+
+TOKENIZER_TYPES = {
+    "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
+    "GPT2BPETokenizer": ("vocab.json",),
+    "SentencePieceTokenizer": ("SentencePiece",),
+    "GPTSentencePieceTokenizer": ("SentencePiece",),
+    "Llama2Tokenizer": ("SentencePiece",),
+    "TikTokenizer": ("tiktoken JSON",),
+}
+"""Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
 
 
 @click.command("tokenize", cls=ManyValued)
@@ -20,9 +36,25 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
     "--pretrained-model-name-or-path",
     "tokenizer",
     type=PATH,
-    required=True,
-    help="A tokenizer.json, or the folder that holds one.",
+    help="A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, "
+    "or the folder that holds one.",
 )
+@click.option("--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are.")
+@click.option("--vocab-file", type=PATH, help="A vocab.json, in place of --tokenizer.")
+@click.option("--merge-file", "merges", type=PATH, help="Its merges; default: the merges.txt beside it.")
+@option_for(TokenizerSpec, "pattern", "--tiktoken-pattern")
+@click.option(
+    "--tokenizer-special-tokens", "--tiktoken-special-tokens", "names", multiple=True,
+    help="Special tokens that the file does not hold; several may follow.",
+)  # fmt: skip
+@option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens")
+@option_for(TokenizerSpec, "vocab_size")
+@option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy")
+@option_for(TokenizationSpec, "special_tokens")
+@click.option(
+    "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens", "hf_special", default=None,
+    help="As --special-tokens add and none.",
+)  # fmt: skip
 @click.option(
     "--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True,
     help="Keys of the text in each line's JSON object; each gives a pair.",
@@ -47,7 +79,17 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 def command(
     inputs: tuple[str, ...],
     output_prefix: Path,
-    tokenizer: Path,
+    tokenizer: Path | None,
+    tokenizer_type: str | None,
+    vocab_file: Path | None,
+    merges: Path | None,
+    pattern: str | None,
+    names: tuple[str, ...],
+    num_special_tokens: int | None,
+    vocab_size: int | None,
+    legacy: bool,
+    special_tokens: SpecialTokens | None,
+    hf_special: bool | None,
     append_eod: bool,
     eod: str | None,
     per_file: bool,
@@ -57,19 +99,24 @@ def command(
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
+    from nanoset_core.tokenization.files import TokenizerFile
+    from nanoset_core.tokenization.framing import unsaid
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
-    from nanoset_core.tokenization.preprocess import (
-        RANGE_BYTES,
-        PreprocessOptions,
-        end_token,
-        own_rejects,
-        preprocess,
-        tokenizer_path,
-    )
+    from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, end_token, own_rejects, preprocess
     from nanoset_core.tokenization.shards import engine_choice
+    from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
-    file = tokenizer_path(tokenizer)
-    settings = PreprocessOptions(tokenizer=file, eod=end_token(file, eod) if append_eod else None, **options)  # type: ignore[arg-type]
+    path = _tokenizer_file(tokenizer, vocab_file)
+    source = TokenizerFile(path, merges, pattern, names or None, num_special_tokens, vocab_size, legacy)
+    _check_type(source, tokenizer_type)
+    file = source if source.settings else path
+    chosen = _special_tokens(special_tokens, hf_special)
+    settings = PreprocessOptions(
+        tokenizer=file,
+        eod=end_token(file, eod) if append_eod else None,
+        special_tokens=chosen,
+        **options,  # type: ignore[arg-type]
+    )
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
@@ -85,7 +132,8 @@ def command(
                 files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
             )
         ]
-    print_notices(found.notices)
+    notice = unsaid(settings.preset, tokenizer_facts(file).template, chosen)
+    print_notices([*found.notices, *([] if notice is None else [notice])])
     for result in results:
         facts = result.facts
         click.echo(
@@ -95,3 +143,45 @@ def command(
             + ("" if result.made else " (there already)")
             + emphasis(result.lost)
         )
+
+
+def _tokenizer_file(tokenizer: Path | None, vocab_file: Path | None) -> Path:
+    """The one file that is named."""
+    from nanoset_core.tokenization.files import tokenizer_path
+
+    if (tokenizer is None) == (vocab_file is None):
+        raise ConfigError(
+            "the tokenizer must be named once",
+            where="--tokenizer, --vocab-file",
+            found="neither" if tokenizer is None else f"{tokenizer} and {vocab_file}",
+            remedy="name it with --tokenizer, or a vocab.json with --vocab-file",
+        )
+    return tokenizer_path(tokenizer) if vocab_file is None else vocab_file  # type: ignore[arg-type]
+
+
+def _check_type(source: TokenizerFile, tokenizer_type: str | None) -> None:
+    """Refuse files that Megatron-LM's tokenizer of that type does not take."""
+    from nanoset_core.tokenization.files import define
+
+    if tokenizer_type is not None and (kind := define(source).kind) not in TOKENIZER_TYPES[tokenizer_type]:
+        fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
+        raise ConfigError(
+            "the tokenizer's file is none of this type",
+            where=f"--tokenizer-type {tokenizer_type}",
+            found=f"{source}: {kind}",
+            expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
+            remedy=f"leave --tokenizer-type out, or name {fitting}" if fitting else "leave --tokenizer-type out",
+        )
+
+
+def _special_tokens(special_tokens: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
+    """What both flags say together."""
+    same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
+    if special_tokens is not None and same is not None and same != special_tokens:
+        raise ConfigError(
+            "two options say different things",
+            where="--special-tokens",
+            found=f"{special_tokens}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens",
+            remedy="leave one of them out",
+        )
+    return special_tokens or same

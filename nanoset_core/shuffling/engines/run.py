@@ -31,7 +31,7 @@ from nanoset_core.shuffling.receipts import read_receipts, sources_digest, write
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
-from nanoset_core.tokenization.tokenizer import stamp
+from nanoset_core.tokenization.files import stamp
 
 _SHARDS_AT_ONCE = 8  # of the mmap engine's tasks
 

@@ -29,9 +29,21 @@ from nanoset_core.tokenization.bpe.probe_cache import (
 from nanoset_core.tokenization.bpe.proofs import Proof, Proofs
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Recognition, describe, recognise
+from nanoset_core.tokenization.bpe.sentencepiece import reference_engine
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.files import TokenizerFile, as_source, define
 
-__all__ = ["KINDS", "Encoded", "Engine", "EngineName", "Recognition", "make_engine", "recognise"]
+__all__ = [
+    "KINDS",
+    "Encoded",
+    "Engine",
+    "EngineName",
+    "Recognition",
+    "ReferenceEngine",
+    "make_engine",
+    "recognise",
+    "reference_engine",
+]
 
 EngineName = Literal["auto", "numpy", "tokenizers", "gigatoken"]
 """Values of the `engine` setting."""
@@ -65,11 +77,11 @@ def make_engine(
     """
     if kind not in KINDS:
         raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
-    reference = ReferenceEngine(tokenizer_json)
+    reference = reference_engine(tokenizer_json)
     if kind == "tokenizers":
         return reference
     folder = cache_folder() if cache is None else Path(cache)
-    source = _Source(Path(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder))
+    source = _Source(as_source(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder))
     reasons = []
     for name in _FAST if kind == "auto" else (kind,):
         if kind == "auto" and name == GigatokenEngine.name and not gigatoken.is_installed():
@@ -107,7 +119,7 @@ class WrongTokensError(Exception):
 class _Source:
     """What engines are made from."""
 
-    file: Path
+    file: TokenizerFile
     reference: ReferenceEngine
     folder: Path | None
     proofs: Proofs
@@ -120,7 +132,7 @@ class _Source:
     def content(self) -> Mapping[str, Any]:
         """The parsed file."""
         try:
-            content = orjson.loads(self.file.read_bytes())
+            content = orjson.loads(define(self.file).json())
         except orjson.JSONDecodeError as error:
             raise NotRecognisedError(f"not JSON: {error}") from error
         if not isinstance(content, dict):

@@ -19,6 +19,7 @@ from nanoset_core.tokenization.bpe.numpy_engine import interleave
 from nanoset_core.tokenization.bpe.proofs import Proof, installed_version
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, is_panic, not_unicode
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.files import define
 
 Form = Literal["NFC", "NFKC"]
 """Normal forms in which text that no version of Unicode treats differently can be told from other text."""
@@ -51,7 +52,11 @@ class GigatokenEngine:
                 remedy="pip install 'nanoset-platform[fast]', or set engine: auto",
             ) from error
         try:
-            self._tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
+            definition = define(tokenizer_json)
+            if definition.content is None:
+                self._tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
+            else:
+                self._tokenizer = gigatoken.Tokenizer.from_json(definition.content.json)
         except BaseException as error:
             if not (isinstance(error, Exception) or is_panic(error)):
                 raise

@@ -25,6 +25,7 @@ from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Rules, recognise
 from nanoset_core.tokenization.bpe.units import cuts_are_safe, seams_are_safe, trusts_python
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary
+from nanoset_core.tokenization.files import define
 
 _FORMAT = 4  # of the file; to be raised when what is kept, or how it is found out, changes
 _ARRAYS = ("data", "lengths", "ids", "byte_tokens", "merges", "characters", "seams")
@@ -44,19 +45,19 @@ class TokenizerProbe:
 
 def load_cached(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> TokenizerProbe | None:
     """What an earlier start found out and kept in `folder`; to be checked before it is believed."""
-    return _read(folder / _file_name(Path(tokenizer_json))) if folder else None
+    return _read(folder / _file_name(tokenizer_json)) if folder else None
 
 
 def save_cached(known: TokenizerProbe, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
     """Keep knowledge for the next start; where that cannot be done, the next start takes longer and that is all."""
     if folder:
-        _write(folder / _file_name(Path(tokenizer_json)), known)
+        _write(folder / _file_name(tokenizer_json), known)
 
 
 def fingerprint(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> str:
     """Hex sha256 of the file that `load_cached` reads; empty where there is none."""
     try:
-        return sha256_file(folder / _file_name(Path(tokenizer_json))) if folder else ""
+        return sha256_file(folder / _file_name(tokenizer_json)) if folder else ""
     except OSError:
         return ""
 
@@ -101,9 +102,9 @@ def cache_folder() -> Path | None:
     return base / "nanoset" / "tokenizers"
 
 
-def _file_name(tokenizer_json: Path) -> str:
+def _file_name(tokenizer_json: str | os.PathLike[str]) -> str:
     """A name that changes with anything that the knowledge depends on."""
-    digest = hashlib.sha256(tokenizer_json.read_bytes())
+    digest = hashlib.sha256(define(tokenizer_json).json())
     digest.update(f"{_FORMAT} {version('tokenizers')} {unidata_version} {np.__version__}".encode())
     return f"{digest.hexdigest()[:32]}.npz"
 

@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.tokenization.files import define
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ class Proofs:
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
         self._folder = folder
-        self._tokenizer = hashlib.sha256(Path(tokenizer_json).read_bytes()).hexdigest()
+        definition = define(tokenizer_json)
+        made = "" if definition.content is None else hashlib.sha256(definition.content.json).hexdigest()
+        self._tokenizer = f"{definition.fingerprint}{made} {installed_version('sentencepiece') if made else ''}"
 
     def recall(self, engine: str, engine_version: str) -> Proof | None:
         """What an earlier start found; None where that is not known, or its file is damaged."""

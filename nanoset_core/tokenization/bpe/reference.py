@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, InputError, MissingError
+from nanoset_core.errors import FormatError, InputError
+from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stamp
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-"""Such as gpt2 or EleutherAI/gpt-neox-20b."""
 
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
@@ -77,7 +74,7 @@ class ReferenceEngine:
         self.reason = reason
         self.version = version("tokenizers")
         self.tokenizer = load_tokenizer(tokenizer_json)
-        _engines[_identity(Path(tokenizer_json))] = self
+        _engines[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
         # Our parallelism is processes; the library would warn about forks, or start threads in each of them.
@@ -97,6 +94,11 @@ class ReferenceEngine:
             return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
         ids, lengths = zip(*parts, strict=True)
         return Encoded(np.concatenate(ids), np.concatenate(lengths))
+
+    def locate(self, text: str) -> tuple[list[int], list[int]]:
+        """(tokens of a text, character at which each begins)."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, [begin for begin, _ in encoding.offsets]
 
     def normalise(self, text: str) -> str:
         """A text as the tokenizer's normalizer leaves it."""
@@ -137,31 +139,33 @@ _engines: WeakValueDictionary[object, ReferenceEngine] = WeakValueDictionary()
 """Those in use, by file."""
 
 
-def _identity(path: Path) -> object:
-    stat = path.stat()
-    return path.absolute(), stat.st_size, stat.st_mtime_ns, stat.st_ino
+def _identity(tokenizer: str | os.PathLike[str]) -> object:
+    source = as_source(tokenizer)
+    return replace(source, path=source.path.absolute()), stamp(source)
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
-    """The library's tokenizer, with truncation and padding off.
+    """The library's tokenizer, with truncation and padding off; of whatever kind the files are.
 
     Raises:
         MissingError: there is no such file.
-        FormatError: it is not a `tokenizer.json`.
+        FormatError: it is no tokenizer.
+        ConfigError: see define.
     """
     from tokenizers import Tokenizer
 
-    path = Path(tokenizer_json)
-    if not path.is_file():
-        raise no_tokenizer(path)
+    definition = define(tokenizer_json)
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        if definition.content is None:
+            tokenizer = Tokenizer.from_file(str(definition.source))
+        else:
+            tokenizer = Tokenizer.from_buffer(definition.content.json)
     except BaseException as error:
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
-            where=path,
+            where=definition.source,
             found=error,
             expected="a tokenizer.json as written by tokenizers or transformers' save_pretrained",
             remedy="name another file, write it again with tokenizer.save(...), or update the tokenizers package",
@@ -171,46 +175,19 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     return tokenizer
 
 
-def shared_tokenizer(tokenizer_json: Path) -> Tokenizer:
+def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
     """The library's tokenizer to ask and not to change: an engine's that is in use, since loading it takes long.
 
     Raises:
-        MissingError, FormatError: see load_tokenizer.
+        MissingError, FormatError, ConfigError: see load_tokenizer.
     """
-    engine = _engines.get(_identity(tokenizer_json)) if tokenizer_json.is_file() else None
-    return load_tokenizer(tokenizer_json) if engine is None else engine.tokenizer
+    engine = _engines.get(_identity(tokenizer))
+    return load_tokenizer(tokenizer) if engine is None else engine.tokenizer
 
 
 def is_panic(error: BaseException) -> bool:
     """Whether an error is what a panic in a library written in Rust arrives as, which is no Exception."""
     return type(error).__name__ == "PanicException"
-
-
-def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
-    """The error for a tokenizer that is not there.
-
-    Args:
-        path: where it should be.
-        name: as the user wrote it; default: the path.
-        where: names it, such as a key of nanoset.yaml; default: the path.
-    """
-    name, remedy = (
-        name or str(path),
-        "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write",
-    )
-    is_there = os.path.lexists(path)
-    if not is_there and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
-        remedy = (
-            "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
-            f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"
-        )
-    return MissingError(
-        "no tokenizer there",
-        where=path if where is None else where,
-        found=f"{path} is {'a folder' if path.is_dir() else 'no file' if is_there else 'not there'}",
-        expected="the path of a tokenizer.json of Hugging Face's tokenizers",
-        remedy=remedy,
-    )
 
 
 def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:

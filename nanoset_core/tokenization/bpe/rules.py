@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args
 from unicodedata import is_normalized
 
@@ -22,6 +21,7 @@ from nanoset_core.tokenization.bpe.vocabulary import (
     read_character_vocabulary,
     read_vocabulary,
 )
+from nanoset_core.tokenization.files import define
 
 
 class Settings:
@@ -112,7 +112,7 @@ class Recognition:
 def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
     """Read a `tokenizer.json`; whatever is wrong with its content is a reason, and no error."""
     try:
-        rules = read_rules(orjson.loads(Path(tokenizer_json).read_bytes()))
+        rules = read_rules(orjson.loads(define(tokenizer_json).json()))
     except NotRecognisedError as error:
         return Recognition(None, str(error))
     except orjson.JSONDecodeError as error:

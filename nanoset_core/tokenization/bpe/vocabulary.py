@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
+from nanoset_core.tokenization.files.content import byte_characters
 
 SPACE_SIGN = "▁"
 """What SentencePiece models have for a space."""
@@ -38,13 +39,6 @@ class Vocabulary:
     """int32, shape (characters, 2): (code point, token) where merging begins with characters, else none."""
     seams: NDArray[np.int32]
     """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges; likewise."""
-
-
-def byte_characters() -> list[str]:
-    """256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    spare = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
 _NO_BYTE = 256

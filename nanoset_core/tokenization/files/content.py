@@ -1,0 +1,64 @@
+"""What is made of a tokenizer's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+NEVER_IN_TEXT = "\u2060"
+"""Marks the names of tokens that no text may give: byte-level models never write bytes as this character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A tokenizer from other files than a tokenizer.json."""
+
+    json: bytes
+    """The same as a tokenizer.json."""
+    files: tuple[Path, ...]
+    """What it was read from."""
+    meaning: Mapping[str, Any]
+    """What else decides the tokens, as plain values."""
+    vocab_size: int
+    """What the trainer's class says."""
+    max_id: int
+    """The greatest id of any token."""
+    special_tokens: Mapping[str, int]
+    """Name → id."""
+    eod: str | None
+    """Ends documents, where files of this kind settle it."""
+
+
+def byte_characters() -> list[str]:
+    """256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    spare = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
+
+
+def tokenizer_json(**parts: Any) -> bytes:
+    """A tokenizer.json of these parts; what is not given is null."""
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    return orjson.dumps({"version": "1.0", **empty, "added_tokens": [], **parts})
+
+
+def byte_level(*, use_regex: bool) -> dict[str, Any]:
+    """The pre-tokenizer, or decoder, that writes bytes as characters."""
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def bpe(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dict[str, Any]:
+    """A BPE model."""
+    unused = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    defaults = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+    return {"type": "BPE", **unused, **defaults, **options, "vocab": vocabulary, "merges": merges}
+
+
+def added_token(name: str, ident: int, *, special: bool = True) -> dict[str, Any]:
+    """A token that is looked for in text before anything else."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": ident, "content": name, **flags, "special": special}

@@ -1,0 +1,270 @@
+"""SentencePiece models: their pieces, and the same rules in the words of the `tokenizers` library.
+
+What the library makes of it serves to decode, to know ids, and for fast engines to try; tokens come from the
+`sentencepiece` package, which stays the reference.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.tokenization.files.content import NEVER_IN_TEXT, Content, added_token, bpe, tokenizer_json
+from nanoset_core.tokenization.files.source import TokenizerFile
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+_UNIGRAM, _BPE = 1, 2
+_MODELS = {_UNIGRAM: "Unigram", _BPE: "BPE", 3: "word", 4: "character"}
+SPACE_SIGN = "▁"
+
+
+@dataclass(slots=True)
+class _Model:
+    """What of sentencepiece_model.proto's ModelProto decides."""
+
+    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    """(text, score, type), by id."""
+    model_type: int = _UNIGRAM
+    byte_fallback: bool = False
+    suffix: bool = False
+    eos_piece: str = "</s>"
+    charsmap: bytes = b""
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    escape_whitespaces: bool = True
+
+    @property
+    def eos(self) -> str | None:
+        """The piece that ends documents, if there is one."""
+        return next((text for text, _, kind in self.pieces if text == self.eos_piece and kind == _CONTROL), None)
+
+
+def read_model(source: TokenizerFile) -> Content:
+    """The pieces of a model, and its rules where they can be told.
+
+    Raises:
+        FormatError: the file is damaged, or something else.
+        ConfigError: special tokens are named that only the legacy wrapper takes.
+    """
+    if source.special_tokens and not source.legacy:
+        raise ConfigError(
+            "a SentencePiece model holds its special tokens itself",
+            where=source,
+            found=f"tokenizer.special_tokens: {' '.join(source.special_tokens[:12])}",
+            remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), with which Megatron-LM "
+            "adds tokens to the model's",
+        )
+    content = read_regular(source.path)
+    model = _parse(content, source)
+    ids = {text: ident for ident, (text, _, _) in enumerate(model.pieces)}
+    if len(ids) != len(model.pieces) or not ids:
+        raise _error(source, "the model has no pieces, or two alike", f"{len(ids):,} different pieces")
+    special = {text: ident for text, ident in ids.items() if model.pieces[ident][2] in (_UNKNOWN, _CONTROL)}
+    legacy = _legacy_tokens(source, model, ids)
+    vocab_size = max(len(ids) - 1, *legacy.values(), 0) + 1
+    return Content(
+        json=_as_tokenizer_json(model, ids, special, legacy),
+        files=(source.path,),
+        meaning={"legacy": source.legacy, "special_tokens": list(legacy.items())},
+        vocab_size=vocab_size,
+        max_id=vocab_size - 1,
+        special_tokens={**special, **legacy},
+        eod=model.eos,
+    )
+
+
+def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
+    """Special tokens of Megatron-LM's legacy wrapper: those that are no pieces get the next ids."""
+    found: dict[str, int] = {}
+    following = len(ids)
+    for name in source.special_tokens or ():
+        if name in found:
+            continue
+        if name in ids and model.pieces[ids[name]][2] != _UNKNOWN:
+            found[name] = ids[name]
+        else:
+            found[name] = following
+            following += 1
+    return found
+
+
+def _as_tokenizer_json(
+    model: _Model, ids: Mapping[str, int], special: Mapping[str, int], legacy: Mapping[str, int]
+) -> bytes:
+    named = {name if name not in ids else name + NEVER_IN_TEXT: ident for name, ident in legacy.items()}
+    further = {name: ident for name, ident in named.items() if ident >= len(ids)}
+    vocabulary = {**ids, **further}
+    user_defined = [text for text, _, kind in model.pieces if kind == _USER_DEFINED]
+    added = {**dict.fromkeys(special, True), **dict.fromkeys(user_defined, False), **dict.fromkeys(further, True)}
+    parts: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if model.add_dummy_prefix:
+        parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return tokenizer_json(
+        added_tokens=[added_token(text, vocabulary[text], special=flag) for text, flag in added.items()],
+        normalizer=_normalizer(model),
+        decoder={"type": "Sequence", "decoders": parts},
+        model=_model(model, vocabulary),
+    )
+
+
+def _normalizer(model: _Model) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if model.charsmap:
+        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(model.charsmap).decode()})
+    if model.remove_extra_whitespaces:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    if model.add_dummy_prefix:
+        steps.append({"type": "Prepend", "prepend": SPACE_SIGN})
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN})
+    return steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps}
+
+
+def _model(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+    unknown = next((ident for ident, (_, _, kind) in enumerate(model.pieces) if kind == _UNKNOWN), None)
+    plain = all(kind != 5 for _, _, kind in model.pieces) and model.escape_whitespaces and not model.suffix
+    merges = _merges(model) if model.model_type == _BPE and plain else None
+    if merges is None:
+        pieces = [[text, score] for text, score, _ in model.pieces]
+        pieces += [[text, 0.0] for text in list(vocabulary)[len(pieces) :]]
+        return {"type": "Unigram", "unk_id": unknown, "vocab": pieces, "byte_fallback": model.byte_fallback}
+    token = None if unknown is None else model.pieces[unknown][0]
+    return bpe(vocabulary, merges, unk_token=token, fuse_unk=True, byte_fallback=model.byte_fallback)
+
+
+def _merges(model: _Model) -> list[tuple[str, str]] | None:
+    """Every two pieces that make a third, best score first; None where merges cannot say what the scores do."""
+    ids = {text: ident for ident, (text, _, kind) in enumerate(model.pieces) if kind in (_NORMAL, _USER_DEFINED)}
+    made = [piece for piece in model.pieces if piece[2] == _NORMAL and len(piece[0]) > 1]
+    words = [score for text, score, _ in made if text.strip(SPACE_SIGN)]
+    if len(set(words)) != len(words):  # the first in the text wins; of runs of ▁, which often tie, canaries tell
+        return None
+    merges: list[tuple[str, str]] = []
+    for text, _, _ in sorted(made, key=lambda piece: -piece[1]):
+        pairs = [(text[:cut], text[cut:]) for cut in range(1, len(text)) if text[:cut] in ids and text[cut:] in ids]
+        merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    return merges
+
+
+# ------------------------------------------------------------------------------------------------- the file
+
+
+def _error(source: TokenizerFile, what: str, found: object, offset: int | None = None) -> FormatError:
+    return FormatError(
+        what,
+        where=source if offset is None else f"{source}, byte {offset:,}",
+        found=found,
+        expected="a model as sentencepiece's trainer writes it",
+        remedy="fetch the file again, whole, or name a tokenizer.json",
+    )
+
+
+def _parse(content: bytes, source: TokenizerFile) -> _Model:
+    model = _Model()
+    for number, value in _fields(content, 0, len(content), source):
+        if number == 1:
+            model.pieces.append(_piece(content, value, source))
+        elif number == 2:
+            _read_trainer(model, dict(_fields(content, *_span(value, content, source), source)), content, source)
+        elif number == 3:
+            _read_normalizer(model, dict(_fields(content, *_span(value, content, source), source)), content, source)
+    if model.model_type not in _MODELS:
+        raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
+    return model
+
+
+_Value = int | tuple[int, int]
+"""A number, or where (begin, end excl) text, bytes or a message lie."""
+
+
+def _span(value: _Value, content: bytes, source: TokenizerFile) -> tuple[int, int]:
+    if isinstance(value, int):
+        raise _error(source, "this is no SentencePiece model", f"the number {value} in place of text")
+    return value
+
+
+def _text(value: _Value, content: bytes, source: TokenizerFile) -> str:
+    begin, end = _span(value, content, source)
+    try:
+        return content[begin:end].decode()
+    except UnicodeDecodeError as cause:
+        raise _error(source, "a text in the model is not UTF-8", repr(content[begin:end][:60]), begin) from cause
+
+
+def _piece(content: bytes, value: _Value, source: TokenizerFile) -> tuple[str, float, int]:
+    begin, end = _span(value, content, source)
+    fields = dict(_fields(content, begin, end, source))
+    text, score, kind = fields.get(1), fields.get(2, 0), fields.get(3, _NORMAL)
+    if text is None or not isinstance(kind, int) or not isinstance(score, int):
+        raise _error(source, "a piece of the model is none", repr(content[begin:end][:60]), begin)
+    return _text(text, content, source), struct.unpack("<f", score.to_bytes(4, "little"))[0], kind
+
+
+def _read_trainer(model: _Model, fields: Mapping[int, _Value], content: bytes, source: TokenizerFile) -> None:
+    model.model_type = _number(fields.get(3, _UNIGRAM), source)
+    model.suffix = bool(_number(fields.get(24, 0), source))
+    model.byte_fallback = bool(_number(fields.get(35, 0), source))
+    if 47 in fields:
+        model.eos_piece = _text(fields[47], content, source)
+
+
+def _read_normalizer(model: _Model, fields: Mapping[int, _Value], content: bytes, source: TokenizerFile) -> None:
+    if 2 in fields:
+        begin, end = _span(fields[2], content, source)
+        model.charsmap = content[begin:end]
+    model.add_dummy_prefix = bool(_number(fields.get(3, 1), source))
+    model.remove_extra_whitespaces = bool(_number(fields.get(4, 1), source))
+    model.escape_whitespaces = bool(_number(fields.get(5, 1), source))
+
+
+def _number(value: _Value, source: TokenizerFile) -> int:
+    if not isinstance(value, int):
+        raise _error(source, "this is no SentencePiece model", "text in place of a number", value[0])
+    return value
+
+
+def _fields(content: bytes, begin: int, end: int, source: TokenizerFile) -> Iterator[tuple[int, _Value]]:
+    """(number, value) of the fields of a protobuf message that lies from `begin` to `end`."""
+    place = begin
+    while place < end:
+        start = place
+        key, place = _varint(content, place, end, source)
+        number, wire = key >> 3, key & 7
+        value: _Value
+        if wire == 0:
+            value, place = _varint(content, place, end, source)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+            value, place = int.from_bytes(content[place : place + size], "little"), place + size
+        elif wire == 2:
+            size, first = _varint(content, place, end, source)
+            value, place = (first, first + size), first + size
+        else:
+            raise _error(source, "this is no SentencePiece model", f"protobuf's wire type {wire}", start)
+        if place > end or number == 0:
+            found = f"a field of {place - start:,} bytes where {end - start:,} are left"
+            raise _error(source, "the model is cut, or damaged", found, start)
+        yield number, value
+
+
+def _varint(content: bytes, place: int, end: int, source: TokenizerFile) -> tuple[int, int]:
+    """(number, place behind it)."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= end:
+            break
+        byte = content[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise _error(source, "the model is cut, or damaged", "a number without an end", place)

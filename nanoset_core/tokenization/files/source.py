@@ -1,0 +1,210 @@
+"""Which files a tokenizer is, what else has to be said of it, and of which kind they are."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.storage.regular_files import open_regular
+
+Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
+
+FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
+"""What is looked for in a folder, in this order."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+"""Such as gpt2 or EleutherAI/gpt-neox-20b."""
+_HEAD_BYTES = 4096
+_RANKS_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|$)")
+_TEKKEN_KEYS = (b'"num_vocab_tokens"', b'"token_bytes"', b'"is_control"')
+_VOCABULARY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFile:
+    """A tokenizer's file, with what the file itself does not say."""
+
+    path: Path
+    """A tokenizer.json, vocab.json, .tiktoken, Megatron-LM's tiktoken JSON, tekken.json or SentencePiece model."""
+    merges: Path | None = None
+    """Of a vocab.json; default: the merges.txt beside it."""
+    pattern: str | None = None
+    """Of tiktoken's ranks: the name of a split pattern, or a regular expression."""
+    special_tokens: tuple[str, ...] | None = None
+    """Names of the special tokens, for kinds of files that do not hold them."""
+    num_special_tokens: int | None = None
+    """Of Megatron-LM's tiktoken JSON: ids that are kept for special tokens."""
+    vocab_size: int | None = None
+    """Of Megatron-LM's tiktoken JSON: ids in all."""
+    legacy: bool = False
+    """Of a SentencePiece model: split text at the special tokens first."""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def parent(self) -> Path:
+        """The file's folder."""
+        return self.path.parent
+
+    def is_file(self) -> bool:
+        """Whether it is there."""
+        return self.path.is_file()
+
+    @property
+    def merges_file(self) -> Path:
+        """The merges of a vocab.json."""
+        return self.merges or self.path.with_name("merges.txt")
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Key of nanoset.yaml's tokenizer section → value, of those that are set."""
+        named = ("merges", "pattern", "special_tokens", "num_special_tokens", "vocab_size")
+        found = {name: value for name in named if (value := getattr(self, name)) is not None}
+        return {**found, **({"legacy": True} if self.legacy else {})}
+
+
+TokenizerPath: TypeAlias = Path | TokenizerFile
+"""A tokenizer's file, where nothing more is to be said of it, or with what is."""
+
+FLAGS = {
+    "merges": "--merge-file",
+    "pattern": "--tiktoken-pattern",
+    "special_tokens": "--tokenizer-special-tokens",
+    "num_special_tokens": "--tiktoken-num-special-tokens",
+    "vocab_size": "--vocab-size",
+    "legacy": "--tokenizer-sentencepiece-legacy",
+}
+"""Key of nanoset.yaml's tokenizer section → flag of `nanoset tokenize`."""
+
+_TAKEN: dict[Kind, tuple[str, ...]] = {
+    "tokenizer.json": (),
+    "vocab.json": ("merges",),
+    "tiktoken": ("pattern", "special_tokens"),
+    "tiktoken JSON": ("pattern", "special_tokens", "num_special_tokens", "vocab_size"),
+    "tekken.json": (),
+    "SentencePiece": ("special_tokens", "legacy"),
+}
+
+
+def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
+    """A tokenizer's file with its settings."""
+    return tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
+
+
+def tokenizer_path(given: Path) -> Path:
+    """A tokenizer's file, from its own path or from the folder that holds it.
+
+    Raises:
+        MissingError: neither is there.
+    """
+    if not given.is_dir():
+        file = given
+    else:
+        ranks = sorted(given.glob("*.tiktoken"))
+        names = [given / name for name in FOLDER_NAMES] + (ranks if len(ranks) == 1 else [])
+        file = next((file for file in names if file.is_file()), given)
+    if not file.is_file():
+        raise no_tokenizer(given)
+    return file
+
+
+def stamp(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
+    """What changes when a tokenizer's files are written anew: part of the key of whatever is remembered of it."""
+    source = as_source(tokenizer)
+    if not source.is_file():
+        return None
+    merges = source.merges_file
+    files = [source.path] + ([merges] if source.merges or (source.name == "vocab.json" and merges.is_file()) else [])
+    stats = [file.stat() for file in files if file.is_file()]
+    return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+def kind_of(source: TokenizerFile) -> Kind:
+    """What kind of file it is, by its content; what is nothing that is known counts as a tokenizer.json.
+
+    Raises:
+        MissingError: there is no such file.
+        ConfigError: something is set that is not for files of this kind.
+    """
+    if not source.is_file():
+        raise no_tokenizer(source.path)
+    with open_regular(source.path) as file:
+        kind = _kind_of(file.read(_HEAD_BYTES), source.name)
+    for key in source.settings:
+        if key not in _TAKEN[kind]:
+            kinds = [kind for kind, keys in _TAKEN.items() if key in keys]
+            raise ConfigError(
+                f"this setting of the tokenizer is not for {_article(kind)}",
+                where=source,
+                found=f"tokenizer.{key} ({FLAGS[key]})",
+                expected=f"{_article(kind)} with {' or '.join(_TAKEN[kind]) or 'no such setting'}",
+                remedy=f"leave it out, or name {' or '.join(map(_article, kinds))}",
+            )
+    return kind
+
+
+def _kind_of(head: bytes, name: str) -> Kind:
+    text = head.lstrip()
+    if text.startswith(b"[") and b'"token_bytes"' in head:
+        return "tiktoken JSON"
+    if text.startswith(b"{"):
+        if any(key in head for key in _TEKKEN_KEYS):
+            return "tekken.json"
+        return (
+            "vocab.json"
+            if _VOCABULARY.match(text) or (name == "vocab.json" and text[1:2] == b"}")
+            else ("tokenizer.json")
+        )
+    if _RANKS_LINE.match(head) or name.endswith(".tiktoken"):
+        return "tiktoken"
+    if head[:1] == b"\n" or name.endswith(".model"):
+        return "SentencePiece"
+    return "tokenizer.json"
+
+
+def _article(kind: Kind) -> str:
+    return {
+        "tiktoken": "a file of tiktoken ranks",
+        "tiktoken JSON": "Megatron-LM's tiktoken JSON",
+        "SentencePiece": "a SentencePiece model",
+    }.get(kind, f"a {kind}")
+
+
+def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
+    """The error for a tokenizer that is not there.
+
+    Args:
+        path: where it should be.
+        name: as the user wrote it; default: the path.
+        where: names it, such as a key of nanoset.yaml; default: the path.
+    """
+    name, remedy = (
+        name or str(path),
+        "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write",
+    )
+    is_there = os.path.lexists(path)
+    if not is_there and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
+        remedy = (
+            "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
+            f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"
+        )
+    return MissingError(
+        "no tokenizer there",
+        where=path if where is None else where,
+        found=f"{path} is {'a folder' if path.is_dir() else 'no file' if is_there else 'not there'}",
+        expected="the path of a tokenizer.json of Hugging Face's tokenizers",
+        remedy=remedy,
+    )

@@ -1,0 +1,258 @@
+"""Tokenizers from every kind of file, against the tokens that the kind's own library gave."""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.tokenization.bpe import make_engine, patterns
+from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
+from nanoset_core.tokenization.files.split_patterns import PATTERNS
+from nanoset_core.tokenization.preprocess import end_token
+from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
+
+FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+EXPECTED = json.loads((FILES / "expected.json").read_bytes())
+TEXTS = json.loads((FILES / "texts.json").read_bytes())
+RANKS = len((FILES / "ranks.tiktoken").read_bytes().splitlines())
+NAMES = ("<|endoftext|>", "<|im_end|>")
+
+
+def source(name, **settings):
+    return TokenizerFile(FILES / name, **settings)
+
+
+SOURCES = {
+    "vocab.json": source("vocab.json"),
+    **{
+        f"ranks.tiktoken {name}": source("ranks.tiktoken", pattern=name, special_tokens=NAMES)
+        for name in ("gpt2", "cl100k", "qwen2", "o200k")
+    },
+    **{
+        f"megatron.json {name}": source("megatron.json", pattern=name, num_special_tokens=20, vocab_size=RANKS + 10)
+        for name in ("v1", "v2")
+    },
+    "tekken.json": FILES / "tekken.json",
+    **{name: FILES / name for name in ("bpe.model", "unigram.model")},
+    **{
+        f"{name} legacy": source(name, special_tokens=("<s>", "<mask>", "<unk>"), legacy=True)
+        for name in ("bpe.model", "unigram.model")
+    },
+}
+
+
+def tokens(tokenizer, kind, tmp_path):
+    if str(tokenizer).endswith(".model"):
+        pytest.importorskip("sentencepiece")
+    encoded = make_engine(tokenizer, kind, cache=tmp_path).encode(TEXTS)
+    return [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_reference_gives_the_tokens_of_the_kinds_own_library(name, tmp_path):
+    assert tokens(SOURCES[name], "tokenizers", tmp_path) == EXPECTED[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab.json", "ranks.tiktoken cl100k", "megatron.json v2", "tekken.json", "bpe.model"]
+)
+def test_so_does_whatever_engine_proves_itself(name, tmp_path):
+    assert tokens(SOURCES[name], "auto", tmp_path) == EXPECTED[name]
+
+
+def test_numpy_takes_ranks_and_says_why_it_does_not_take_unigrams(tmp_path):
+    assert make_engine(FILES / "tekken.json", "numpy", cache=tmp_path).name == "numpy"
+    pytest.importorskip("sentencepiece")
+    engine = make_engine(FILES / "unigram.model", cache=tmp_path)
+    assert (engine.name, engine.reason.partition(":")[0]) == ("sentencepiece", "not for the numpy engine")
+
+
+def test_named_patterns_are_those_that_the_numpy_engine_knows():
+    known = {pattern.regex[0] for pattern in patterns.SPLIT_PATTERNS.values()}
+    assert {name for name, pattern in PATTERNS.items() if pattern.regex not in known} == {"v1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "greatest", "eod", "ident"),
+    [
+        ("vocab.json", RANKS + 1, RANKS, "<|endoftext|>", RANKS),
+        ("ranks.tiktoken cl100k", RANKS + 2, RANKS + 1, "<|endoftext|>", RANKS),
+        ("megatron.json v2", RANKS + 10, RANKS + 9, "</s>", 2),
+        ("tekken.json", RANKS + 10, RANKS + 9, "</s>", 2),
+        ("bpe.model", 560, 559, "</s>", 2),
+        ("bpe.model legacy", 562, 561, "</s>", 2),  # <mask> is no piece, and <unk> is not found again
+    ],
+)
+def test_facts(name, size, greatest, eod, ident):
+    tokenizer = SOURCES[name]
+    facts = tokenizer_facts(tokenizer)
+    assert (facts.vocab_size, facts.max_id) == (size, greatest)
+    assert end_token(tokenizer, None) == eod
+    assert token_id(tokenizer, eod, "eod") == ident
+    assert eod in special_tokens(tokenizer)
+
+
+def test_a_pattern_of_published_ranks_brings_their_special_tokens(tmp_path):
+    words = [base64.b64encode(number.to_bytes(3, "big")) for number in range(128000 - 256)]
+    lines = [base64.b64encode(bytes([byte])) for byte in range(256)] + words
+    file = tmp_path / "tokenizer.model"  # as Llama-3's is called
+    file.write_bytes(b"".join(b"%b %d\n" % (word, rank) for rank, word in enumerate(lines)))
+    llama3 = TokenizerFile(file, pattern="llama3")
+    assert tokenizer_facts(llama3).vocab_size == 128256
+    assert token_id(llama3, "<|eot_id|>", "eod") == 128009
+    assert end_token(llama3, None) == "<|end_of_text|>"
+
+
+def test_fingerprints_follow_what_reaches_the_tokens_and_nothing_else(tmp_path):
+    named, again = (define(source("ranks.tiktoken", pattern=name)) for name in ("llama3", "cl100k"))
+    assert named.fingerprint == again.fingerprint  # the same regular expression
+    spelled = source("ranks.tiktoken", pattern=PATTERNS["cl100k"].regex)
+    assert define(spelled).fingerprint == named.fingerprint
+    others = [SOURCES["ranks.tiktoken cl100k"], source("ranks.tiktoken", pattern="gpt2"), FILES / "tekken.json"]
+    assert len({define(other).fingerprint for other in others} | {named.fingerprint}) == 4
+    copy = Path(shutil.copyfile(FILES / "ranks.tiktoken", tmp_path / "other.name"))
+    assert define(TokenizerFile(copy, pattern="llama3")).fingerprint == named.fingerprint
+    assert define(FILES / "bpe.model").fingerprint != define(source("bpe.model", legacy=True)).fingerprint
+
+
+def test_what_is_not_named_in_a_folder_is_found(tmp_path):
+    for name in ("vocab.json", "merges.txt", "tekken.json"):
+        shutil.copyfile(FILES / name, tmp_path / name)
+    assert tokenizer_path(tmp_path).name == "tekken.json"
+    (tmp_path / "tekken.json").unlink()
+    assert tokenizer_path(tmp_path).name == "vocab.json"
+    assert define(tokenizer_path(tmp_path)).fingerprint == define(FILES / "vocab.json").fingerprint
+
+
+def test_special_tokens_of_the_text_are_not_those_of_tekken_and_sentencepiece():
+    assert define(FILES / "tekken.json").special_tokens["</s>"] == 2
+    assert 2 not in EXPECTED["tekken.json"][4]
+    assert 2 not in EXPECTED["bpe.model"][4]
+
+
+def test_decoding_gives_the_text_again():
+    for name, tokenizer in SOURCES.items():
+        if name.startswith(("ranks", "tekken", "vocab")) and "qwen2" not in name:
+            from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+            loaded = load_tokenizer(tokenizer)
+            assert [loaded.decode(ids, skip_special_tokens=False) for ids in EXPECTED[name]] == TEXTS
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+
+def changed(tmp_path, name, change):
+    file = tmp_path / name
+    file.write_bytes(change((FILES / name).read_bytes()))
+    return file
+
+
+def lines_changed(change):
+    return lambda content: b"\n".join(change(content.split(b"\n")))
+
+
+def entries_changed(change):
+    def made(content):
+        value = json.loads(content)
+        change(value)
+        return json.dumps(value).encode()
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "settings", "where", "what"),
+    [
+        ("ranks.tiktoken", lambda content: content[:-5], {}, f":{RANKS}", "no token and its rank"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], b"!!! 300", *x[301:]]), {}, ":301", "not base64"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "hole"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:9], *x[10:]]), {}, "", "byte has no rank"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], x[299], *x[300:]]), {}, ":301", "there twice"),
+        ("megatron.json", lambda content: content[:-300], {}, "", "read as JSON"),
+        ("megatron.json", entries_changed(lambda x: x.pop(300)), {}, "", "entry 300"),
+        ("megatron.json", entries_changed(lambda x: x.pop()), {"vocab_size": RANKS + 1000}, "", "fewer tokens"),
+        ("megatron.json", entries_changed(lambda x: x[0].pop("rank")), {}, "", "entry 0"),
+        ("tekken.json", entries_changed(lambda x: x.pop("vocab")), {}, "", "no tekken.json"),
+        (
+            "tekken.json",
+            entries_changed(lambda x: x["config"].update(version="v11")),
+            {},
+            "",
+            "names no special tokens",
+        ),
+        (
+            "tekken.json",
+            entries_changed(lambda x: x["config"].update(default_vocab_size=RANKS + 31)),
+            {},
+            "",
+            "fewer tokens",
+        ),
+        ("vocab.json", lambda content: content[:-9], {}, "", "read as JSON"),
+        ("vocab.json", entries_changed(lambda x: x.update(a=5)), {}, "", "have one id"),
+        ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "lacks a byte"),
+        ("merges.txt", lines_changed(lambda x: [*x[:5], b"one", *x[5:]]), {}, ":6", "no pair"),
+        ("merges.txt", lines_changed(lambda x: [*x[:5], b"qq zz", *x[5:]]), {}, ":6", "does not hold"),
+        ("bpe.model", lambda content: content[: len(content) // 2], {}, "byte", "cut, or damaged"),
+        ("bpe.model", lambda content: b"\n\x05hello" + content, {}, "byte", "no SentencePiece model"),
+        ("bpe.model", lambda content: bytes(64), {}, "byte", "cut, or damaged"),
+    ],
+)
+def test_bad_content(tmp_path, name, change, settings, where, what):
+    bad = changed(tmp_path, name, change)
+    file = bad
+    if name == "merges.txt":
+        file = Path(shutil.copyfile(FILES / "vocab.json", tmp_path / "vocab.json"))
+    elif name == "vocab.json":
+        shutil.copyfile(FILES / "merges.txt", tmp_path / "merges.txt")
+    if name == "ranks.tiktoken":
+        settings = {"pattern": "cl100k"}
+    elif name == "megatron.json" and not settings:
+        settings = {"vocab_size": RANKS + 1000}
+    with pytest.raises(FormatError, match=what) as caught:
+        define(TokenizerFile(file, **settings))
+    assert caught.value.where.startswith(str(bad))
+    assert where in caught.value.where.removeprefix(str(bad))
+    assert caught.value.found
+    assert caught.value.expected
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "what"),
+    [
+        ("ranks.tiktoken", {}, "how text is split"),
+        ("ranks.tiktoken", {"pattern": "cl200k"}, "no such split pattern"),
+        ("ranks.tiktoken", {"pattern": "(a"}, "no regular expression"),
+        ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "in another way"),
+        ("ranks.tiktoken", {"pattern": "gpt2", "special_tokens": ("a", "a")}, "named twice"),
+        ("ranks.tiktoken", {"pattern": "gpt2", "legacy": True}, "not for a file of tiktoken ranks"),
+        ("megatron.json", {"pattern": "gpt2"}, "TikTokenizer takes"),
+        ("megatron.json", {"special_tokens": ("<unk>",)}, "TikTokenizer refuses"),
+        ("bpe.model", {"special_tokens": ("<mask>",)}, "holds its special tokens itself"),
+        ("bpe.model", {"pattern": "gpt2"}, "not for a SentencePiece model"),
+        ("vocab.json", {"vocab_size": 9}, "not for a vocab.json"),
+    ],
+)
+def test_bad_settings(name, settings, what):
+    with pytest.raises(ConfigError, match=what) as caught:
+        define(source(name, **settings))
+    assert caught.value.where == str(FILES / name)
+    assert caught.value.remedy
+
+
+def test_merges_that_are_not_there(tmp_path):
+    file = Path(shutil.copyfile(FILES / "vocab.json", tmp_path / "gpt2-vocab.json"))
+    with pytest.raises(MissingError, match=r"merges:.*--merge-file") as caught:
+        define(file)
+    assert caught.value.where == str(tmp_path / "merges.txt")
+    assert define(TokenizerFile(file, merges=FILES / "merges.txt")).kind == "vocab.json"
+
+
+def test_a_special_token_that_is_an_ordinary_one():
+    with pytest.raises(FormatError, match="text of an ordinary one"):
+        define(source("ranks.tiktoken", pattern="gpt2", special_tokens=("he",)))
