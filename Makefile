@@ -5,10 +5,11 @@
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make docs   docs/ as a site in build/docs
-# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; projects of which a
-#              file is damaged (DAMAGES times), and what is said of it, as another; every command twice, into its own input,
-#              interrupted, without rights and on a full disk, as a third; then builds that are killed (KILLS times),
-#              starved, raced and misled, locally and in a bucket, as a fourth
+# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; tokenizers of every
+#              kind, changed in one setting (MUTATIONS times) and on made-up STRINGS, against the reference; projects of
+#              which a file is damaged (DAMAGES times), and what is said of it, as a table; every command twice, into its
+#              own input, interrupted, without rights and on a full disk, as another; then builds that are killed (KILLS
+#              times), starved, raced and misled, locally and in a bucket, as the last
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,6 +20,8 @@ PORT ?= 3000
 TRIALS ?= 3000
 KILLS ?= 200
 DAMAGES ?= 200
+MUTATIONS ?= 2000
+STRINGS ?= 20000
 BIN := $(VENV)/bin
 
 .PHONY: demo demo-s3 dev tour test coverage lowest faults lint types docs install clean
@@ -49,6 +52,7 @@ test: install
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults.tokenizers --mutations $(MUTATIONS) --strings $(STRINGS)
 	PYTHONPATH=tests $(BIN)/python -m faults.damage --trials $(DAMAGES)
 	PYTHONPATH=tests $(BIN)/python -m faults.command_lines
 	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)

@@ -341,20 +341,25 @@ def read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | 
 def read_literal_tokens(value: Any, prepend: Prepend) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
     """(length to id of tokens of newlines and of tabs, all others) where tokens are matched before normalising.
 
-    What follows an added token gets a ▁ as the beginning of a document does, so where that is put before anything,
-    newlines and tabs are like all others.
+    What follows an added token gets a ▁ as the beginning of a document does, so where that is put before anything, a
+    document with an added token is left to the reference as a whole: newlines and tabs are like all others, and the
+    tokens may have any flags.
     """
     runs: dict[str, dict[int, int]] = {}
     texts: list[bytes] = []
     for token in value or []:
         settings = Settings(token, "an added token")
         content, ident = settings.take("content"), settings.take("id")
-        for flag, default in (("normalized", True), ("single_word", False), ("lstrip", False), ("rstrip", False)):
-            settings.expect(flag, False, default=default)
+        allowed = (False,) if prepend == "never" else (False, True)
+        normalized = settings.take("normalized", True)
+        for flag in ("single_word", "lstrip", "rstrip"):
+            settings.expect(flag, *allowed, default=False)
         settings.skip("special")
         settings.finish()
-        if not isinstance(content, str) or not content:
+        if not isinstance(content, str) or not content or normalized not in allowed:
             raise NotRecognisedError(f"added token {content!r}")
+        if normalized and (" " in content or SPACE_SIGN in content):
+            raise NotRecognisedError(f"added token {content!r} is looked for among ▁")
         if set(content) in ({"\n"}, {"\t"}):
             if prepend == "never":
                 runs.setdefault(content[0], {})[len(content)] = ident

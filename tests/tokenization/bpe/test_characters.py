@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, units
+from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, recognise, units
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.checks import canary_texts, same_tokens
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
+from nanoset_core.tokenization.bpe.probe_cache import probe_tokenizer
+from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import read_rules
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 
@@ -206,6 +208,23 @@ def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(changed_t
     texts = ["x\ty", "\tx", " x\t y", "\t", "\t\tx the", "the fox"]
     assert engine.name == "numpy"
     assert_same(engine, reference, [text.replace("\t", character) for text in texts])
+
+
+@pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split"])
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word", "normalized"])
+@pytest.mark.parametrize("content", ["<|end|>", "the", "é"])
+def test_added_tokens_of_any_flags_where_documents_are_not_cut(changed_tokenizer, kind, flag, content):
+    path = changed_tokenizer(kind, content=content, **{flag: True})
+    reference = ReferenceEngine(path)
+    known = probe_tokenizer(path, reference)
+    texts = ["the <|end|>  fox", " <|end|> <|end|>x", "other x\tthe", "é the é", "e\u0301<|end|>the  the\n", "▁the▁é"]
+    assert_same(NumpyEngine(known.rules, known.classes, reference), reference, texts)
+
+
+@pytest.mark.parametrize("content", ["a b", "▁the"])
+def test_added_tokens_that_are_looked_for_among_space_signs(changed_tokenizer, content):
+    path = changed_tokenizer("llama2", content=content, normalized=True)
+    assert "among ▁" in recognise(path).reason
 
 
 def test_ids_that_the_library_does_not_give_to_added_tokens(changed_tokenizer, tmp_path):
