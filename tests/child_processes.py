@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -60,3 +61,41 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
             return True
         time.sleep(0.02)
     return bool(condition())
+
+
+def killed_at_rename(step: int, arguments: Sequence[str]) -> int:
+    """Run the command in a process that is killed before its rename number `step`, if not 0; → its exit code.
+
+    It comes from a server that has imported the command already.
+    """
+    server = multiprocessing.get_context("forkserver")
+    needed = [
+        "nanoset_core.cli.commands.shuffle",
+        "nanoset_core.shuffling.standalone",
+        "nanoset_core.tokenization.shards",
+    ]
+    server.set_forkserver_preload([*needed, "rich.progress", "tarfile", "tokenizers"])
+    process = server.Process(target=_run_to_rename, args=(step, list(arguments)))
+    process.start()
+    process.join(120)
+    assert process.exitcode is not None, "it hangs"
+    return process.exitcode
+
+
+def _run_to_rename(step: int, arguments: list[str]) -> None:
+    from nanoset_core.cli import main
+
+    left = step
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def rename(*names: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*names, **options)
+
+        return rename
+
+    os.replace, os.rename = counted(os.replace), counted(os.rename)
+    main(arguments)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from child_processes import killed_at_rename
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
 
@@ -424,28 +425,6 @@ def test_a_record_of_the_data_is_not_replaced_unasked(pairs, tmp_path):
     assert not (tmp_path / "new").exists(), "nothing is made before that"
 
 
-KILLED_AT_RENAME = """
-import os, signal, sys
-left = int(sys.argv[1])
-def counted(real):
-    def rename(*arguments, **options):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
-    return rename
-os.replace, os.rename = counted(os.replace), counted(os.rename)
-from nanoset_core.cli import main
-main(sys.argv[2:])
-"""
-
-
-def run(script, *arguments):
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
-
-
 @pytest.mark.parametrize("engine", ["mmap", "buckets"])
 def test_killed_at_any_publishing_step_and_run_again(raw, tmp_path, tokenizer_file, engine):
     def arguments(output):
@@ -456,14 +435,14 @@ def test_killed_at_any_publishing_step_and_run_again(raw, tmp_path, tokenizer_fi
     assert CliRunner().invoke(nanoset, arguments(tmp_path / "whole"), catch_exceptions=False).exit_code == 0
     kills = 0
     for step in (1, 2, 3, 2, 4, 6, 9, 5, 3, 2, 1):
-        outcome = run(KILLED_AT_RENAME, step, *arguments(tmp_path / "out"))
-        if outcome.returncode == 0:
+        ended = killed_at_rename(step, arguments(tmp_path / "out"))
+        if ended == 0:
             break
-        assert outcome.returncode == -signal.SIGKILL, outcome.stderr
+        assert ended == -signal.SIGKILL
         assert not (tmp_path / "out").exists()
         kills += 1
     assert kills >= 5
-    assert run(KILLED_AT_RENAME, 0, *arguments(tmp_path / "out")).returncode == 0
+    assert killed_at_rename(0, arguments(tmp_path / "out")) == 0
     left_out = {"manifest.json", "exp_data.json", "index.json"}  # they hold the output's name
     whole, found = digests(tmp_path / "whole"), digests(tmp_path / "out")
     assert {name: found[name] for name in found if name not in left_out} == {
