@@ -15,7 +15,8 @@ from nanoset_assets.resources import ProjectResource
 from nanoset_assets.schedules import reconcile_schedule
 from nanoset_assets.sensors import raw_text_sensor
 from nanoset_assets.stage_assets import stage_asset, subjects_of
-from nanoset_core.config.project import CONFIG_FILE, ProjectConfig, load_config
+from nanoset_core.config import CONFIG_FILE
+from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stages

@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, place, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.config.project import CONFIG_FILE
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND
 from nanoset_core.mapping.splits import SPLITS

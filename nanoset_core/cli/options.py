@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import click
 
-from nanoset_core.config.project import CONFIG_FILE
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.serialization.settings import MISSING, Setting, alternatives, bare, range_of, setting
 
 if TYPE_CHECKING:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import click
 
-from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.serialization.text import format_count
 
 
 @contextmanager
 def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
     """A listener that draws bars, and a function that prints a line where there is no terminal to draw on."""
+    if not _may_draw():
+        yield silent, lambda line: click.echo(line, err=True)
+        return
     from rich.console import Console
     from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -49,6 +54,11 @@ def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
                 console.print(line, highlight=False, markup=False)
 
         yield listen, say
+
+
+def _may_draw() -> bool:
+    """False where nobody could see a bar: to find that out by rich takes longer than a small job."""
+    return sys.stderr.isatty() or any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 def print_notices(notices: Iterable[str]) -> None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nanoset_core.config.project import ProjectConfig, load_config
 
-__all__ = ["ProjectConfig", "load_config"]
+CONFIG_FILE = "nanoset.yaml"
+"""Name of a project's settings."""
+
+__all__ = ["CONFIG_FILE", "ProjectConfig", "load_config"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.corpora import CorpusSpec, check_corpus
 from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
 from nanoset_core.config.nanoset_checks import check_nanoset
@@ -24,8 +25,6 @@ from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirro
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
-
-CONFIG_FILE = "nanoset.yaml"
 
 
 @dataclass(frozen=True, slots=True)

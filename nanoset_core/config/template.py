@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.nanoset import NanosetSpec
-from nanoset_core.config.project import CONFIG_FILE, ProjectConfig
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, NanosetError

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.project import CONFIG_FILE
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.template import config_text
 from nanoset_core.demo import texts
 from nanoset_core.demo.texts import Document

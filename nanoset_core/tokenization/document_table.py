@@ -43,7 +43,7 @@ class DocumentTable:
                 ("tokens", pa.int32()),
             ]
         )
-        self._files = pa.array(files, pa.string())
+        self._files = _strings(files)
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
         self._waiting: list[Any] = []
         self._waiting_rows = 0
@@ -59,15 +59,15 @@ class DocumentTable:
         import pyarrow as pa
 
         columns = [
-            pa.DictionaryArray.from_arrays(pa.array(batch.files, pa.int32()), self._files),
-            pa.array(batch.lines, pa.int64()),
-            pa.array(batch.offsets, pa.int64()),
-            pa.array(batch.ids, pa.string()),
-            pa.array(lengths, pa.int32()),
+            pa.DictionaryArray.from_arrays(_numbers(np.array(batch.files, np.int32)), self._files),
+            _numbers(np.array(batch.lines, np.int64)),
+            _numbers(np.array(batch.offsets, np.int64)),
+            _strings(batch.ids),
+            _numbers(lengths.astype(np.int32, copy=False)),
         ]
-        rows = pa.record_batch(columns, schema=self._schema)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if kept is not None and not kept.all():
-            rows = rows.filter(pa.array(kept))
+            rows = rows.take(_numbers(np.flatnonzero(kept)))
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= ROW_GROUP_ROWS:
@@ -90,6 +90,29 @@ class DocumentTable:
         if kind is None and self._waiting_rows:
             self._flush(self._waiting_rows)
         self._writer.close()
+
+
+# pyarrow.array would import pandas, where that is installed, which takes longer than many a small shard.
+def _numbers(values: NDArray[np.integer[Any]]) -> Any:
+    """An Arrow array of numbers."""
+    import pyarrow as pa
+
+    kind = {"int32": pa.int32(), "int64": pa.int64()}[values.dtype.name]
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _strings(values: Sequence[str | None]) -> Any:
+    """An Arrow array of strings and nulls."""
+    import pyarrow as pa
+
+    encoded = [b"" if value is None else value.encode() for value in values]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
+    missing = np.fromiter((value is None for value in values), bool, len(encoded))
+    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,6 +345,7 @@ class _Call:
             required_keys=others,
             max_line_bytes=self.options.max_line_bytes,
             fail_on_reject=self.options.on_reject == "fail",
+            documents=self.options.count_by_file,
         )
         recipe_options = {
             "tokenizer": self.tokenizer.fingerprint,
@@ -353,6 +354,7 @@ class _Call:
             "text_key": key,
             "required_keys": list(others),
             "max_line_bytes": self.options.max_line_bytes,
+            "documents": self.options.count_by_file,
         }
         return TokenizeJob(
             root=self.root,

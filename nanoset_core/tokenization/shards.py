@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -57,6 +58,8 @@ class ShardSettings:
     """Longer lines are rejected."""
     fail_on_reject: bool
     """Whether the first reject ends the work."""
+    documents: bool = True
+    """Whether a table of the documents is written, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
     )
     with (
         MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
-        DocumentTable(folder / DOCUMENTS, task.source.files) as documents,
+        DocumentTable(folder / DOCUMENTS, task.source.files) if settings.documents else nullcontext() as documents,
         (folder / REJECTS).open("wb") as rejects,
     ):
         for batch in batches:
@@ -156,9 +159,10 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
             framed = frame(_checked(engine.encode(batch.texts), settings), settings.framing)
             present = framed.sequences > 0
             builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
-            documents.add(batch, framed.lengths, framed.kept)
+            if documents is not None:
+                documents.add(batch, framed.lengths, framed.kept)
             _count(facts, batch, framed)
-    names = (f"{TOKENS}.bin", f"{TOKENS}.idx", DOCUMENTS, REJECTS)
+    names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     return facts.to_json(), {name: sha256_file(folder / name) for name in names}
 
 

@@ -62,3 +62,16 @@ def test_no_documents(tmp_path):
     table = pq.read_table(write(tmp_path / "t.parquet", []))
     assert table.num_rows == 0
     assert table.column_names == ["file", "line", "byte_offset", "id", "tokens"]
+
+
+def test_columns_are_those_that_pyarrow_makes():
+    import pyarrow as pa
+
+    for values in (["a", None, "", "é中😀"], [None], [], ["x"] * 17 + [None] * 3, ["b"]):
+        column = document_table._strings(values)
+        column.validate(full=True)
+        assert column.equals(pa.array(values, pa.string()))
+    for kind in (np.int32, np.int64):
+        for count in (0, 1, 9):
+            numbers = np.arange(2 * count, dtype=kind)[::2]
+            assert document_table._numbers(numbers).equals(pa.array(numbers))

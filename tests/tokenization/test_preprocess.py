@@ -392,3 +392,21 @@ def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(fol
     assert isinstance(refused.exception, ConfigError)
     assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
     assert pair(prefix) == whole
+
+
+def test_little_is_imported(folder, tmp_path, tokenizer_file):
+    """What takes long to import, and is not needed for pairs, is left alone; pandas is what pyarrow looks for."""
+    words = ["tokenize", "--input", str(folder), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    script = "import sys\nfrom nanoset_core.cli import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
+    command = [sys.executable, "-c", script, *words, "--tokenizer", str(tokenizer_file), "--engine", "numpy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    packages = {".".join(name.split(".")[:2]) for name in done.stdout.splitlines()[-1].split()}
+    assert not packages & {
+        "rich",
+        "pyarrow",
+        "pandas",
+        "nanoset_core.mapping",
+        "nanoset_core.pipeline",
+        "boto3",
+        "yaml",
+    }

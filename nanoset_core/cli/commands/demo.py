@@ -16,7 +16,7 @@ from nanoset_core.cli.options import FOLDER
 def command(context: click.Context, folder: Path, megabytes: float) -> None:
     """Write an example project of real text into FOLDER (default: demo) and build it."""
     from nanoset_core.cli import nanoset
-    from nanoset_core.config.project import CONFIG_FILE
+    from nanoset_core.config import CONFIG_FILE
     from nanoset_core.demo.writing import write_demo
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: click.echo(f"{line} …", err=True)):

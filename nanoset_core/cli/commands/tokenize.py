@@ -120,8 +120,6 @@ def command(
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
-    import pyarrow.parquet  # noqa: F401 - for all workers, once
-
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):

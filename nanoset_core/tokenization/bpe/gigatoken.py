@@ -43,6 +43,7 @@ class GigatokenEngine:
         self.reason = "asked for"
         self.version = installed_version("gigatoken")
         try:
+            import awkward  # noqa: F401 - what the library gives, here so that forked workers have it from the start
             import gigatoken
         except ImportError as error:
             raise ConfigError(
