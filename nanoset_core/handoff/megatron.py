@@ -36,6 +36,8 @@ def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
         counts = {path: [count.sequences, count.document_indices] for path, count in handoff.datasets.items()}
         files[SEQUENCES] = json.dumps(counts, indent=1) + "\n"
     files[ARGUMENTS] = "".join(f"{line}\n" for line in _arguments(handoff, files))
+    if handoff.tokenizer_note is not None:
+        notes.append(handoff.tokenizer_note)
     return files, notes + list(_samples_notes(handoff)) + list(_speed_notes(handoff))
 
 
@@ -69,6 +71,7 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
         yield f"--split {config.split.replace(' ', '')}"
     yield f"--seq-length {config.sequence_length}"
     yield f"--seed {config.random_seed}"
+    yield from handoff.tokenizer
     yield f"--data-cache-path {handoff.cache}"
     for mask in handoff.masks:
         if mask != "create_attention_mask":  # which is Megatron-LM's default

@@ -47,6 +47,10 @@ class Handoff:
     """Iterations at which one phase ends and the next begins."""
     masks: tuple[str, ...] = ()
     """Options for masking at ends of documents that the trainer is to get."""
+    tokenizer: tuple[str, ...] = ()
+    """Megatron-LM's arguments that name the tokenizer, a flag and its values each; none where the user names it."""
+    tokenizer_note: str | None = None
+    """What there is to be said of a tokenizer that Megatron-LM does not know."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
 

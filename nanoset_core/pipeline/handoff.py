@@ -13,6 +13,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.megatron import loads_fast
 from nanoset_core.handoff.request import DatasetCounts
+from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
@@ -23,6 +24,7 @@ from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, blend_recipe,
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage, check_current, size_bytes
+from nanoset_core.tokenization.files import define
 
 VERSION = 2
 
@@ -45,6 +47,8 @@ def _recipe(nanoset: NanosetContext, splits: Mapping[str, str]) -> Recipe:
         "vocab_size": nanoset.project.tokenizer.max_id + 1,
         "transitions": _transitions(spec),
     }
+    if tokenizer := tokenizer_arguments(define(nanoset.project.config.tokenizer_file)):
+        options["tokenizer"] = list(tokenizer)
     if spec.masks:
         options[MASKS_OPTION] = list(spec.masks)
     if spec.schedule is not None:
@@ -129,6 +133,7 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
 
 def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
+    definition = define(nanoset.project.config.tokenizer_file)
     spec, planned = nanoset.spec, {split: nanoset.plan(split) for split in SPLITS}
     corpora = dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split)))
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
@@ -143,6 +148,8 @@ def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
         schedule=spec.schedule,
         transitions=tuple(_transitions(spec)),
         masks=spec.masks,
+        tokenizer=tokenizer_arguments(definition),
+        tokenizer_note=tokenizer_note(definition),
         span=spec.span,
     )
 

@@ -1,7 +1,9 @@
 """The files that start a trainer: literal text, and the same configuration when they are read back."""
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +14,9 @@ from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.arguments import config_from_arguments
 from nanoset_core.handoff.data_args import read_data_args, read_per_split
 from nanoset_core.handoff.request import DatasetCounts
+from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.loading import NanosetConfig
+from nanoset_core.tokenization.files import TokenizerFile, define
 
 PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
 RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)
@@ -199,3 +203,58 @@ def test_what_is_written_is_read_back(tmp_path):
     )  # fmt: skip
     assert config.data_path == weights
     assert [config.samples(split) for split in ("train", "valid", "test")] == [400, 48, 16]
+
+
+FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "lines"),
+    [
+        (
+            FILES / "vocab.json",
+            [
+                "--tokenizer-type GPT2BPETokenizer",
+                f"--vocab-file {FILES}/vocab.json",
+                f"--merge-file {FILES}/merges.txt",
+            ],
+        ),
+        (
+            TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430),
+            [
+                "--tokenizer-type TikTokenizer",
+                f"--tokenizer-model {FILES}/megatron.json",
+                "--tiktoken-pattern v1",
+                "--tiktoken-num-special-tokens 20",
+                "--vocab-size 430",
+            ],
+        ),
+        (
+            TokenizerFile(FILES / "bpe.model", special_tokens=("<s>", "<mask>"), legacy=True),
+            [
+                "--tokenizer-type GPTSentencePieceTokenizer",
+                f"--tokenizer-model {FILES}/bpe.model",
+                "--tokenizer-sentencepiece-legacy",
+                "--tokenizer-special-tokens <s> <mask>",
+            ],
+        ),
+        (FILES / "tekken.json", []),
+        (FILES.parent / "tokenizer.json", []),
+    ],
+)
+def test_megatron_is_told_which_tokenizer_it_is(tokenizer, lines):
+    arguments = tokenizer_arguments(define(tokenizer))
+    assert list(arguments) == lines
+    written = texts(handoff(tokenizer=arguments))["arguments.txt"].splitlines()
+    assert [line for line in written if "token" in line or "vocab" in line or "merge" in line] == lines
+
+
+def test_what_megatron_has_no_tokenizer_for(tmp_path):
+    note = tokenizer_note(define(FILES / "tekken.json"))
+    assert "NullTokenizer --vocab-size 430" in note
+    assert note in handoff_files(handoff(tokenizer_note=note))[1]
+    assert tokenizer_note(define(FILES / "bpe.model")) is None
+    (tmp_path / "with space").mkdir()
+    spaced = define(shutil.copyfile(FILES / "bpe.model", tmp_path / "with space" / "bpe.model"))
+    assert tokenizer_arguments(spaced) == ()
+    assert "space" in tokenizer_note(spaced)

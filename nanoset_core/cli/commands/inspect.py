@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 160
 
 @click.command("inspect")
 @click.argument("prefix", type=PATH)
-@click.option("--tokenizer", type=PATH, help="A tokenizer.json to decode with, or its folder.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer's file to decode with, or its folder.")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
 def command(prefix: Path, tokenizer: Path | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""

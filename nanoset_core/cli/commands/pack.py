@@ -52,7 +52,7 @@ def command() -> None:
 @command.command()
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
-@click.option("--tokenizer", type=PATH, help="A tokenizer.json, or its folder; text needs one.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer's file, or its folder; text needs one.")
 @click.option(
     "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
 )

@@ -17,7 +17,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
 @click.option("--output", type=FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
-@click.option("--tokenizer", type=PATH, help="A tokenizer.json, or its folder; needed for text.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer's file, or its folder; needed for text.")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
     help=f"Tokens in a context; default: {DEFAULT_LENGTH}, or that of the tars.",

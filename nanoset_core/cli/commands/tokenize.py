@@ -147,14 +147,16 @@ def _tokenizer_file(tokenizer: Path | None, vocab_file: Path | None) -> Path:
     """The one file that is named."""
     from nanoset_core.tokenization.files import tokenizer_path
 
-    if (tokenizer is None) == (vocab_file is None):
+    if tokenizer is None and vocab_file is None:
+        raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
+    if tokenizer is not None and vocab_file is not None:
         raise ConfigError(
-            "the tokenizer must be named once",
+            "two tokenizers are named",
             where="--tokenizer, --vocab-file",
-            found="neither" if tokenizer is None else f"{tokenizer} and {vocab_file}",
-            remedy="name it with --tokenizer, or a vocab.json with --vocab-file",
+            found=f"{tokenizer} and {vocab_file}",
+            remedy="leave one of them out",
         )
-    return tokenizer_path(tokenizer) if vocab_file is None else vocab_file  # type: ignore[arg-type]
+    return tokenizer_path(vocab_file or tokenizer)  # type: ignore[arg-type]
 
 
 def _check_type(source: TokenizerFile, tokenizer_type: str | None) -> None:

@@ -31,7 +31,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
     help="Only these: a corpus, its .pbin (corpus/packed), nanoset, nanoset/split or /handoff, webdataset; a*.",
 )
 @click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
-@click.option("--tokenizer", type=PATH, help="Of PREFIX: a tokenizer.json, for its vocabulary.")
+@click.option("--tokenizer", type=PATH, help="Of PREFIX: a tokenizer's file, for its vocabulary.")
 @click.option("--eod", help="Of PREFIX: the token that must end every document.")
 @JSON_OPTION
 def command(

@@ -1,0 +1,147 @@
+"""`nanoset tokenize`, `status`, `init` and `inspect` with tokenizers of every kind of file."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nanoset_core import MMapIndexedDataset
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError
+
+FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+EXPECTED = json.loads((FILES / "expected.json").read_bytes())
+TEXTS = json.loads((FILES / "texts.json").read_bytes())
+SIZE = "430"
+
+
+@pytest.fixture
+def texts(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return file
+
+
+def run(*arguments):
+    return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+
+
+def tokenized(texts, *arguments):
+    prefix = texts.parent / "out"
+    engine = ("--engine", "tokenizers", "--workers", 1)
+    result = run("tokenize", "--input", texts, "--output-prefix", prefix, "--append-eod", *engine, *arguments)
+    assert result.exit_code == 0, result.output
+    dataset = MMapIndexedDataset(f"{prefix}_text_document")
+    return [dataset.get(number).tolist() for number in range(len(dataset))]
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "arguments"),
+    [
+        ("vocab.json", 420, ["--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", FILES / "vocab.json",
+                             "--merge-file", FILES / "merges.txt"]),
+        ("megatron.json v1", 2, ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", FILES / "megatron.json",
+                                 "--tiktoken-pattern", "v1", "--tiktoken-num-special-tokens", 20,
+                                 "--vocab-size", SIZE]),
+        ("ranks.tiktoken o200k", 420, ["--tokenizer", FILES / "ranks.tiktoken", "--tiktoken-pattern", "o200k",
+                                       "--tokenizer-special-tokens", "<|endoftext|>", "<|im_end|>"]),
+        ("tekken.json", 2, ["--tokenizer", FILES / "tekken.json"]),
+        ("bpe.model", 2, ["--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", FILES / "bpe.model"]),
+        ("unigram.model legacy", 2, ["--tokenizer-model", FILES / "unigram.model", "--tokenizer-sentencepiece-legacy",
+                                     "--tokenizer-special-tokens", "<s>", "<mask>", "<unk>"]),
+    ],
+)  # fmt: skip
+def test_megatrons_flags(texts, name, end, arguments):
+    if ".model" in name:
+        pytest.importorskip("sentencepiece")
+    assert tokenized(texts, *arguments) == [[*ids, end] for ids in EXPECTED[name] if ids]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--tokenizer-type", "TikTokenizer", "--tokenizer", FILES / "tekken.json"], "none of this type"),
+        (["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer", FILES / "bpe.model"], "none of this type"),
+        (["--tokenizer", FILES / "tekken.json", "--vocab-file", FILES / "vocab.json"], "two tokenizers are named"),
+        (["--tokenizer", FILES / "ranks.tiktoken"], "--tiktoken-pattern"),
+        (
+            ["--tokenizer", FILES / "tekken.json", "--special-tokens", "add",
+             "--tokenizer-hf-no-include-special-tokens"],
+            "say different things",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together(texts, arguments, what):
+    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", *arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert what in str(result.exception)
+    assert result.exception.remedy
+
+
+def test_no_tokenizer_is_a_wrong_use_as_before(texts):
+    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out")
+    assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
+
+
+def test_tokens_are_shown_as_text(texts):
+    tokenized(texts, "--tokenizer", FILES / "tekken.json")
+    result = run("inspect", texts.parent / "out_text_document", "--tokenizer", FILES / "tekken.json")
+    assert "two  spaces and" in result.output
+
+
+# --------------------------------------------------------------------------- special tokens of the template
+
+
+@pytest.fixture
+def template(tmp_path):
+    """A tokenizer.json that begins each text with <|padding|>, as Llama's do with a BOS."""
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = Tokenizer.from_file(str(FILES.parent / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(single="<|padding|> $A", special_tokens=[("<|padding|>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tokenizer
+
+
+def test_special_tokens_are_added_by_either_flag_as_encode_adds_them(texts, template):
+    whole = [[*encoding.ids, 0] for encoding in template.encode_batch(TEXTS, add_special_tokens=True)]
+    file = texts.parent / "tokenizer.json"
+    common = ("--tokenizer", file, "--eod", "<|endoftext|>")
+    assert tokenized(texts, *common, "--special-tokens", "add") == whole
+    assert tokenized(texts, *common, "--tokenizer-hf-include-special-tokens") == whole
+    plain = [ids[1:] for ids in whole if len(ids) > 2]
+    assert tokenized(texts, *common, "--tokenizer-hf-no-include-special-tokens", "--overwrite") == plain
+    assert tokenized(texts, *common) == plain  # the same pair: nothing is written again
+
+
+def test_the_command_tells_what_trainers_add_until_somebody_chooses(texts, template):
+    arguments = ("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", "--engine", "tokenizers",
+                 "--workers", 1, "--tokenizer", texts.parent / "tokenizer.json")  # fmt: skip
+    assert "megatron-core up to 0.14 and from 0.17" in run(*arguments).output
+    assert "megatron-core" not in run(*arguments, "--special-tokens", "none").output
+    assert "megatron-core" not in run(*arguments[:-1], FILES / "tekken.json", "--overwrite").output
+
+
+def test_init_writes_the_choice_and_status_asks_for_it(tmp_path, template):
+    corpus = tmp_path / "raw" / "web"
+    corpus.mkdir(parents=True)
+    (corpus / "a.jsonl").write_text('{"text": "one two"}\n')
+    assert run("init", tmp_path).exit_code == 0
+    config = tmp_path / "nanoset.yaml"
+    text = config.read_text()
+    assert "special_tokens: none" in text
+    assert "megatron-core" not in run("status", "-c", config).output
+    config.write_text(text.replace("special_tokens: none", ""))
+    assert "megatron-core up to 0.14" in run("status", "-c", config).output
+
+
+def test_init_finds_another_kind_of_tokenizer(tmp_path):
+    shutil.copyfile(FILES / "tekken.json", tmp_path / "tekken.json")
+    assert run("init", tmp_path).exit_code == 0
+    text = (tmp_path / "nanoset.yaml").read_text()
+    assert "path: tekken.json" in text
+    assert "eod: </s>" in text
+    assert "special_tokens: none" not in text
