@@ -55,6 +55,8 @@ def interruptible() -> Iterator[None]:
             yield
     finally:
         _reader.remove(read)
+        if not _reader:
+            _heard.clear()  # what this process does next was not interrupted
         signal.set_wakeup_fd(earlier)
         for number, handler in former.items():
             signal.signal(number, handler)

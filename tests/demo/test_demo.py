@@ -107,15 +107,17 @@ def test_amount_of_text_is_about_what_is_asked():
     assert list(texts.standard_library(50_000)) == list(texts.standard_library(50_000))
 
 
-def test_no_raw_file_is_left_in_part(tmp_path):
+def test_no_raw_file_is_left_in_part(demo, tmp_path):
     limited = """
 import resource, signal, sys
 from pathlib import Path
 from nanoset_core.demo.writing import write_demo
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-write_demo(Path(sys.argv[1]), megabytes=0.5)
+write_demo(Path(sys.argv[1]), megabytes=1.0)
 """
     done = subprocess.run([sys.executable, "-c", limited, str(tmp_path)], capture_output=True, text=True)
     assert "File too large" in done.stderr
-    assert not list(tmp_path.glob("raw/**/*.jsonl*"))  # every file is larger
+    left = list(tmp_path.glob("raw/**/*.jsonl*"))  # those that are small enough
+    assert len(left) < len(list(demo.glob("raw/**/*.jsonl*")))
+    assert all(path.read_bytes() == (demo / path.relative_to(tmp_path)).read_bytes() for path in left)

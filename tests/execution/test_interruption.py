@@ -92,6 +92,7 @@ def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: p
                 time.sleep(20)
             assert heard() == number
             assert reference() is None
+        assert heard() is None, "what comes next in this process was not interrupted"
     finally:
         for signalled, handler in kept.items():
             signal.signal(signalled, handler)
