@@ -16,6 +16,48 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+LONGEST = [
+    "deploy/test_postgres.py",
+    "tokenization/bpe/test_engines.py",
+    "assets/test_automation.py",
+    "assets/test_sensors.py",
+    "faults/test_interruptions.py",
+    "assets/test_checks.py",
+    "faults/test_command_lines.py",
+    "versions/test_gc.py",
+    "file_systems/test_refusals.py",
+    "end_to_end/test_build.py",
+    "end_to_end/test_trainers.py",
+    "cli/test_interruption.py",
+    "shuffling/test_engines.py",
+    "shuffling/test_pipeline.py",
+    "assets/test_metadata.py",
+    "cli/test_pipes.py",
+    "execution/test_dask.py",
+    "shuffling/test_standalone.py",
+    "storage/test_stores.py",
+    "assets/test_packed.py",
+    "assets/test_selection.py",
+    "demo/test_demo.py",
+    "raw/test_documents.py",
+    "raw/test_rows.py",
+    "faults/test_hostile.py",
+    "test_encodings.py",
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers take files in the order in which they are collected, and not those of many tests first."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first: of two workers, neither is to be alone with one at the end."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What engines learn about tokenizers stays out of the user's cache folder."""
