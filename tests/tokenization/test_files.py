@@ -256,3 +256,13 @@ def test_merges_that_are_not_there(tmp_path):
 def test_a_special_token_that_is_an_ordinary_one():
     with pytest.raises(FormatError, match="text of an ordinary one"):
         define(source("ranks.tiktoken", pattern="gpt2", special_tokens=("he",)))
+
+
+def test_nothing_that_is_kept_is_taken_for_another_tokenizers_of_the_same_bytes(tmp_path):
+    one, other = (source("megatron.json", num_special_tokens=count, vocab_size=RANKS + count) for count in (20, 30))
+    assert define(one).identity != define(other).identity
+    for tokenizer, shift in ((one, 0), (other, 10), (one, 0)):
+        encoded = make_engine(tokenizer, "numpy", cache=tmp_path).encode(["the quick brown fox " * 9])
+        reference = make_engine(tokenizer, "tokenizers").encode(["the quick brown fox " * 9])
+        assert encoded.ids.tolist() == reference.ids.tolist()
+        assert encoded.ids.min() >= 20 + shift

@@ -16,10 +16,10 @@ from nanoset_core.tokenization.bpe.canaries import added_tokens, all_canaries, t
 from nanoset_core.tokenization.bpe.checks import differing
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS
 from nanoset_core.tokenization.bpe.numpy_engine import interleave
-from nanoset_core.tokenization.bpe.proofs import Proof, installed_version
+from nanoset_core.tokenization.bpe.proofs import Proof
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, is_panic, not_unicode
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
-from nanoset_core.tokenization.files import define
+from nanoset_core.tokenization.files.definition import define, installed_version
 
 Form = Literal["NFC", "NFKC"]
 """Normal forms in which text that no version of Unicode treats differently can be told from other text."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import discard
 from nanoset_core.storage.scratch import open_unfinished, sweep_abandoned
+from nanoset_core.tokenization.files import define
 
 _ENDING = ".words.npz"
 _KEY = "key"
@@ -35,7 +36,7 @@ class LearnedWords:
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], folder: Path) -> None:
         """`folder` may be shared; the file's name changes with anything that tokens depend on."""
-        self._key = _key(Path(tokenizer_json))
+        self._key = _key(tokenizer_json)
         self._path = folder / f"{self._key[:32]}{_ENDING}"
 
     def load(self) -> Arrays | None:
@@ -90,9 +91,9 @@ class LearnedWords:
             path.unlink(missing_ok=True)
 
 
-def _key(tokenizer_json: Path) -> str:
+def _key(tokenizer_json: str | os.PathLike[str]) -> str:
     """sha256 of all that decides which tokens a word has: the tokenizer, this code, and the libraries."""
-    digest = hashlib.sha256(tokenizer_json.read_bytes())
+    digest = hashlib.sha256(define(tokenizer_json).identity.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     digest.update(f"{version('tokenizers')} {np.__version__} {unidata_version}".encode())

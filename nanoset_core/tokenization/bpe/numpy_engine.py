@@ -14,11 +14,11 @@ from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks, WordEncoder
-from nanoset_core.tokenization.bpe.proofs import installed_version
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import piece_starts
 from nanoset_core.tokenization.bpe.units import UNIT_BYTES, ForeignText, Units, native, partition_units
+from nanoset_core.tokenization.files.definition import installed_version
 
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""

@@ -104,7 +104,7 @@ def cache_folder() -> Path | None:
 
 def _file_name(tokenizer_json: str | os.PathLike[str]) -> str:
     """A name that changes with anything that the knowledge depends on."""
-    digest = hashlib.sha256(define(tokenizer_json).json())
+    digest = hashlib.sha256(define(tokenizer_json).identity.encode())
     digest.update(f"{_FORMAT} {version('tokenizers')} {unidata_version} {np.__version__}".encode())
     return f"{digest.hexdigest()[:32]}.npz"
 

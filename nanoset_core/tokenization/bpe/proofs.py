@@ -12,7 +12,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from unicodedata import unidata_version
 
@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.tokenization.files import define
+from nanoset_core.tokenization.files.definition import define, installed_version
 
 logger = logging.getLogger(__name__)
 
@@ -41,22 +41,12 @@ class Proof:
     """Hex sha256 of the file of what the engine had learnt about the tokenizer, where there is one."""
 
 
-def installed_version(package: str) -> str:
-    """Of a package; `unknown` where it is none that was installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
-
-
 class Proofs:
     """The proofs of one tokenizer, in a folder or, without one, nowhere."""
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
         self._folder = folder
-        definition = define(tokenizer_json)
-        made = "" if definition.content is None else hashlib.sha256(definition.content.json).hexdigest()
-        self._tokenizer = f"{definition.fingerprint}{made} {installed_version('sentencepiece') if made else ''}"
+        self._tokenizer = define(tokenizer_json).identity
 
     def recall(self, engine: str, engine_version: str) -> Proof | None:
         """What an earlier start found; None where that is not known, or its file is damaged."""

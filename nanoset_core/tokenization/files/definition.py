@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 
 import orjson
 
@@ -35,6 +36,14 @@ class Definition:
         return read_regular(self.source.path) if self.content is None else self.content.json
 
     @property
+    def identity(self) -> str:
+        """Hex sha256 that changes with anything that the tokens depend on: for what is kept between runs."""
+        if self.content is None:
+            return self.fingerprint
+        known = f"{self.fingerprint} {installed_version('sentencepiece')} ".encode() + self.content.json
+        return hashlib.sha256(known).hexdigest()
+
+    @property
     def special_tokens(self) -> Mapping[str, int]:
         """Name → id of the special tokens that other files than a tokenizer.json define."""
         return {} if self.content is None else self.content.special_tokens
@@ -43,6 +52,14 @@ class Definition:
     def eod(self) -> str | None:
         """The token that the trainer ends documents with, where files of this kind settle it."""
         return None if self.content is None else self.content.eod
+
+
+def installed_version(package: str) -> str:
+    """Of a package; `unknown` where it is none that was installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
