@@ -16,6 +16,7 @@ from nanoset_core.tokenization.bpe import gigatoken
 from nanoset_core.tokenization.bpe.canaries import token_canaries
 from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, prove
+from nanoset_core.tokenization.bpe.growing import GrowingEngine
 from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.probe_cache import (
@@ -207,8 +208,17 @@ def _gigatoken_engine(source: _Source) -> Engine:
         raise WrongTokensError(engine.name, proof.refusal)
     if proof.refusal:
         raise NotRecognisedError(proof.refusal)
-    inert = InertTextEngine(engine, source.reference, proof.left_points, proof.left_tokens)
+    rest = GrowingEngine(source.reference, lambda: _rest_engine(source))
+    inert = InertTextEngine(engine, rest, proof.left_points, proof.left_tokens)
     return CheckedEngine(inert, source.reference, reason="canary passed")
+
+
+def _rest_engine(source: _Source) -> Engine:
+    """The numpy engine: it asks the reference about a few lines where text is not normal, not whole documents."""
+    try:
+        return _numpy_engine(source)
+    except WrongTokensError as error:
+        raise NotRecognisedError(str(error)) from error
 
 
 _MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
