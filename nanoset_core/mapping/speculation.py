@@ -134,11 +134,12 @@ class _Segment:
         behind, until one takes it: these are given the right one in the same pass, with a guess of the rest. `reach`
         (blocks + 1,) is how many blocks, the first included; it doubles where that was not far enough.
         """
-        blocks, starts = [wrong], [self.ends[wrong - 1]]
+        behind, differences = [wrong[:0]], [np.zeros((0, len(self.weights)))]
         chosen = np.zeros(len(self.at) + 1, bool)
         chosen[wrong] = chosen[-1] = True
         further = np.ones_like(reach)
-        at, apart, left = wrong, (starts[0] - self.starts[wrong]) * self.slow, reach[wrong]
+        right = self.ends[wrong - 1]
+        at, apart, left = wrong, (right - self.starts[wrong]) * self.slow, reach[wrong]
         further[at + 1] = doubled = 2 * left
         while len(at):
             apart = apart * (self.ends[at] == self.starts[at])
@@ -147,11 +148,14 @@ class _Segment:
             at, apart, left, doubled = at[on] + 1, apart[on], left[on], doubled[on]
             chosen[at] = True
             further[at + 1] = doubled
-            blocks.append(at)
-            starts.append(self.guess.counts(self.at[at], np.where(self.slow, self.starts[at] + apart, np.nan)))
-        together = np.concatenate(blocks)
-        order = np.argsort(together)
-        return together[order], np.concatenate(starts)[order], further
+            behind.append(at)
+            differences.append(apart)
+        others = np.concatenate(behind)
+        known = np.where(self.slow, self.starts[others] + np.concatenate(differences), np.nan)
+        blocks = np.concatenate([wrong, others])
+        starts = np.concatenate([right, self.guess.counts(self.at[others], known)])
+        order = np.argsort(blocks)
+        return blocks[order], starts[order], further
 
     def _repair(self, wrong: NDArray[np.int64], starts: NDArray[np.float64]) -> float:
         """Run blocks again from other counts until they meet their old course; return the cost in microseconds.
