@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -266,3 +267,21 @@ def test_nothing_that_is_kept_is_taken_for_another_tokenizers_of_the_same_bytes(
         reference = make_engine(tokenizer, "tokenizers").encode(["the quick brown fox " * 9])
         assert encoded.ids.tolist() == reference.ids.tolist()
         assert encoded.ids.min() >= 20 + shift
+
+
+def test_a_model_that_the_package_does_not_load(tmp_path):
+    pytest.importorskip("sentencepiece")
+    file = tmp_path / "one.model"
+    file.write_bytes((FILES / "bpe.model").read_bytes()[:16])  # one whole piece
+    assert define(file).content.vocab_size == 1
+    with pytest.raises(FormatError, match="sentencepiece package can load") as caught:
+        make_engine(file, cache=tmp_path)
+    assert caught.value.where == str(file)
+
+
+def test_facts_of_a_model_need_no_package_and_its_tokens_do(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    assert tokenizer_facts(FILES / "bpe.model").vocab_size == 560
+    with pytest.raises(ConfigError, match="package is not installed") as caught:
+        make_engine(FILES / "bpe.model", cache=tmp_path)
+    assert "nanoset-platform[sentencepiece]" in caught.value.remedy

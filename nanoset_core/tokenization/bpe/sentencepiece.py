@@ -10,7 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.tokenization.bpe.reference import FlatLists, ReferenceEngine
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
@@ -39,7 +39,16 @@ class SentencePieceEngine(ReferenceEngine):
             ) from error
         self.version = version("sentencepiece")
         definition = define(tokenizer)
-        self._processor = SentencePieceProcessor(model_file=os.fspath(tokenizer))
+        try:
+            self._processor = SentencePieceProcessor(model_file=os.fspath(tokenizer))
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise FormatError(
+                "not a model that the sentencepiece package can load",
+                where=tokenizer,
+                found=error,
+                expected="a model as sentencepiece's trainer writes it",
+                remedy="fetch the file again, whole, or update the sentencepiece package",
+            ) from error
         source = definition.source
         self._tokens = {name: definition.special_tokens[name] for name in source.special_tokens or ()}
         # The first in the text, and of those that begin there the one that was named first.

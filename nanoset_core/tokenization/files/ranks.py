@@ -159,15 +159,15 @@ def _content(
 
 def _merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Every two tokens that make a third, in order of its rank."""
-    merges: list[tuple[str, str]] = []
-    for word, _ in sorted(vocabulary.items(), key=lambda item: item[1]):
-        pairs = [
-            (word[:cut], word[cut:])
-            for cut in range(1, len(word))
-            if word[:cut] in vocabulary and word[cut:] in vocabulary
-        ]
-        merges += sorted(pairs, key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
-    return merges
+    rank_of = vocabulary.get
+    found = []
+    for word, rank in vocabulary.items():
+        for cut in range(1, len(word)):
+            left = rank_of(word[:cut])
+            if left is not None and (right := rank_of(word[cut:])) is not None:
+                found.append((rank, left, right, word[:cut], word[cut:]))
+    found.sort()
+    return [pair[3:] for pair in found]
 
 
 # ---------------------------------------------------------------------------------------------------- patterns
@@ -182,7 +182,7 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
             found="no pattern",
             expected=f"one of {names}, or a regular expression",
             remedy="name the pattern of this tokenizer: `pattern:` beside `path:` in nanoset.yaml, or "
-            "--tiktoken-pattern",
+            "--tiktoken-pattern of `nanoset tokenize`; other commands take the pairs that it writes",
         )
     if (found := PATTERNS.get(source.pattern)) is not None:
         return found
