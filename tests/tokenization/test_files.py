@@ -46,30 +46,12 @@ SOURCES = {
 }
 
 
-def tokens(tokenizer, kind, tmp_path):
-    if str(tokenizer).endswith(".model"):
-        pytest.importorskip("sentencepiece")
-    encoded = make_engine(tokenizer, kind, cache=tmp_path).encode(TEXTS)
-    return [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
-
-
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_reference_gives_the_tokens_of_the_kinds_own_library(name, tmp_path):
-    assert tokens(SOURCES[name], "tokenizers", tmp_path) == EXPECTED[name]
-
-
-@pytest.mark.parametrize(
-    "name", ["vocab.json", "ranks.tiktoken cl100k", "megatron.json v2", "tekken.json", "bpe.model"]
-)
-def test_so_does_whatever_engine_proves_itself(name, tmp_path):
-    assert tokens(SOURCES[name], "auto", tmp_path) == EXPECTED[name]
-
-
-def test_numpy_takes_ranks_and_says_why_it_does_not_take_unigrams(tmp_path):
-    assert make_engine(FILES / "tekken.json", "numpy", cache=tmp_path).name == "numpy"
-    pytest.importorskip("sentencepiece")
-    engine = make_engine(FILES / "unigram.model", cache=tmp_path)
-    assert (engine.name, engine.reason.partition(":")[0]) == ("sentencepiece", "not for the numpy engine")
+def test_the_reference_gives_the_tokens_of_the_kinds_own_library(name):
+    if ".model" in name:
+        pytest.importorskip("sentencepiece")
+    encoded = make_engine(SOURCES[name], "tokenizers").encode(TEXTS)
+    assert [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])] == EXPECTED[name]
 
 
 def test_named_patterns_are_those_that_the_numpy_engine_knows():
@@ -257,16 +239,6 @@ def test_merges_that_are_not_there(tmp_path):
 def test_a_special_token_that_is_an_ordinary_one():
     with pytest.raises(FormatError, match="text of an ordinary one"):
         define(source("ranks.tiktoken", pattern="gpt2", special_tokens=("he",)))
-
-
-def test_nothing_that_is_kept_is_taken_for_another_tokenizers_of_the_same_bytes(tmp_path):
-    one, other = (source("megatron.json", num_special_tokens=count, vocab_size=RANKS + count) for count in (20, 30))
-    assert define(one).identity != define(other).identity
-    for tokenizer, shift in ((one, 0), (other, 10), (one, 0)):
-        encoded = make_engine(tokenizer, "numpy", cache=tmp_path).encode(["the quick brown fox " * 9])
-        reference = make_engine(tokenizer, "tokenizers").encode(["the quick brown fox " * 9])
-        assert encoded.ids.tolist() == reference.ids.tolist()
-        assert encoded.ids.min() >= 20 + shift
 
 
 def test_a_model_that_the_package_does_not_load(tmp_path):
