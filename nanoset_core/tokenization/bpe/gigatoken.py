@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 from unicodedata import category, combining, decomposition, is_normalized
@@ -43,7 +44,6 @@ class GigatokenEngine:
         self.reason = "asked for"
         self.version = installed_version("gigatoken")
         try:
-            import awkward  # noqa: F401 - what the library gives, here so that forked workers have it from the start
             import gigatoken
         except ImportError as error:
             raise ConfigError(
@@ -62,6 +62,8 @@ class GigatokenEngine:
             if not (isinstance(error, Exception) or is_panic(error)):
                 raise
             raise NotRecognisedError(f"the library cannot load it: {error}") from error
+        with suppress(ImportError):  # the first text wants it; imported here, forked workers have it already
+            import awkward  # noqa: F401
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
