@@ -210,6 +210,25 @@ def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(changed_t
     assert_same(engine, reference, [text.replace("\t", character) for text in texts])
 
 
+@pytest.mark.parametrize("kind", ["llama2", "metaspace"])
+def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, kind):
+    """Text falls apart before all other ▁: as with Gemma's token for the end of one tag and the begin of another."""
+
+    def join(parsed):
+        model = parsed["model"]
+        for left, right in ((")", "▁"), (")▁", "(")):
+            model["vocab"].setdefault(left + right, max(model["vocab"].values()) + 50)
+            model["merges"].insert(0, [left, right])
+
+    path = changed_tokenizer(kind, join)
+    reference = ReferenceEngine(path)
+    known = probe_tokenizer(path, reference)
+    engine = NumpyEngine(known.rules, known.classes, reference)
+    texts = ["(x) (y)  (z)", ") ( ) (", "a) ", ")▁(", ") the", ")  ("]
+    assert reference.tokenizer.token_to_id(")▁(") in engine.encode(texts).ids
+    assert_same(engine, reference, texts)
+
+
 @pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split"])
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word", "normalized"])
 @pytest.mark.parametrize("content", ["<|end|>", "the", "é"])
