@@ -4,10 +4,13 @@ import base64
 import json
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenization.bpe import make_engine, patterns
@@ -257,3 +260,28 @@ def test_facts_of_a_model_need_no_package_and_its_tokens_do(tmp_path, monkeypatc
     with pytest.raises(ConfigError, match="package is not installed") as caught:
         make_engine(FILES / "bpe.model", cache=tmp_path)
     assert "nanoset-platform[sentencepiece]" in caught.value.remedy
+
+
+CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("aeh 'sT\n\t1½中é\u0301ſ/!")
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(st.text(CHARACTERS), max_size=8))
+def test_ranks_give_what_tiktoken_gives(texts):
+    pytest.importorskip("tiktoken")
+    for name in ("gpt2", "o200k", "llama3"):
+        engine, encoding = _both(name)
+        ids = [ident for text in texts for ident in encoding.encode(text, allowed_special="all")]
+        assert engine.encode(texts).ids.tolist() == ids
+
+
+@cache
+def _both(name):
+    """(our reference, tiktoken's encoding)."""
+    import tiktoken
+
+    lines = (line.split() for line in (FILES / "ranks.tiktoken").read_bytes().splitlines())
+    ranks = {base64.b64decode(word): int(rank) for word, rank in lines}
+    special = {token: RANKS + number for number, token in enumerate(NAMES)}
+    encoding = tiktoken.Encoding(name, pat_str=PATTERNS[name].regex, mergeable_ranks=ranks, special_tokens=special)
+    return make_engine(source("ranks.tiktoken", pattern=name, special_tokens=NAMES), "tokenizers"), encoding
