@@ -24,6 +24,8 @@ from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, gra
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
+from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.tokenization.distrust import noted
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ def build(
     due = {step.key for step in steps if step.node in asked and (rebuild or state.needs_run(step.key))}
     needed = with_needs(due, state)
     chosen = [step for step in steps if step.key in needed]
+    distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
     report.skipped += [] if corpora else _held_up(graph)
@@ -102,7 +105,16 @@ def build(
         for run in _runs(chosen):
             say(_describe(run))
             builder.execute(run)
-    graph.look_again(step.node for step in chosen)
+        graph.look_again(step.node for step in chosen)
+        if noted(project.outputs) != distrusted:  # what other corpora were tokenized with is suspect by now
+            graph.look_again(node for node in graph.nodes() if node.stage is TOKENIZED)
+            state = load_graph_state(graph, instance, same_versions=True)
+            chosen = [step for step in state.steps.values() if step.node in asked and state.needs_run(step.key)]
+            builder.forget(chosen)
+            for run in _runs(chosen):
+                say(_describe(run))
+                builder.execute(run)
+            graph.look_again(step.node for step in chosen)
     report.seconds = time.monotonic() - started
     return report
 
@@ -183,6 +195,13 @@ class _Builder:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
                 failed = noted[0] if noted else Failure(run[0].node, error)
         self._record(run, failed, time.monotonic() - started)
+
+    def forget(self, steps: Sequence[Step]) -> None:
+        """Take steps as not tried yet."""
+        labels = {step.label for step in steps}
+        self._failed -= {step.key for step in steps}
+        self._report.failed = {label: error for label, error in self._report.failed.items() if label not in labels}
+        self._report.skipped = [label for label in self._report.skipped if label not in labels]
 
     def _record(self, run: list[Step], failed: Failure | None, seconds: float) -> None:
         """Note what became of a run: what comes before the step that failed is made, what comes after it is not."""

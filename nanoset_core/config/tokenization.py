@@ -15,6 +15,7 @@ from nanoset_core.raw.rejects import (
     UnreadableFraction,
 )
 from nanoset_core.serialization.settings import Between
+from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
 
@@ -73,6 +74,8 @@ class TokenizationSpec:
 
     engine: EngineName = "auto"
     """What tokenizes; all engines give the same tokens."""
+    audit: Annotated[float, Between(0, 1)] = SHARE
+    """Share of the documents that the reference tokenizes too, to find a wrong engine; leaves no trace in the bytes."""
     preset: WriterPreset = "megatron"
     """Whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
     append_eod: bool = True

@@ -11,12 +11,13 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline import mending
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization import job, shards
+from nanoset_core.tokenization import distrust, job, shards
 from nanoset_core.tokenization.framing import Framing, make_framing, unsaid
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
@@ -111,7 +112,9 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     inventory_manifest, inventory = current_inventory(project, corpus)
     recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
     ranges = cut_ranges(inventory, _range_bytes(project))
+    mending.begin(project.outputs, corpus, (shard for shard, _ in mending.suspects(project.outputs, corpus)))
     made = _make_shards(project, corpus, ranges)
+    mending.finish(project.outputs, corpus)
     lost = losses_of(made, inventory.pieces)
     reject_policy(project, corpus).check(lost, corpus_folder(project, corpus))
     facts = lost.facts
@@ -145,7 +148,7 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
     """The counts of a tokenized corpus."""
-    return shards.ShardFacts(**{name: value for name, value in tokenized.facts.items() if name != SHARDS})
+    return shards.ShardFacts.of(tokenized.facts)
 
 
 def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
@@ -183,17 +186,21 @@ def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
-    work = _job(project, corpus, ranges)
-    with project.outputs.sending() as send:
-        return work.run(
-            project.config.workers,
-            project.executor,
-            listener=project.listener,
-            stage="tokenized_shards",
-            name=corpus,
-            made=_finished_shards(project, work),
-            on_shard=send,
-        )
+    work, outputs = _job(project, corpus, ranges), project.outputs
+    try:
+        with outputs.sending() as send:
+            return work.run(
+                project.config.workers,
+                project.executor,
+                listener=project.listener,
+                stage="tokenized_shards",
+                name=corpus,
+                made=_finished_shards(project, work),
+                on_shard=send,
+                on_suspects=lambda shards: mending.begin(outputs, corpus, shards),
+            )
+    finally:
+        distrust.send(outputs)
 
 
 def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
@@ -210,6 +217,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
     settings = shards.ShardSettings(
         tokenizer_file=config.tokenizer_file,
         engine=config.tokenization.engine,
+        audit=config.tokenization.audit,
         dtype=project.tokenizer.dtype.name,
         max_id=project.tokenizer.max_id,
         framing=framing(project),
@@ -274,6 +282,9 @@ class TokenizedStage(CorpusStage):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return tokenize(project, key.subject)
+
+    def suspicion(self, project: Project, key: Key) -> str | None:
+        return mending.suspicion(project.outputs, key.subject)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nanoset_core.execution.processes import Executor, run_tasks
@@ -13,6 +13,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
+from nanoset_core.tokenization.distrust import noted, suspicion
 from nanoset_core.tokenization.shards import (
     STAGE,
     VERSION,
@@ -60,8 +61,9 @@ class TokenizeJob:
         name: str,
         made: Mapping[int, Manifest] | None = None,
         on_shard: Callable[[Manifest], None] | None = None,
+        on_suspects: Callable[[list[Manifest]], None] | None = None,
     ) -> list[Manifest]:
-        """Make the shards that are not there yet.
+        """Make the shards that are not there yet, and again those of engines that turned out to be wrong.
 
         Args:
             workers: processes.
@@ -71,6 +73,7 @@ class TokenizeJob:
             name: what it is called for.
             made: shards that need no work, by the number of their range.
             on_shard: called with each shard as it is made.
+            on_suspects: called with shards that are about to be made again, since their engine is not trusted any more.
 
         Returns:
             All shards, in document order.
@@ -80,12 +83,14 @@ class TokenizeJob:
         """
         shards = dict(made or {})
         missing: list[int] = []
+        everything: list[ShardTask] = []
 
         def tasks() -> Iterator[ShardTask]:
             for number, source in enumerate(self.ranges):
+                everything.append(self._task(source))
                 if number not in shards:
                     missing.append(number)
-                    yield self._task(source)
+                    yield everything[number]
 
         done = sum(shard.facts.get("stored_bytes", 0) for shard in shards.values())
         documents = sum(shard.facts["documents"] for shard in shards.values())
@@ -101,9 +106,22 @@ class TokenizeJob:
                 documents += shard.facts["documents"]
                 tokens += shard.facts["tokens"]
                 listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
+            while suspects := self._suspects(shards):
+                if on_suspects is not None:
+                    on_suspects([shards[number] for number in suspects])
+                again = [replace(everything[number], root=replace(self.root, rebuild=True)) for number in suspects]
+                for place, shard in run_tasks(make_shard, again, workers, executor):
+                    if on_shard is not None:
+                        on_shard(shard)
+                    shards[suspects[place]] = shard
         finally:
             sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
         return [shards[number] for number in sorted(shards)]
+
+    def _suspects(self, shards: Mapping[int, Manifest]) -> list[int]:
+        """Numbers of the shards whose engine gave wrong tokens, perhaps for another shard."""
+        distrusted = noted(self.root)
+        return sorted(number for number, shard in shards.items() if suspicion(shard, distrusted))
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

@@ -39,7 +39,7 @@ class Listing:
     @staticmethod
     def of(shard: Manifest) -> Listing:
         """That of a shard."""
-        return Listing(ShardFacts(**shard.facts), lambda: shard.path(REJECTS))
+        return Listing(ShardFacts.of(shard.facts), lambda: shard.path(REJECTS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import detour
+from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.distrust import described
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset, make_framing, pair_name
@@ -78,6 +80,8 @@ class PreprocessOptions:
     """Processes; None = one for each processor."""
     engine: EngineName = "auto"
     """One of bpe.KINDS; all give the same bytes."""
+    audit: float = SHARE
+    """Share of the documents that the reference tokenizes too."""
     on_reject: OnReject = "quarantine"
     """What a line that is no document does: quarantine or fail."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
@@ -106,6 +110,8 @@ class Preprocessed:
     """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
     made: bool = field(default=True, compare=False)
     """False where it was there already."""
+    engines: str = field(default="", compare=False)
+    """Which engines made it, and how many documents were compared with the reference; empty where that is not known."""
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
@@ -338,6 +344,7 @@ class _Call:
         settings = ShardSettings(
             tokenizer_file=self.options.tokenizer,
             engine=self.options.engine,
+            audit=self.options.audit,
             dtype=self.tokenizer.dtype.name,
             max_id=self.tokenizer.max_id,
             framing=self.framing,
@@ -393,7 +400,8 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
         if facts.reasons:
             rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
             write_atomic(draft.folder / call.rejects.name, rejected)
-    return Preprocessed(prefix, facts, call.rejects if facts.reasons else None, lost.beyond_rejects(), by_file)
+    rejects = call.rejects if facts.reasons else None
+    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, engines=described(shards))
 
 
 def _ending(prefix: Path, ending: str) -> Path:

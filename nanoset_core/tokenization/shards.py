@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.files import TokenizerPath, define, stamp
@@ -33,6 +36,8 @@ DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSettings:
@@ -42,6 +47,8 @@ class ShardSettings:
     """Where the tokenizer is."""
     engine: str = "auto"
     """One of bpe.KINDS; all give the same bytes."""
+    audit: float = audit.SHARE
+    """Share of the documents that the reference encodes too; it shows in no bytes."""
     dtype: str
     """Of the .bin."""
     max_id: int
@@ -107,6 +114,11 @@ class ShardFacts:
         """As manifests hold them."""
         return {name: value for name, value in asdict(self).items() if value or name != "zeroed"}
 
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> ShardFacts:
+        """The counts among the facts of a manifest."""
+        return ShardFacts(**{name: facts[name] for name in facts.keys() & _NAMES})
+
     def described(self) -> str:
         """Lines and rejects for a message."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
@@ -121,6 +133,7 @@ class ShardFacts:
         return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed)
 
 
+_NAMES = frozenset(entry.name for entry in fields(ShardFacts))
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
 
 
@@ -135,8 +148,31 @@ def make_shard(task: ShardTask) -> Manifest:
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Fill a folder; where the audit finds the engine wrong, once more with one that is trusted."""
+    while True:
+        engine = _engine(task)
+        try:
+            return _write_with(engine, task, folder)
+        except _WrongDocumentError as found:
+            tokenizer = task.recipe.options["tokenizer"]
+            wrong = distrust.Distrust(engine.name, engine.version, tokenizer, found.where, found.what)
+            distrust.note(task.root, wrong)
+            logger.warning("%s; the shard is made again with another engine", wrong)
+            for path in folder.iterdir():
+                path.unlink()
+
+
+class _WrongDocumentError(Exception):
+    """The audit found wrong tokens."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where, self.what = where, what
+
+
+def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     settings = task.settings
-    engine = _engine(settings, task.recipe.options["tokenizer"])
+    checked = audit.Audit(engine, getattr(engine, "reference", None), settings.audit, task.recipe.digest)
     facts = ShardFacts(stored_bytes=task.source.size)
     batches = read_documents(
         task.folder,
@@ -156,20 +192,33 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                 rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task.folder, batch.rejects[0])
-            framed = frame(_checked(engine.encode(batch.texts), settings), settings.framing)
+            framed = frame(_checked(_encoded(checked, batch, task), settings), settings.framing)
             present = framed.sequences > 0
             builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
             if documents is not None:
                 documents.add(batch, framed.lengths, framed.kept)
             _count(facts, batch, framed)
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
-    return facts.to_json(), {name: sha256_file(folder / name) for name in names}
+    encoder = distrust.Encoder(engine.name, engine.version, checked.documents)
+    found = facts.to_json() | {distrust.ENCODER: asdict(encoder)}
+    return found, {name: sha256_file(folder / name) for name in names}
 
 
-def _engine(settings: ShardSettings, expected: str) -> Engine:
-    """The engine, kept from task to task while the tokenizer stays the one of the sha256 that is expected."""
-    file = settings.tokenizer_file
-    engine, fingerprint = _loaded_engine(file, stamp(file), settings.engine)
+def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
+    try:
+        return checked.encode(batch.texts)
+    except audit.WrongTokensError as error:
+        number = error.difference.document
+        file, line = task.source.files[batch.files[number]], batch.lines[number]
+        raise _WrongDocumentError(f"{task.recipe.name}: {task.folder / file}:{line}", str(error)) from error
+
+
+def _engine(task: ShardTask) -> Engine:
+    """The engine, kept from task to task while the tokenizer stays the one of the sha256 that the recipe names."""
+    file, expected = task.settings.tokenizer_file, task.recipe.options["tokenizer"]
+    wrong = [one for one in distrust.noted(task.root) if one.tokenizer == expected]
+    without = frozenset((one.engine, one.version) for one in wrong)
+    engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, without)
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -183,13 +232,15 @@ def _engine(settings: ShardSettings, expected: str) -> Engine:
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Which engine `kind` comes to with a tokenizer, and why; no output depends on it."""
-    engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind)
+    engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind, frozenset())
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
-def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str) -> tuple[Engine, str]:
-    engine = make_engine(file, kind)
+def _loaded_engine(
+    file: TokenizerPath, _stamp: object, kind: str, without: frozenset[tuple[str, str]]
+) -> tuple[Engine, str]:
+    engine = make_engine(file, kind, without=without)
     return engine, define(file).fingerprint
 
 

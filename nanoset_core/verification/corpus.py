@@ -127,7 +127,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]
     total = tokenization.tokenized_facts(tokenized)
     added = ShardFacts()
     for shard in shards:
-        facts = ShardFacts(**shard.facts)
+        facts = ShardFacts.of(shard.facts)
         added += facts
         _check_sum(report, shard.folder, facts)
     _check_sum(report, tokenized.folder, total)
@@ -203,7 +203,7 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest, invent
 
 def _check_shard(report: Report, shard: Manifest, deep: bool) -> None:
     report.include(check_files(shard, report.output, deep=deep, remedy=_BUILD))
-    facts = ShardFacts(**shard.facts)
+    facts = ShardFacts.of(shard.facts)
     remedy = f"delete {shard.folder} and {_BUILD}"
     with report.catching(remedy):
         table = DocumentRows(shard.path(DOCUMENTS), facts.documents)

@@ -12,6 +12,8 @@ from typing import Any
 
 from golden_outputs.projects import GOLDEN
 
+from nanoset_core.outputs.manifest import FileFact, Recipe, manifest_bytes
+
 FILE = GOLDEN / "golden.json"
 WRITERS = ("pyarrow", "isal")
 """Libraries whose version decides the bytes of some files: documents.parquet, and members of json.gz tars."""
@@ -43,13 +45,22 @@ def recipes(folder: Path) -> dict[str, Any]:
 def _stable(path: Path, folder: Path) -> bytes:
     """A file's bytes, without what differs between two folders and two times.
 
-    That is the folder's own path, and in the manifests of `nanoset shuffle` the digest over paths, times and inodes of
-    its inputs, with that of the recipe which it is in.
+    That is the folder's own path, the engine of a shard, and in the manifests of `nanoset shuffle` the digest over
+    paths, times and inodes of its inputs, with that of the recipe which it is in.
     """
     data = path.read_bytes().replace(str(folder).encode(), b"<here>")
+    if path.name == "manifest.json" and "encoder" in json.loads(data)["facts"]:
+        data = _without_encoder(json.loads(data))
     if path.name == "manifest.json" and (inputs := json.loads(data)["recipe"]["parents"].get("inputs")):
         data = data.replace(inputs.encode(), b"<inputs>").replace(json.loads(data)["digest"].encode(), b"<digest>")
     return data
+
+
+def _without_encoder(manifest: dict[str, Any]) -> bytes:
+    """A shard's manifest without the fact of what made it: an engine and its version, which no digest depends on."""
+    facts = {name: fact for name, fact in manifest["facts"].items() if name != "encoder"}
+    files = {name: FileFact(fact["bytes"], fact.get("sha256")) for name, fact in manifest["files"].items()}
+    return manifest_bytes(Recipe(**manifest["recipe"]), facts, files)
 
 
 def record(folder: Path) -> dict[str, Any]:

@@ -71,6 +71,7 @@ TOKENIZER_TYPES = {
 @click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
 @option_for(TokenizationSpec, "engine")
+@option_for(TokenizationSpec, "audit")
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
 @option_for(DocumentsSpec, "max_unreadable_fraction")
@@ -139,6 +140,7 @@ def command(
             f"{facts.rejected + facts.faults:,} rejected"
             + (f" ({result.rejects})" if result.rejects else "")
             + ("" if result.made else " (there already)")
+            + (f", {result.engines}" if result.engines else "")
             + emphasis(result.lost)
         )
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import orjson
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.bpe import gigatoken
+from nanoset_core.tokenization.bpe import gigatoken, numpy_engine
 from nanoset_core.tokenization.bpe.canaries import token_canaries
-from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens
+from nanoset_core.tokenization.bpe.checks import ProvenEngine, canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, prove
 from nanoset_core.tokenization.bpe.growing import GrowingEngine
 from nanoset_core.tokenization.bpe.learned import LearnedWords
@@ -58,7 +58,7 @@ def make_engine(
     kind: str = "auto",
     *,
     cache: str | os.PathLike[str] | None = None,
-    without: Collection[str] = (),
+    without: Collection[tuple[str, str]] = (),
 ) -> Engine:
     """The engine for a `tokenizer.json`.
 
@@ -69,7 +69,7 @@ def make_engine(
             `.reason`. One of these names takes that engine, under the same conditions.
         cache: folder in which proofs of engines and probes of tokenizers are kept for the next start; by default in
             the user's cache folder.
-        without: names of engines that are not trusted with this tokenizer.
+        without: (name, version) of engines that are not trusted with this tokenizer.
 
     Raises:
         ConfigError: an unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
@@ -87,7 +87,7 @@ def make_engine(
     for name in _FAST if kind == "auto" else (kind,):
         if kind == "auto" and name == GigatokenEngine.name and not gigatoken.is_installed():
             continue
-        if name in without:
+        if (name, _VERSIONS[name]()) in without:
             reasons.append(f"the {name} engine gave wrong tokens for a document")
             if name == NumpyEngine.name and source.words:
                 source.words.drop(reasons[-1])
@@ -170,7 +170,7 @@ def _proven(known: TokenizerProbe, source: _Source) -> Engine | None:
     engine = NumpyEngine(known.rules, known.classes, source.reference, words=source.words)
     proof = source.proofs.recall(engine.name, engine.version)
     if proof is not None and proof.knowledge == fingerprint(source.file, source.folder):
-        return CheckedEngine(engine, source.reference, reason=_reason(known))
+        return ProvenEngine(engine, source.reference, reason=_reason(known))
     passing = _passing(known, source)
     if passing:
         _remember(source, passing)
@@ -185,7 +185,7 @@ def _passing(known: TokenizerProbe, source: _Source) -> Engine | None:
         return None
     if not same_tokens(engine, source.reference, [*texts, *token_canaries(source.content())]):
         return None
-    return CheckedEngine(engine, source.reference, reason=_reason(known))
+    return ProvenEngine(engine, source.reference, reason=_reason(known))
 
 
 def _reason(known: TokenizerProbe) -> str:
@@ -210,7 +210,7 @@ def _gigatoken_engine(source: _Source) -> Engine:
         raise NotRecognisedError(proof.refusal)
     rest = GrowingEngine(source.reference, lambda: _rest_engine(source))
     inert = InertTextEngine(engine, rest, proof.left_points, proof.left_tokens)
-    return CheckedEngine(inert, source.reference, reason="canary passed")
+    return ProvenEngine(inert, source.reference, reason="canary passed")
 
 
 def _rest_engine(source: _Source) -> Engine:
@@ -222,5 +222,6 @@ def _rest_engine(source: _Source) -> Engine:
 
 
 _MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
+_VERSIONS: Mapping[str, Callable[[], str]] = {"gigatoken": gigatoken.version, "numpy": numpy_engine.version}
 _FAST = tuple(_MAKERS)
 """Engines that `auto` tries, the fastest first."""

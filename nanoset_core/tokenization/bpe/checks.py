@@ -1,8 +1,7 @@
-"""Whether an engine splits and merges as the reference does: on canary texts before use, then on documents."""
+"""Whether an engine splits and merges as the reference does: on canary texts, before it is used."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from itertools import pairwise, product
@@ -14,13 +13,9 @@ from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Rules
 
-logger = logging.getLogger(__name__)
-
 _LONGEST_RUN = 60
 _SAMPLED_WORDS = 2000
 _WORDS_OF_A_TEXT = 200
-_SAMPLED_TEXTS = 16
-_SAMPLED_CHARACTERS = 1 << 12
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l")
 
 
@@ -50,12 +45,6 @@ def canary_texts(rules: Rules, classes: NDArray[np.uint8]) -> list[str]:
     return texts + [
         " ".join(words[place : place + _WORDS_OF_A_TEXT]) for place in range(0, len(words), _WORDS_OF_A_TEXT)
     ]
-
-
-def sample_of(texts: Sequence[str]) -> list[str]:
-    """The beginnings of a few documents, spread evenly."""
-    step = max(1, len(texts) // _SAMPLED_TEXTS)
-    return [text[:_SAMPLED_CHARACTERS] for text in texts[::step]]
 
 
 def same_tokens(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
@@ -114,28 +103,17 @@ def _words(rules: Rules) -> list[str]:
     return [word for word in words if not any(token in word for token in present)]
 
 
-class CheckedEngine:
-    """Encodes with a fast engine, after comparing it on a sample of the first documents.
+class ProvenEngine:
+    """An engine that gave the reference's tokens for canary texts.
 
     May be called from several threads; one at a time gets on.
     """
 
     def __init__(self, fast: Engine, reference: Engine, *, reason: str) -> None:
         self._engine = fast
-        self._reference = reference
-        self._sampled = False
         self._lock = threading.Lock()
-        self.reason = reason
-
-    @property
-    def name(self) -> str:
-        """Name of the engine that is in use."""
-        return self._engine.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self._engine.version
+        self.reference = reference
+        self.name, self.version, self.reason = fast.name, fast.version, reason
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
@@ -144,14 +122,4 @@ class CheckedEngine:
             InputError: a text is not valid Unicode (a lone surrogate).
         """
         with self._lock:
-            encoded = self._engine.encode(texts)
-            if self._sampled or not len(texts):
-                return encoded
-            self._sampled = True
-            sample = sample_of(texts)
-            if same_tokens(self._engine, self._reference, sample):
-                return encoded
-            self.reason = f"the {self.name} engine gave other tokens than the reference for a sample of the documents"
-            logger.warning("%s; the %s engine takes over", self.reason, self._reference.name)
-            self._engine = self._reference
             return self._engine.encode(texts)

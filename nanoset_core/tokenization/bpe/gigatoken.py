@@ -42,7 +42,7 @@ class GigatokenEngine:
 
     def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         self.reason = "asked for"
-        self.version = installed_version("gigatoken")
+        self.version = version()
         try:
             import gigatoken
         except ImportError as error:
@@ -89,6 +89,11 @@ class GigatokenEngine:
 def is_installed() -> bool:
     """Whether the library is there."""
     return "gigatoken" in sys.modules or find_spec("gigatoken") is not None
+
+
+def version() -> str:
+    """Of the library that is installed."""
+    return installed_version("gigatoken")
 
 
 def prove(engine: GigatokenEngine, reference: Engine, tokenizer: Mapping[str, Any]) -> Proof:
@@ -198,17 +203,7 @@ class InertTextEngine:
         steps[list(bounds[::2])] = 1
         steps[[end for end in bounds[1::2] if end < CODE_POINTS]] = -1
         self._doubtful = np.cumsum(steps, dtype=np.int8).astype(bool)
-        self.reason = fast.reason
-
-    @property
-    def name(self) -> str:
-        """Name of the fast engine."""
-        return self._fast.name
-
-    @property
-    def version(self) -> str:
-        """Version of the fast engine."""
-        return self._fast.version
+        self.name, self.version, self.reason = fast.name, fast.version, fast.reason
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.

@@ -45,7 +45,7 @@ class NumpyEngine:
         `words` is where the tokens of words are kept between runs.
         """
         self.reason = reason
-        self.version = installed_version("nanoset-platform")
+        self.version = version()
         self._reference = reference
         self.tangles = rules.tangles
         self._foreign = ForeignText(
@@ -194,6 +194,11 @@ def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) 
     ids = np.empty(len(of_where), np.int32)
     ids[of_where], ids[~of_where] = where[0], elsewhere[0]
     return ids, lengths
+
+
+def version() -> str:
+    """Of this engine: that of nanoset."""
+    return installed_version("nanoset-platform")
 
 
 class _Starts(Protocol):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.tokenization import bpe
-from nanoset_core.tokenization.bpe import Encoded, checks, make_engine, merges, numpy_engine, recognise, units
-from nanoset_core.tokenization.bpe.checks import CheckedEngine, canary_texts, same_pieces, same_tokens, sample_of
+from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, recognise, units
+from nanoset_core.tokenization.bpe.checks import canary_texts, same_pieces, same_tokens
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine, slices
 
@@ -233,46 +233,6 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
     words = recognise(tmp_path / "tokenizer.json").rules.vocabulary
     assert max(words.lengths) > 8
     assert_same(engine, reference, ["あいう🎉", "い え", "あいうえおかきく🎊け"])
-
-
-def test_samples_are_short_and_spread(monkeypatch):
-    monkeypatch.setattr(checks, "_SAMPLED_CHARACTERS", 3)
-    assert sample_of(["abcdef"]) == ["abc"]
-    assert sample_of([]) == []
-    sample = sample_of([str(number) for number in range(10_000, 20_000)])
-    assert (sample[0], sample[-1], len(sample)) == ("100", "193", 16)
-
-
-class OffByOne:
-    """Wrong about documents with a z."""
-
-    name, reason = "numpy", "for the test"
-
-    def __init__(self, reference) -> None:
-        self.reference = reference
-
-    def encode(self, texts):
-        encoded = self.reference.encode(texts)
-        return Encoded(encoded.ids + any("z" in text for text in texts), encoded.lengths)
-
-
-def test_a_difference_in_the_first_documents_falls_back_loudly(known, caplog):
-    reference = known["gpt2"][1]
-    engine = CheckedEngine(OffByOne(reference), reference, reason="trusted")
-    assert engine.encode([]).ids.tolist() == []
-    with caplog.at_level(logging.WARNING):
-        assert_same(engine, reference, ["fuzz", "other"])
-    assert engine.name == "tokenizers"
-    assert "sample of the documents" in engine.reason
-    assert "takes over" in caplog.text
-
-
-def test_no_difference_no_noise(known, caplog):
-    reference = known["gpt2"][1]
-    engine = CheckedEngine(OffByOne(reference), reference, reason="trusted")
-    with caplog.at_level(logging.WARNING):
-        assert_same(engine, reference, ["plain"])
-    assert (engine.name, engine.reason, caplog.text) == ("numpy", "trusted", "")
 
 
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
