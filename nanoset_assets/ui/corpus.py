@@ -24,7 +24,7 @@ from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.tokenization.distrust import described
+from nanoset_core.tokenization.distrust import described, encoders_of
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
@@ -112,7 +112,7 @@ def tokenized_metadata(
         "shards_made": len(made),
         **({"tokens_per_second": speed} if made else {}),  # a plot over time shows the speed of work only
         "engine": engine,
-        "made_by": described(shards) or "an earlier version of nanoset",
+        **({"made_by": described(encoders)} if (encoders := encoders_of(shards)) else {}),
         "shards": table(rows, len(shards)),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,9 +97,13 @@ def suspicion(shard: Manifest, distrusted: Collection[Distrust]) -> Distrust | N
     return next((one for one in distrusted if (one.engine, one.version, one.tokenizer) == made_by), None)
 
 
-def described(shards: Collection[Manifest]) -> str:
-    """Which engines made shards, and how many documents the reference was compared on, as one clause."""
-    encoders = [encoder for encoder in map(encoder_of, shards) if encoder is not None]
+def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
+    """What made shards, as far as they say."""
+    return tuple(encoder for encoder in map(encoder_of, shards) if encoder is not None)
+
+
+def described(encoders: Collection[Encoder]) -> str:
+    """Which engines these are, and how many documents were compared, as one clause."""
     names = dict.fromkeys(f"{encoder.engine} {encoder.version}" for encoder in encoders)
     audited = sum(encoder.audited for encoder in encoders)
-    return f"engine {' and '.join(names)}, {audited:,} documents audited" if names else ""
+    return f"made by {' and '.join(names)}; {audited:,} documents compared with the reference"

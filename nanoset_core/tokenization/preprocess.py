@@ -36,7 +36,7 @@ from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.distrust import described
+from nanoset_core.tokenization.distrust import Encoder, encoders_of
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset, make_framing, pair_name
@@ -110,8 +110,8 @@ class Preprocessed:
     """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
     made: bool = field(default=True, compare=False)
     """False where it was there already."""
-    engines: str = field(default="", compare=False)
-    """Which engines made it, and how many documents were compared with the reference; empty where that is not known."""
+    encoders: tuple[Encoder, ...] = field(default=(), compare=False)
+    """Which engines made its shards, and how many documents were compared; none where it was there already."""
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
@@ -401,7 +401,7 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
             rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
             write_atomic(draft.folder / call.rejects.name, rejected)
     rejects = call.rejects if facts.reasons else None
-    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, engines=described(shards))
+    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards))
 
 
 def _ending(prefix: Path, ending: str) -> Path:

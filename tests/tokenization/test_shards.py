@@ -128,7 +128,7 @@ def test_everything_is_accounted_for(corpus, tmp_path):
     task = task_for(corpus, tmp_path)
     shard = make_shard(task)
     assert sorted(path.name for path in shard.folder.iterdir()) == FILES
-    facts = ShardFacts(**shard.facts)
+    facts = ShardFacts.of(shard.facts)
     assert (facts.lines, facts.documents, facts.rejected, facts.faults) == (15, 9, 6, 1)
     assert facts.lines == facts.documents + facts.rejected
     assert facts.sequences == 8
@@ -225,8 +225,20 @@ def test_same_bytes_twice_elsewhere_and_from_other_chunks(corpus, tmp_path, monk
     elsewhere = tmp_path / "other" / "place"
     shutil.copytree(corpus, elsewhere)
     monkeypatch.setattr(stored_module, "READ_BYTES", 33)
-    make_shard(task_for(elsewhere, tmp_path / "two", engine=engine))
-    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    made = make_shard(task_for(elsewhere, tmp_path / "two", engine=engine))
+    assert made.facts["encoder"]["engine"] == ("tokenizers" if engine == "tokenizers" else "numpy")
+    assert made.facts["encoder"]["audited"] == (0 if engine == "tokenizers" else 4)
+    assert without_encoder(tmp_path / "one") == without_encoder(tmp_path / "two")
+
+
+def without_encoder(folder):
+    """The tree, with the facts of manifests but that of the engine."""
+    manifests = {path: json.loads(path.read_bytes()) for path in folder.rglob("manifest.json")}
+    rest = {name: digest for name, digest in tree(folder).items() if not name.endswith("manifest.json")}
+    for path, manifest in manifests.items():
+        del manifest["facts"]["encoder"], manifest["sha256"]
+        rest[str(path.relative_to(folder))] = manifest
+    return rest
 
 
 def test_any_number_of_workers_gives_the_same_shards(corpus, tmp_path):
@@ -303,7 +315,7 @@ def test_id_outside_the_vocabulary_is_refused(corpus, tmp_path):
 def test_corpus_without_documents(corpus, tmp_path):
     (corpus / "a.jsonl").write_bytes(b"")
     shard = make_shard(task_for(corpus, tmp_path))
-    assert ShardFacts(**shard.facts) == ShardFacts()
+    assert ShardFacts.of(shard.facts) == ShardFacts()
     assert len(MMapIndexedDataset(shard.path("tokens"))) == 0
     assert shard.path("tokens.bin").stat().st_size == 0
 

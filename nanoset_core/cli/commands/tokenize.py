@@ -100,6 +100,7 @@ def command(
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
+    from nanoset_core.tokenization.distrust import described
     from nanoset_core.tokenization.files import TokenizerFile
     from nanoset_core.tokenization.framing import unsaid
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
@@ -140,9 +141,10 @@ def command(
             f"{facts.rejected + facts.faults:,} rejected"
             + (f" ({result.rejects})" if result.rejects else "")
             + ("" if result.made else " (there already)")
-            + (f", {result.engines}" if result.engines else "")
             + emphasis(result.lost)
         )
+    if encoders := [encoder for result in results for encoder in result.encoders]:
+        click.echo(described(encoders), err=True)
 
 
 def _tokenizer_file(tokenizer: Path | None, vocab_file: Path | None) -> Path:

@@ -54,7 +54,7 @@ def test_it_is_in_use_and_refuses_what_is_no_text(engines):
 class Lengths:
     """Gives each text one token: a number of its own for this engine, and the text's length."""
 
-    name, reason = "gigatoken", "for the test"
+    name, version, reason = "gigatoken", "9.9", "for the test"
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -232,6 +232,7 @@ def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch)
         raise RuntimeError("no token for byte 0x51")
 
     monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=load))
+    monkeypatch.setitem(sys.modules, "awkward", SimpleNamespace())
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(tokenizer_files["no_alphabet"], "gigatoken", cache=tmp_path)
     assert "byte 0x51" in str(error.value.found)
