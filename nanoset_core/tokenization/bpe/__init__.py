@@ -82,7 +82,7 @@ def make_engine(
     if kind == "tokenizers":
         return reference
     folder = cache_folder() if cache is None else Path(cache)
-    source = _Source(as_source(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder))
+    source = _Source(as_source(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder), without)
     reasons = []
     for name in _FAST if kind == "auto" else (kind,):
         if kind == "auto" and name == GigatokenEngine.name and not gigatoken.is_installed():
@@ -124,6 +124,7 @@ class _Source:
     reference: ReferenceEngine
     folder: Path | None
     proofs: Proofs
+    without: Collection[tuple[str, str]]
 
     @property
     def words(self) -> LearnedWords | None:
@@ -215,6 +216,8 @@ def _gigatoken_engine(source: _Source) -> Engine:
 
 def _rest_engine(source: _Source) -> Engine:
     """The numpy engine: it asks the reference about a few lines where text is not normal, not whole documents."""
+    if (NumpyEngine.name, numpy_engine.version()) in source.without:
+        raise NotRecognisedError("it gave wrong tokens for a document")
     try:
         return _numpy_engine(source)
     except WrongTokensError as error:

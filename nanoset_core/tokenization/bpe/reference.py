@@ -45,10 +45,16 @@ class Engine(Protocol):
 
     reason: str
     """Why this engine was chosen, for logs and metadata."""
-    name: str
-    """One of KINDS, without `auto`."""
-    version: str
-    """Of the code that encodes."""
+
+    @property
+    def name(self) -> str:
+        """One of KINDS, without `auto`."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Of the code that encodes."""
+        ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
