@@ -31,6 +31,13 @@ class Encoder:
     """Its version."""
     audited: int
     """Documents that the reference gave the same tokens for; all are the reference's where it is the engine."""
+    helper: str = ""
+    """Another engine, and its version, that may have encoded what this one leaves aside."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Engines with their versions, that may have given tokens."""
+        return tuple(filter(None, (f"{self.engine} {self.version}", self.helper)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,9 @@ def suspicion(shard: Manifest, distrusted: Collection[Distrust]) -> Distrust | N
     encoder = encoder_of(shard) if distrusted else None
     if encoder is None or encoder.engine == ReferenceEngine.name:
         return None
-    made_by = (encoder.engine, encoder.version, shard.recipe["options"]["tokenizer"])
-    return next((one for one in distrusted if (one.engine, one.version, one.tokenizer) == made_by), None)
+    tokenizer = shard.recipe["options"]["tokenizer"]
+    ours = (one for one in distrusted if one.tokenizer == tokenizer)
+    return next((one for one in ours if f"{one.engine} {one.version}" in encoder.names), None)
 
 
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
@@ -104,6 +112,6 @@ def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
 
 def described(encoders: Collection[Encoder]) -> str:
     """Which engines these are, and how many documents were compared, as one clause."""
-    names = dict.fromkeys(f"{encoder.engine} {encoder.version}" for encoder in encoders)
+    names = dict.fromkeys(name for encoder in encoders for name in encoder.names)
     audited = sum(encoder.audited for encoder in encoders)
     return f"made by {' and '.join(names)}; {audited:,} documents compared with the reference"

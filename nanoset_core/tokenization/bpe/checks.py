@@ -115,6 +115,12 @@ class ProvenEngine:
         self.reference = reference
         self.name, self.version, self.reason = fast.name, fast.version, reason
 
+    @property
+    def helper(self) -> str:
+        """Name and version of an engine beside the reference that encodes what this one leaves aside; or nothing."""
+        helper: str = getattr(self._engine, "helper", "")
+        return helper
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 

@@ -205,6 +205,12 @@ class InertTextEngine:
         self._doubtful = np.cumsum(steps, dtype=np.int8).astype(bool)
         self.name, self.version, self.reason = fast.name, fast.version, fast.reason
 
+    @property
+    def helper(self) -> str:
+        """Name and version of what encodes doubtful text, where that is not the reference itself."""
+        helper: str = getattr(self._reference, "helper", "")
+        return helper
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 

@@ -17,6 +17,8 @@ class GrowingEngine:
     def __init__(self, reference: Engine, make_faster: Callable[[], Engine]) -> None:
         """`make_faster` raises NotRecognisedError where there is none."""
         self._engine = reference
+        self.helper = ""
+        """Name and version of the faster engine, once it is in use."""
         self._make_faster: Callable[[], Engine] | None = make_faster
         self._left = FEW_CHARACTERS
         self.reason = reference.reason
@@ -42,6 +44,7 @@ class GrowingEngine:
             make_faster, self._make_faster = self._make_faster, None
             try:
                 self._engine = make_faster()
+                self.helper = f"{self._engine.name} {self._engine.version}"
             except NotRecognisedError as error:
                 self.reason = str(error)
         return self._engine.encode(texts)

@@ -27,8 +27,10 @@ def test_it_is_made_once_there_is_much_text(tokenizer_files, tmp_path, monkeypat
     engine = GrowingEngine(reference, make)
     assert engine.encode(TEXTS[:1]).ids.tolist() == reference.encode(TEXTS[:1]).ids.tolist()
     assert (engine.name, engine.version, made) == ("tokenizers", reference.version, [])
+    assert not engine.helper
     for _ in range(3):
         found, wanted = engine.encode(TEXTS), reference.encode(TEXTS)
         assert found.ids.tolist() == wanted.ids.tolist()
         assert found.lengths.tolist() == wanted.lengths.tolist()
     assert (engine.name, made) == ("numpy" if is_there else "tokenizers", [1])
+    assert engine.helper.partition(" ")[0] == ("numpy" if is_there else "")
