@@ -1,6 +1,7 @@
 """Megatron-LM's arguments for a tokenizer, by the kind of its file.
 
-Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`, `training/arguments.py`.
+Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`, `training/arguments.py`,
+`megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
 
 
 def tokenizer_note(definition: Definition) -> str | None:
-    """What the user has to know where Megatron-LM has no tokenizer for such a file."""
+    """What the user has to know where Megatron-LM has no tokenizer for such a file, or reads it otherwise."""
     if definition.kind in _ARGUMENTS and _holds_spaces(definition):
         return "No arguments name the tokenizer: there is a space in its path, or in a special token."
+    if definition.kind == "vocab.json":
+        return (
+            "With --tokenizer-type GPT2BPETokenizer megatron-core 0.15 to 0.17 take the merges of gpt2 from the "
+            "Hugging Face Hub in place of --merge-file. If yours are others, add --legacy-tokenizer (0.15 and 0.16)."
+        )
     if definition.kind not in ("tiktoken", "tekken.json") or definition.content is None:
         return None
     return (

@@ -18,7 +18,7 @@ from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import distrust, job, shards
-from nanoset_core.tokenization.framing import Framing, make_framing, unsaid
+from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
@@ -74,10 +74,11 @@ def check_tokenizer(project: Project) -> None:
     _tokenizer_options(project)
 
 
-def unsaid_tokens(project: Project) -> str | None:
-    """What is to be said of special tokens that the tokenizer adds elsewhere, where nobody has chosen."""
+def template_notice(project: Project) -> str | None:
+    """What is to be said of the special tokens that the tokenizer itself would add."""
     settings = project.config.tokenization
-    return unsaid(settings.preset, project.tokenizer.template, settings.special_tokens)
+    bos = project.config.tokenizer.bos if settings.prepend_bos else None
+    return special_tokens_notice(settings.preset, project.tokenizer.template, settings.special_tokens, bos)
 
 
 def framing(project: Project) -> Framing:

@@ -98,14 +98,27 @@ def make_framing(
     return Framing(before + first, last + after, empty)
 
 
-def unsaid(preset: WriterPreset, template: Sequence[str], special_tokens: SpecialTokens | None) -> str | None:
-    """What is to be said where a tokenizer adds special tokens, trainers differ, and nobody has chosen.
+def special_tokens_notice(
+    preset: WriterPreset, template: Sequence[str], special_tokens: SpecialTokens | None, bos: str | None = None
+) -> str | None:
+    """What is to be said where trainers differ and nobody has chosen, or where the choice gives what few expect.
 
     Args:
         preset: whose tool.
         template: the tokens that the tokenizer's own `encode` adds.
         special_tokens: what was chosen.
+        bos: the token that is put in front of every document besides, if any.
     """
+    if special_tokens == "add" and not template:
+        return (
+            "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template that does; "
+            "prepend_bos (--bos) puts a BOS in front of each document"
+        )
+    if bos in template[:1] and (special_tokens or _USUAL[preset]) == "add":
+        return (
+            f"each document begins with {bos!r} twice: the tokenizer's template adds it, and so does prepend_bos "
+            "(--bos); one of them is enough"
+        )
     if special_tokens is not None or not template or preset != "megatron":
         return None
     tokens = " and ".join(map(repr, dict.fromkeys(template)))

@@ -45,7 +45,7 @@ from nanoset_core.tokenization.job import TokenizeJob
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
-from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import naming_special_tokens, special_tokens, token_id, tokenizer_facts
 
 RANGE_BYTES, MOST_RANGE_BYTES = 4 << 20, 64 << 20
 """Of a range at least, and at most. Their number is that of no workers, so that any number finds what is finished."""
@@ -143,7 +143,7 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
             where=tokenizer,
             found=found,
             expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
-            remedy="name the token with --eod",
+            remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
         )
     return named
 

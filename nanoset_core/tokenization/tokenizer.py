@@ -82,9 +82,19 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
             where=key,
             found=repr(token),
             expected=f"one of its special tokens: {', '.join(map(repr, special[:12])) or 'it has none'}",
-            remedy=f"name another token, or add this one to {file}",
+            remedy="name another token" + (naming_special_tokens(file) or f", or add this one to {file}"),
         )
     return identity
+
+
+def naming_special_tokens(file: TokenizerPath) -> str:
+    """How a remedy goes on for files that leave their special tokens to the user; else nothing."""
+    if define(file).kind != "tiktoken":
+        return ""
+    return (
+        "; a file of tiktoken ranks has those that are named (tokenizer.special_tokens, --tokenizer-special-tokens), "
+        "else those that are published with its pattern and as many ranks"
+    )
 
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:

@@ -254,6 +254,7 @@ def test_what_megatron_has_no_tokenizer_for(tmp_path):
     assert "NullTokenizer --vocab-size 430" in note
     assert note in handoff_files(handoff(tokenizer_note=note))[1]
     assert tokenizer_note(define(FILES / "bpe.model")) is None
+    assert "--legacy-tokenizer" in tokenizer_note(define(FILES / "vocab.json"))
     (tmp_path / "with space").mkdir()
     spaced = define(shutil.copyfile(FILES / "bpe.model", tmp_path / "with space" / "bpe.model"))
     assert tokenizer_arguments(spaced) == ()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenization.bpe import make_engine, patterns
 from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
+from nanoset_core.tokenization.files.content import byte_characters
 from nanoset_core.tokenization.files.split_patterns import PATTERNS
 from nanoset_core.tokenization.preprocess import end_token
 from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
@@ -114,6 +115,29 @@ def test_what_is_not_named_in_a_folder_is_found(tmp_path):
     assert define(tokenizer_path(tmp_path)).fingerprint == define(FILES / "vocab.json").fingerprint
 
 
+def test_a_folder_without_one_of_these_names_tells_what_it_holds(tmp_path):
+    for name in ("a.tiktoken", "b.tiktoken", "tokenizer.model.v1", "gpt2-vocab.json", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(MissingError) as caught:
+        tokenizer_path(tmp_path)
+    assert (
+        caught.value.found == f"{tmp_path} is a folder with a.tiktoken, b.tiktoken, gpt2-vocab.json, tokenizer.model.v1"
+    )
+    assert "tekken.json" in caught.value.expected
+    assert "name the file" in caught.value.remedy
+
+
+def test_bytes_that_utf_8_never_has_need_no_token(tmp_path):
+    vocabulary = json.loads((FILES / "vocab.json").read_bytes())
+    never = byte_characters()[0xC0:0xC2] + byte_characters()[0xF5:]
+    left = {token: ident for token, ident in vocabulary.items() if token not in never}
+    assert len(left) == len(vocabulary) - 13
+    (tmp_path / "vocab.json").write_text(json.dumps(left))
+    fewer = TokenizerFile(tmp_path / "vocab.json", merges=FILES / "merges.txt")
+    whole, encoded = (make_engine(file, "tokenizers").encode(TEXTS) for file in (SOURCES["vocab.json"], fewer))
+    assert encoded.ids.tolist() == whole.ids.tolist()
+
+
 def test_special_tokens_of_the_text_are_not_those_of_tekken_and_sentencepiece():
     assert define(FILES / "tekken.json").special_tokens["</s>"] == 2
     assert 2 not in EXPECTED["tekken.json"][4]
@@ -130,6 +154,9 @@ def test_decoding_gives_the_text_again():
 
 
 # ------------------------------------------------------------------------------------------------- bad input
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 493443\n"
 
 
 def changed(tmp_path, name, change):
@@ -154,6 +181,8 @@ def entries_changed(change):
 @pytest.mark.parametrize(
     ("name", "change", "settings", "where", "what"),
     [
+        ("bpe.model", lambda _: LFS_POINTER, {}, "", "Git LFS"),
+        ("ranks.tiktoken", lambda _: LFS_POINTER, {}, "", "Git LFS"),
         ("ranks.tiktoken", lambda content: content[:-5], {}, f":{RANKS}", "no token and its rank"),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], b"!!! 300", *x[301:]]), {}, ":301", "not base64"),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "hole"),
@@ -213,6 +242,8 @@ def test_bad_content(tmp_path, name, change, settings, where, what):
     [
         ("ranks.tiktoken", {}, "how text is split"),
         ("ranks.tiktoken", {"pattern": "cl200k"}, "no such split pattern"),
+        ("ranks.tiktoken", {"pattern": "llama-3.1"}, "no such split pattern"),
+        ("ranks.tiktoken", {"pattern": "v2"}, "no such split pattern"),
         ("ranks.tiktoken", {"pattern": "(a"}, "no regular expression"),
         ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "in another way"),
         ("ranks.tiktoken", {"pattern": "gpt2", "special_tokens": ("a", "a")}, "named twice"),
@@ -237,6 +268,17 @@ def test_merges_that_are_not_there(tmp_path):
         define(file)
     assert caught.value.where == str(tmp_path / "merges.txt")
     assert define(TokenizerFile(file, merges=FILES / "merges.txt")).kind == "vocab.json"
+
+
+def test_who_names_the_special_tokens_of_ranks_is_told():
+    ranks = source("ranks.tiktoken", pattern="gpt2")
+    for look_up in (lambda: end_token(ranks, None), lambda: token_id(ranks, "<|endoftext|>", "--eod")):
+        with pytest.raises(ConfigError) as caught:
+            look_up()
+        assert "--tokenizer-special-tokens" in caught.value.remedy
+    with pytest.raises(ConfigError) as caught:
+        token_id(FILES / "tekken.json", "<|endoftext|>", "--eod")
+    assert "--tokenizer-special-tokens" not in caught.value.remedy
 
 
 def test_a_special_token_that_is_an_ordinary_one():

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded, ReferenceEngine
-from nanoset_core.tokenization.framing import Framing, added_tokens, frame, make_framing, pair_name, unsaid
+from nanoset_core.tokenization.framing import (
+    Framing,
+    added_tokens,
+    frame,
+    make_framing,
+    pair_name,
+    special_tokens_notice,
+)
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 
@@ -94,13 +101,22 @@ def test_what_is_said_of_special_tokens_and_what_is_not(tmp_path, tokenizer_file
 def test_trainers_that_differ_are_named_where_nobody_has_chosen(tmp_path, tokenizer_file):
     template = tokenizer_facts(llama_like(tmp_path, tokenizer_file)).template
     assert template == ("<|pad|>",)
-    told = unsaid("megatron", template, None)
+    told = special_tokens_notice("megatron", template, None)
     assert "'<|pad|>'" in told
     assert "0.14 and from 0.17" in told
-    assert unsaid("megatron", (), None) is None
-    assert unsaid("nanotron", template, None) is None
-    assert unsaid("megatron", template, "none") is None
+    assert special_tokens_notice("megatron", (), None) is None
+    assert special_tokens_notice("nanotron", template, None) is None
+    assert special_tokens_notice("megatron", template, "none") is None
     assert tokenizer_facts(tokenizer_file).template == ()
+
+
+def test_a_choice_that_gives_what_few_expect_is_told():
+    assert "adds nothing" in special_tokens_notice("megatron", (), "add")
+    assert "adds nothing" in special_tokens_notice("nanotron", (), "add", "<s>")
+    assert "begins with '<s>' twice" in special_tokens_notice("megatron", ("<s>", "</s>"), "add", "<s>")
+    assert "begins with '<s>' twice" in special_tokens_notice("nanotron", ("<s>",), None, "<s>")
+    assert special_tokens_notice("megatron", ("<s>",), "none", "<s>") is None
+    assert special_tokens_notice("megatron", ("<s>",), "add", "<other>") is None
 
 
 def test_a_plain_tokenizer_adds_nothing(tokenizer_file):

@@ -64,7 +64,10 @@ TOKENIZER_TYPES = {
     help="Whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
-@click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
+@click.option(
+    "--eod",
+    help="The EOD token; default: that of the file; of a tokenizer.json that of tokenizer_config.json beside it.",
+)
 @click.option("--bos", help="A token to begin every document with.")
 @option_for(TokenizationSpec, "workers")
 @click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
@@ -102,7 +105,7 @@ def command(
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.tokenization.distrust import described
     from nanoset_core.tokenization.files import TokenizerFile
-    from nanoset_core.tokenization.framing import unsaid
+    from nanoset_core.tokenization.framing import special_tokens_notice
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, end_token, own_rejects, preprocess
     from nanoset_core.tokenization.shards import engine_choice
@@ -132,7 +135,7 @@ def command(
                 files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
             )
         ]
-    notice = unsaid(settings.preset, tokenizer_facts(file).template, chosen)
+    notice = special_tokens_notice(settings.preset, tokenizer_facts(file).template, chosen, settings.bos)
     print_notices([*found.notices, *([] if notice is None else [notice])])
     for result in results:
         facts = result.facts

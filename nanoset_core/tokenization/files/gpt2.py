@@ -18,6 +18,8 @@ from nanoset_core.tokenization.files.source import TokenizerFile
 
 END_OF_TEXT = "<|endoftext|>"
 _VERSION = "#version"
+_NEVER_IN_UTF_8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
+"""GPT-NeoX's vocab.json has no tokens for them."""
 
 
 def read_vocabulary(source: TokenizerFile) -> Content:
@@ -75,7 +77,7 @@ def _read_tokens(source: TokenizerFile) -> dict[str, int]:
             "two tokens of the vocabulary have one id", f"{first[value[twice]]!r} and {twice!r}: {value[twice]}"
         )
     for byte, character in enumerate(byte_characters()):
-        if character not in value:
+        if character not in value and byte not in _NEVER_IN_UTF_8:
             raise error("the vocabulary lacks a byte", f"no token {character!r}, which stands for byte 0x{byte:02X}")
     return value
 

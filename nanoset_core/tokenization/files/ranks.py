@@ -184,9 +184,9 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
             remedy="name the pattern of this tokenizer: `pattern:` beside `path:` in nanoset.yaml, or "
             "--tiktoken-pattern of `nanoset tokenize`; other commands take the pairs that it writes",
         )
-    if (found := PATTERNS.get(source.pattern)) is not None:
+    if source.pattern not in MEGATRON and (found := PATTERNS.get(source.pattern)) is not None:
         return found
-    if re.fullmatch(r"\w+", source.pattern):
+    if re.fullmatch(r"[\w .-]*", source.pattern):
         raise ConfigError(
             "no such split pattern",
             where=source,

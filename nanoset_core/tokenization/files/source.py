@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
 
 Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
@@ -18,7 +18,9 @@ FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 """Such as gpt2 or EleutherAI/gpt-neox-20b."""
+_SUFFIXES = (".json", ".tiktoken", ".model")
 _HEAD_BYTES = 4096
+_LFS_POINTER = b"version https://git-lfs"
 _RANKS_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|$)")
 _TEKKEN_KEYS = (b'"num_vocab_tokens"', b'"token_bytes"', b'"is_control"')
 _VOCABULARY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
@@ -137,12 +139,22 @@ def kind_of(source: TokenizerFile) -> Kind:
 
     Raises:
         MissingError: there is no such file.
+        FormatError: Git LFS keeps it elsewhere.
         ConfigError: something is set that is not for files of this kind.
     """
     if not source.is_file():
         raise no_tokenizer(source.path)
     with open_regular(source.path) as file:
-        kind = _kind_of(file.read(_HEAD_BYTES), source.name)
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(_LFS_POINTER):
+        raise FormatError(
+            "this is Git LFS's pointer to a file, not the file itself",
+            where=source,
+            found=repr(head[:60].decode(errors="replace")),
+            expected="the tokenizer that it stands for",
+            remedy="fetch it: `git lfs pull` in its repository, or `hf download`",
+        )
+    kind = _kind_of(head, source.name)
     for key in source.settings:
         if key not in _TAKEN[kind]:
             kinds = [kind for kind, keys in _TAKEN.items() if key in keys]
@@ -195,7 +207,14 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
         name or str(path),
         "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write",
     )
-    is_there = os.path.lexists(path)
+    is_there, found = os.path.lexists(path), "not there"
+    if path.is_dir():
+        found = "a folder"
+        some = sorted(file.name for file in path.iterdir() if file.suffix in _SUFFIXES or ".model" in file.suffixes)
+        if some:
+            found, remedy = f"a folder with {', '.join(some[:12])}", "name the file in it that is the tokenizer"
+    elif is_there:
+        found = "no file"
     if not is_there and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
         remedy = (
             "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
@@ -204,7 +223,8 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
     return MissingError(
         "no tokenizer there",
         where=path if where is None else where,
-        found=f"{path} is {'a folder' if path.is_dir() else 'no file' if is_there else 'not there'}",
-        expected="the path of a tokenizer.json of Hugging Face's tokenizers",
+        found=f"{path} is {found}",
+        expected="a tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken "
+        f"JSON; or a folder with {', '.join(FOLDER_NAMES[:-1])}, {FOLDER_NAMES[-1]} or one .tiktoken",
         remedy=remedy,
     )
