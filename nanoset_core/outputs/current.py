@@ -108,7 +108,7 @@ def setting_differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
     """Settings that differ, as `name: before → now`."""
     before, now = _flat(found), _flat(wanted)
     return [
-        f"{name}: {_one_line(before.get(name))} → {_one_line(now.get(name))}"
+        f"{name}: {_told_apart(before.get(name), now.get(name))}"
         for name in dict.fromkeys([*before, *now])
         if before.get(name) != now.get(name)
     ]
@@ -122,6 +122,15 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = list(inner) if isinstance(inner, tuple) else inner
     return flat
+
+
+def _told_apart(before: Any, now: Any) -> str:
+    """Two values, each on one line; of lists that are cut there, what only one of them holds."""
+    if isinstance(before, list) and isinstance(now, list) and max(len(str(before)), len(str(now))) > _LONGEST:
+        gone, new = ([item for item in one if item not in other] for one, other in ((before, now), (now, before)))
+        if gone or new:
+            before, now = gone, new
+    return f"{_one_line(before)} → {_one_line(now)}"
 
 
 def _one_line(value: Any) -> str:

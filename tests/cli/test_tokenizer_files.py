@@ -1,5 +1,6 @@
 """`nanoset tokenize`, `status`, `init` and `inspect` with tokenizers of every kind of file."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -89,6 +90,22 @@ def test_tokens_are_shown_as_text(texts):
     tokenized(texts, "--tokenizer", FILES / "tekken.json")
     result = run("inspect", texts.parent / "out_text_document", "--tokenizer", FILES / "tekken.json")
     assert "two  spaces and" in result.output
+
+
+def test_what_is_not_known_of_a_tokenizer_is_told_where_its_tokens_are_shown(texts, tmp_path):
+    entries = [
+        {"rank": rank, "token_bytes": base64.b64encode(word).decode(), "token_str": None}
+        for rank, word in enumerate([bytes([byte]) for byte in range(256)])
+    ]
+    entries += [
+        {"rank": 256 + n, "token_bytes": base64.b64encode(b"%07d" % n).decode(), "token_str": None}
+        for n in range((1 << 17) - 1256)
+    ]
+    file = tmp_path / "vocab.json"
+    file.write_text(json.dumps(entries))
+    tokenized(texts, "--tokenizer", FILES / "tekken.json")
+    shown = run("inspect", texts.parent / "out_text_document", "--tokenizer", file).output
+    assert "--tiktoken-num-special-tokens" in shown
 
 
 # --------------------------------------------------------------------------- special tokens of the template

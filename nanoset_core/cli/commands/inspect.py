@@ -46,9 +46,21 @@ def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences
             f"{tokens:,} tokens; a sequence has {lengths.min():,} to {lengths.max():,}, "
             f"{np.median(lengths):,.0f} in the middle"
         )
+    if tokenizer_file is not None and _is_taken_with_defaults(tokenizer_file):
+        yield (
+            "the tokenizer is Megatron-LM's tiktoken JSON, taken with 1,000 ids for special tokens, as by default: "
+            "what was made with another --tiktoken-num-special-tokens shows wrong text"
+        )
     for index in range(min(sequences, len(dataset))):
         shown = decode(dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])))
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
+
+
+def _is_taken_with_defaults(tokenizer_file: Path) -> bool:
+    """Whether it needs a word that its file does not hold, which this command has no option for."""
+    from nanoset_core.tokenization.files import define, tokenizer_path
+
+    return define(tokenizer_path(tokenizer_file)).kind == "tiktoken JSON"
 
 
 def _decoder(tokenizer_file: Path | None) -> Callable[[NDArray[Any]], str]:
