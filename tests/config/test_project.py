@@ -103,7 +103,7 @@ root: ../out
 tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
 documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5,
             max_unreadable_fraction: 0.25}
-tokenization: {engine: tokenizers, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
+tokenization: {engine: tokenizers, audit: 0.5, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
                range_mib: 1.5, special_tokens: add}
 executor: {kind: dask, address: "tls://[::1]:8786"}
 nanosets:
@@ -134,7 +134,7 @@ webdatasets:
     assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
     assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
     assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5, 0.25)
-    assert dataclasses.astuple(config.tokenization) == ("tokenizers", "megatron", False, True, 3, 1.5, "add")
+    assert dataclasses.astuple(config.tokenization) == ("tokenizers", 0.5, "megatron", False, True, 3, 1.5, "add")
     assert config.workers == 3
     assert config.nanosets["a"] == NanosetSpec(
         blend=("web", "code"), sequence_length=2048, split="90/8/2", seed=0, samples={"train": 10, "test": 1},

@@ -375,9 +375,9 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
     assert "rejects.jsonl" in made.output
     again = tokenize([folder], folder / "x", tokenizer_file, *more)
     assert again.exit_code == 0
-    output, _, audited = made.output.rstrip().rpartition("\n")
-    assert re.fullmatch(r"made by numpy \S+; [48] documents compared with the reference", audited)
-    assert again.output == f"{output}\n".replace("\n", " (there already)\n").replace("passed (there already)", "passed")
+    audited = re.search(r"made by numpy \S+; [48] documents compared with the reference\n", made.output)
+    output = made.output.replace(audited.group(), "")
+    assert again.output == output.replace("\n", " (there already)\n").replace("passed (there already)", "passed")
     named = next(folder.glob("*_rejects.jsonl"))
     refused = tokenize([named], folder / named.name.removesuffix("_rejects.jsonl"), tokenizer_file)
     assert "an input would be overwritten" in str(refused.exception)

@@ -137,6 +137,8 @@ def command(
         ]
     notice = special_tokens_notice(settings.preset, tokenizer_facts(file).template, chosen, settings.bos)
     print_notices([*found.notices, *([] if notice is None else [notice])])
+    if encoders := [encoder for result in results for encoder in result.encoders]:
+        click.echo(described(encoders), err=True)
     for result in results:
         facts = result.facts
         click.echo(
@@ -146,8 +148,6 @@ def command(
             + ("" if result.made else " (there already)")
             + emphasis(result.lost)
         )
-    if encoders := [encoder for result in results for encoder in result.encoders]:
-        click.echo(described(encoders), err=True)
 
 
 def _tokenizer_file(tokenizer: Path | None, vocab_file: Path | None) -> Path:
