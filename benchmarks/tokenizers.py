@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,8 +20,6 @@ from pathlib import Path
 
 from benchmarks.harness import Command, interleaved, run, show
 from benchmarks.tokenize import stem
-from nanoset_core.tokenization.shards import engine_choice
-from nanoset_core.tokenization.tokenizer import special_tokens, token_id
 
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "<EOS_TOKEN>")
 """Names that tokenizers give the end of a document."""
@@ -42,10 +41,10 @@ def main() -> None:
     megabytes = sum(Path(file).stat().st_size for file in arguments.input) / 1e6
     for name, file in named(arguments.tokenizer).items():
         print(f"\n## {name}: {megabytes:,.0f} MB of JSONL, {arguments.workers} worker(s), {arguments.rounds} rounds\n")
-        print(f"auto takes {engine_choice(Path(file), 'auto')}\n")
-        eod = eods.get(name) or next(token for token in ENDS if token in special_tokens(Path(file)))
+        choice, eod, ident = look_at(file, eods.get(name))
+        print(f"auto takes {choice}\n")
         with tempfile.TemporaryDirectory() as folder:
-            commands = dict(rows(Path(folder), Path(file), eod, encodings.get(name), arguments))
+            commands = dict(rows(Path(folder), file, (eod, ident), encodings.get(name), arguments))
             same = {row: command for row, command in commands.items() if gives_the_same(row, command, commands)}
             show(interleaved(same, arguments.rounds), megabytes)
 
@@ -55,10 +54,27 @@ def named(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
+LOOK = """
+import sys
+from pathlib import Path
+from nanoset_core.tokenization.shards import engine_choice
+from nanoset_core.tokenization.tokenizer import special_tokens, token_id
+file = Path(sys.argv[1])
+eod = sys.argv[2] or next(token for token in sys.argv[3:] if token in special_tokens(file))
+print(engine_choice(file, "auto"), eod, token_id(file, eod, "--eod"), sep="\\n")
+"""
+
+
+def look_at(file: str, eod: str | None) -> list[str]:
+    """Engine that `auto` takes, EOD, its id; told by another process, since what this one holds counts as its rows'."""
+    done = subprocess.run([sys.executable, "-c", LOOK, file, eod or "", *ENDS], capture_output=True, check=True)
+    return done.stdout.decode().splitlines()
+
+
 def rows(
-    folder: Path, file: Path, eod: str, encoding: str | None, arguments: argparse.Namespace
+    folder: Path, file: str, end: tuple[str, str], encoding: str | None, arguments: argparse.Namespace
 ) -> Iterator[tuple[str, Command]]:
-    """(name, command) of each row; each makes the pair `tokens` in a folder of its own."""
+    """(name, command) of each row; each makes the pair `tokens` in a folder of its own. `end`: the EOD and its id."""
 
     def command(number: int, words: list[str]) -> Command:
         out = folder / str(number)
@@ -74,17 +90,17 @@ def rows(
         str(file),
         "--append-eod",
         "--eod",
-        eod,
+        end[0],
     ]
     tool += ["--workers", str(arguments.workers), "--output-prefix", "{prefix}"]
     for number, engine in enumerate(arguments.engines):
         yield f"nanoset, {engine}", command(number, [*tool, "--engine", engine, "--input", *arguments.input])
     alone = [sys.executable, "-m", "benchmarks.compiled_tokenize"]
-    end = [str(token_id(file, eod, "--eod")), "{prefix}", *arguments.input]
+    rest = [end[1], "{prefix}", *arguments.input]
     if "gigatoken" in arguments.engines:
-        yield "gigatoken, the library alone", command(101, [*alone, "gigatoken", str(file), *end])
+        yield "gigatoken, the library alone", command(101, [*alone, "gigatoken", file, *rest])
     if encoding:
-        yield "quicktok, the library alone", command(102, [*alone, "quicktok", encoding, *end])
+        yield "quicktok, the library alone", command(102, [*alone, "quicktok", encoding, *rest])
 
 
 def gives_the_same(row: str, command: Command, commands: dict[str, Command]) -> bool:
