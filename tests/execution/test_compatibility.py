@@ -21,13 +21,14 @@ def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_after_the_end_of_its_run_no_task_begins(tmp_path):
+def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr("nanoset_core.execution.compatibility._SEEN_WITHIN_SECONDS", 120.0)
     with compatibility_check(tmp_path) as met:
         met.check()
     started = time.monotonic()
     with pytest.raises(MissingError):
         met.check()
-    assert time.monotonic() - started < 1, "what was seen once is not waited for"
+    assert time.monotonic() - started < 60, "what was seen once is not waited for"
 
 
 def test_two_runs_do_not_meet(tmp_path):

@@ -243,7 +243,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
             started = time.monotonic()
             with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
                 list(DaskExecutor(f"tcp://127.0.0.1:{port}", tmp_path, "n.yaml: executor.address").run(abs, [1]))
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 60, "it waits without end"
             assert caught.value.where == "n.yaml: executor.address"
             assert f"tcp://127.0.0.1:{port}" in caught.value.found
     assert list(tmp_path.iterdir()) == []

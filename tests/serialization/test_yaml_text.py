@@ -51,7 +51,7 @@ def test_hostile_yaml(name, tmp_path, monkeypatch):
             assert tracemalloc.get_traced_memory()[1] < 64 << 20
         finally:
             tracemalloc.stop()
-        assert time.process_time() - begun < 10
+        assert time.process_time() - begun < 100, "more than linear in the size of the file"
         assert len(str(caught.value)) < 3000
     assert [path.name for path in tmp_path.iterdir()] == ["nanoset.yaml"]
 
