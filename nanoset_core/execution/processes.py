@@ -127,9 +127,6 @@ class _Pool:
             if not isinstance(error, Exception):
                 self._ours.close()  # interrupted, or no longer listened to: nobody wants what is under way
             raise
-        finally:
-            for future in pending:
-                future.cancel()
 
     def __enter__(self) -> Self:
         return self
