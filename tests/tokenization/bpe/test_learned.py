@@ -9,46 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from lexicon_words import check, encode, encode_long, seed
 
 from nanoset_core.tokenization.bpe import learned as learned_module
 from nanoset_core.tokenization.bpe import lexicon as lexicon_module
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.bpe.learned import LearnedWords
-from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
+from nanoset_core.tokenization.bpe.lexicon import Lexicon
 
 WORDS = [f"{number:x}".encode() * (1 + number % 9) for number in range(300)]
-
-
-def tokens_of(word):
-    return [1000] if word == b"the" else [sum(word) + len(word), *word[::3]]
-
-
-def encode_long(words):
-    tokens = [tokens_of(word) for word in words]
-    return np.array([i for ids in tokens for i in ids], np.int32), np.array([len(ids) for ids in tokens], np.int32)
-
-
-def encode(words):
-    return encode_long([word.tobytes().rstrip(b"\0") for word in words])
-
-
-def laid_out(words):
-    lengths = np.array([len(word) for word in words], np.int64)
-    return np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8), np.cumsum(lengths) - lengths, lengths
-
-
-def seed(lexicon):
-    lexicon.teach(*laid_out([b"the"]), np.array([1000], np.int32))
-
-
-def check(lexicon, blocks):
-    batch = Batch()
-    for words in blocks:
-        lexicon.look_up(*laid_out(words), batch)
-    ids, lengths = lexicon.tokens(batch)
-    expected = [tokens_of(word) for words in blocks for word in words]
-    assert ids.tolist() == [token for tokens in expected for token in tokens]
-    assert lengths.tolist() == [len(tokens) for tokens in expected]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,42 @@
+"""Words with made-up tokens, for tests of lexicons."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
+
+KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
+
+
+def tokens_of(word: bytes) -> list[int]:
+    """Tokens that depend on every byte and on the length."""
+    return [KNOWN[word]] if word in KNOWN else [sum(word) + len(word), *word[::3]]
+
+
+def encode_long(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    tokens = [tokens_of(word) for word in words]
+    return np.array([i for ids in tokens for i in ids], np.int32), np.array([len(ids) for ids in tokens], np.int32)
+
+
+def encode(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return encode_long([word.tobytes().rstrip(b"\0") for word in words])
+
+
+def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lengths = np.array([len(word) for word in words], np.int64)
+    return np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8), np.cumsum(lengths) - lengths, lengths
+
+
+def seed(lexicon: Lexicon) -> None:
+    lexicon.teach(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+
+
+def check(lexicon: Lexicon, blocks: list[list[bytes]]) -> None:
+    batch = Batch()
+    for words in blocks:
+        lexicon.look_up(*laid_out(words), batch)
+    ids, lengths = lexicon.tokens(batch)
+    expected = [tokens_of(word) for words in blocks for word in words]
+    assert ids.tolist() == [token for tokens in expected for token in tokens]
+    assert lengths.tolist() == [len(tokens) for tokens in expected]
