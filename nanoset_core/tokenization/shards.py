@@ -199,7 +199,7 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
                 documents.add(batch, framed.lengths, framed.kept)
             _count(facts, batch, framed)
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
-    encoder = distrust.Encoder(engine.name, engine.version, checked.documents, getattr(engine, "helper", ""))
+    encoder = distrust.Encoder(engine.name, engine.version, checked.documents, engine.helper)
     found = facts.to_json() | {distrust.ENCODER: asdict(encoder)}
     return found, {name: sha256_file(folder / name) for name in names}
 

@@ -26,6 +26,7 @@ class Sabotaged:
     def __init__(self, engine, is_wrong) -> None:
         self.engine, self.is_wrong, self.reference = engine, is_wrong, engine.reference
         self.name, self.version, self.reason = engine.name, engine.version, engine.reason
+        self.helper = engine.helper
 
     def encode(self, texts):
         encoded = self.engine.encode(texts)

@@ -118,8 +118,7 @@ class ProvenEngine:
     @property
     def helper(self) -> str:
         """Name and version of an engine beside the reference that encodes what this one leaves aside; or nothing."""
-        helper: str = getattr(self._engine, "helper", "")
-        return helper
+        return self._engine.helper
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.

@@ -39,6 +39,7 @@ class GigatokenEngine:
     """
 
     name = "gigatoken"
+    helper = ""
 
     def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         self.reason = "asked for"
@@ -208,8 +209,7 @@ class InertTextEngine:
     @property
     def helper(self) -> str:
         """Name and version of what encodes doubtful text, where that is not the reference itself."""
-        helper: str = getattr(self._reference, "helper", "")
-        return helper
+        return self._reference.helper
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.

@@ -30,6 +30,7 @@ class NumpyEngine:
     """Encodes by rules read from a `tokenizer.json`; asks the reference about the little that they don't cover."""
 
     name = "numpy"
+    helper = ""
 
     def __init__(
         self,

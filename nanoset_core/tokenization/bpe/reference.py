@@ -56,6 +56,11 @@ class Engine(Protocol):
         """Of the code that encodes."""
         ...
 
+    @property
+    def helper(self) -> str:
+        """Name and version of an engine beside the reference that may encode what this one leaves aside; or nothing."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
@@ -69,6 +74,7 @@ class ReferenceEngine:
     """Encodes with the `tokenizers` library, on one thread; any `tokenizer.json`."""
 
     name = "tokenizers"
+    helper = ""
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
         self.reason = reason
