@@ -1,10 +1,11 @@
 """Tokens of every engine against the reference's: on text, on made-up strings, and for files changed in one setting.
 
-    PYTHONPATH=tests python -m faults.tokenizers [--tokenizers FILE ...] [--engine numpy gigatoken] [--select PATTERN]
-        [--texts FILE ... --megabytes 200] [--strings 20000] [--mutations 300]
+    PYTHONPATH=tests python -m faults.tokenizers [--tokenizers FILE[=PATTERN] ...] [--engine numpy gigatoken]
+        [--select PATTERN] [--texts FILE ... --megabytes 200] [--strings 20000] [--mutations 300] [--expected FOLDER]
 
-Without `--tokenizers` it takes small ones of every kind that the numpy engine knows. Mutations are of files below a
-megabyte. Exits with 1 where any token differs.
+Without `--tokenizers` it takes small ones of every kind that the numpy engine knows. FILE is of any kind, PATTERN that
+of tiktoken's ranks. Mutations are of a tokenizer.json below a megabyte. Digests of what each kind's own library gives
+are kept in FOLDER for all engines and later calls. Exits with 1 where any token differs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from faults.references import BATCH, compare, expected_digests
 from faults.tokenizer_mutations import mutated, mutations
 from numpy.typing import NDArray
 
@@ -34,8 +36,8 @@ from nanoset_core.tokenization.bpe import Engine, make_engine, probe_cache
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.files import TokenizerFile, define
 
-_BATCH = 2_000
 _OUTCOMES = ("refused", "tokenizers", "numpy", "gigatoken", "caught", "wrong")
 _MUTABLE_BYTES = 1 << 20
 _PLANES = [(0x01, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000), (0x20000, 0x40000)]
@@ -98,22 +100,22 @@ def _piece(rng: random.Random, added: Sequence[str]) -> str:
 
 
 def documents(files: Sequence[Path], megabytes: float) -> Iterator[str]:
-    """Texts of JSON lines, so many megabytes in all, as many from each file."""
+    """Texts of JSON lines, so many megabytes in all, from one file after another."""
+    left = megabytes * 1e6
     for path in files:
-        size, most = 0, megabytes * 1e6 / len(files)
         with path.open(encoding="utf-8") as lines:
             for line in lines:
-                if size >= most:
-                    break
+                if left <= 0:
+                    return
                 text = json.loads(line)["text"]
-                size += len(text.encode())
+                left -= len(text.encode())
                 yield text
 
 
 def differences(engine: Engine, reference: Engine, texts: Iterator[str]) -> tuple[int, list[str]]:
     """(how many texts, those of which the tokens differ)."""
     count, wrong = 0, []
-    while batch := list(islice(texts, _BATCH)):
+    while batch := list(islice(texts, BATCH)):
         count += len(batch)
         ours, theirs = engine.encode(batch), reference.encode(batch)
         if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
@@ -122,17 +124,6 @@ def differences(engine: Engine, reference: Engine, texts: Iterator[str]) -> tupl
         there = np.split(theirs.ids, np.cumsum(theirs.lengths))
         wrong += [text for text, a, b in zip(batch, here, there, strict=False) if not np.array_equal(a, b)]
     return count, wrong
-
-
-def try_engine(path: Path, name: str, texts: Iterator[str]) -> tuple[str, int, list[str]]:
-    """(engine that was in use at the end, how many texts, those of which the tokens differ)."""
-    with tempfile.TemporaryDirectory() as cache:
-        try:
-            engine = make_engine(path, name, cache=cache)
-        except NanosetError:
-            return "refused", 0, []
-        count, wrong = differences(engine, ReferenceEngine(path), texts)
-        return engine.name, count, wrong
 
 
 def added_tokens(content: bytes) -> list[str]:
@@ -227,7 +218,7 @@ def small_tokenizers(folder: Path, select: str) -> list[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="faults.tokenizers", description=__doc__.splitlines()[0])
-    parser.add_argument("--tokenizers", type=Path, nargs="+", help="tokenizer.json files")
+    parser.add_argument("--tokenizers", nargs="+", help="files, with =PATTERN for tiktoken's ranks")
     parser.add_argument("--engine", nargs="+", default=["numpy"], help="engines to compare with the reference")
     parser.add_argument("--select", default="*", help="files, such as 'llama*'")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="JSON lines with a text each")
@@ -235,36 +226,42 @@ def main() -> int:
     parser.add_argument("--strings", type=int, default=20_000, help="made-up strings")
     parser.add_argument("--mutations", type=int, default=300, help="of each small tokenizer")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--expected", type=Path, help="where digests of the expected tokens are kept")
     options = parser.parse_args()
     bad = 0
     remember_probes()
     with tempfile.TemporaryDirectory() as folder:
-        paths = options.tokenizers or small_tokenizers(Path(folder), options.select)
-        for path in paths:
-            name = path.stem if path.stem != "tokenizer" else path.parent.name
-            if fnmatchcase(name, options.select):
-                bad += _try_file(path, name, options)
+        small = () if options.tokenizers else small_tokenizers(Path(folder), options.select)
+        for source in map(_source, options.tokenizers or map(str, small)):
+            if fnmatchcase(_name(source), options.select):
+                bad += _try_file(source, options, options.expected or Path(folder))
     return int(bad > 0)
 
 
-def _try_file(path: Path, name: str, options: argparse.Namespace) -> int:
+def _source(given: str) -> TokenizerFile:
+    path, _, pattern = given.partition("=")
+    return TokenizerFile(Path(path), pattern=pattern or None)
+
+
+def _name(source: TokenizerFile) -> str:
+    return source.path.stem if source.path.stem != "tokenizer" else source.path.parent.name
+
+
+def _try_file(source: TokenizerFile, options: argparse.Namespace, folder: Path) -> int:
     """Print what came of one tokenizer; → how much was wrong."""
-    content, bad = path.read_bytes(), 0
-    for engine in options.engine:
-        for what, texts in (
-            ("documents", documents(options.texts, options.megabytes) if options.texts else iter(())),
-            ("strings", islice(strings(options.seed, added_tokens(content)), options.strings)),
-        ):
-            begun = time.process_time()
-            used, count, wrong = try_engine(path, engine, texts)
-            bad += len(wrong) + (used == "tokenizers" != engine)
-            print(
-                f"{name}, {engine}: {count:,} {what}, {len(wrong)} wrong, {used}, {time.process_time() - begun:.0f} s",
-                flush=True,
-            )
-            for text in wrong[:3]:
-                print(f"  {text[:300]!r}", flush=True)
-    if options.mutations and len(content) < _MUTABLE_BYTES:
+    name, definition, bad = _name(source), define(source), 0
+    content = definition.json()
+    added = added_tokens(content)
+    corpus = [f"{path.absolute()} {path.stat().st_size}" for path in options.texts]
+    for what, key, texts in (
+        ("documents", f"{corpus} {options.megabytes}", lambda: documents(options.texts, options.megabytes)),
+        ("strings", f"{options.seed} {options.strings}", lambda: islice(strings(options.seed, added), options.strings)),
+    ):
+        expected, seconds = expected_digests(source, f"{what} {key}", texts, folder)
+        print(f"{name}: {len(expected):,} {what} by {definition.kind}'s own library, {seconds:.0f} s", flush=True)
+        for kind in options.engine:
+            bad += _try_engine(source, kind, what, texts(), expected)
+    if options.mutations and definition.content is None and len(content) < _MUTABLE_BYTES:
         begun = time.process_time()
         counts, notes = try_mutations(content, options.engine[0], options.mutations, options.seed)
         bad += counts["wrong"] + counts["failed"]
@@ -272,6 +269,23 @@ def _try_file(path: Path, name: str, options: argparse.Namespace) -> int:
         for note in sorted(notes)[::-1][:20]:
             print(f"  {note}", flush=True)
     return bad
+
+
+def _try_engine(source: TokenizerFile, kind: str, what: str, texts: Iterator[str], expected: NDArray[np.uint64]) -> int:
+    """Print what came of one engine; → how many texts were wrong, or 1 where it was not taken."""
+    begun = time.process_time()
+    with tempfile.TemporaryDirectory() as cache:
+        try:
+            engine = make_engine(source, kind, cache=cache)
+        except NanosetError as error:
+            print(f"{_name(source)}, {kind}: refused: {error.found}", flush=True)
+            return 1
+        count, wrong = compare(engine, texts, expected)
+    seconds = time.process_time() - begun
+    print(f"{_name(source)}, {kind}: {count:,} {what}, {len(wrong)} wrong, {engine.name}, {seconds:.0f} s", flush=True)
+    for text in wrong[:3]:
+        print(f"  {text[:300]!r}", flush=True)
+    return len(wrong) + (engine.name != kind)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,133 @@
+"""What engines are held to: each kind of file's own library, and digests of its tokens, made once and kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.tokenization.bpe import Engine
+from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine
+from nanoset_core.tokenization.files import TokenizerFile, define
+from nanoset_core.tokenization.files.split_patterns import PATTERNS
+
+BATCH = 2_000
+"""Texts that are encoded at once."""
+
+
+class OwnLibrary:
+    """The library that a tokenizer's files were made for."""
+
+    def __init__(self, source: TokenizerFile) -> None:
+        self._reference = None if define(source).kind in _LIBRARIES else ReferenceEngine(source)
+        self._encode = _LIBRARIES[define(source).kind](source) if self._reference is None else None
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents."""
+        if self._reference is not None:
+            return self._reference.encode(texts)
+        assert self._encode is not None
+        ids = self._encode(texts)
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        return Encoded(np.fromiter((ident for one in ids for ident in one), np.int32, int(lengths.sum())), lengths)
+
+
+def _tiktoken(source: TokenizerFile) -> Callable[[Sequence[str]], list[list[int]]]:
+    lines = (line.split() for line in source.path.read_bytes().splitlines())
+    ranks = {base64.b64decode(word): int(rank) for word, rank in lines}
+    pattern = PATTERNS[source.pattern or ""]
+    return _encoding(pattern.regex, ranks, define(source).special_tokens, pattern.form)
+
+
+def _megatron(source: TokenizerFile) -> Callable[[Sequence[str]], list[list[int]]]:
+    count, size = source.num_special_tokens or 1000, source.vocab_size or 1 << 17
+    entries = json.loads(source.path.read_bytes())[: size - count]
+    ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] + count for entry in entries}
+    return _encoding(PATTERNS[source.pattern or "v2"].regex, ranks, define(source).special_tokens, None)
+
+
+def _encoding(
+    regex: str, ranks: dict[bytes, int], special: Mapping[str, int], form: Any
+) -> Callable[[Sequence[str]], list[list[int]]]:
+    import tiktoken
+    from tokenizers import normalizers
+
+    encoding = tiktoken.Encoding("own", pat_str=regex, mergeable_ranks=ranks, special_tokens=dict(special))
+    normalise = getattr(normalizers, form)().normalize_str if form else str  # Python's Unicode may be another
+    return lambda texts: [encoding.encode(normalise(text), allowed_special="all") for text in texts]
+
+
+def _tekken(source: TokenizerFile) -> Callable[[Sequence[str]], list[list[int]]]:
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    tokenizer = Tekkenizer.from_file(source.path)
+    return lambda texts: [tokenizer.encode(text, bos=False, eos=False) for text in texts]
+
+
+def _sentencepiece(source: TokenizerFile) -> Callable[[Sequence[str]], list[list[int]]]:
+    from sentencepiece import SentencePieceProcessor
+
+    return partial(SentencePieceProcessor(model_file=str(source.path)).encode, out_type=int, num_threads=1)
+
+
+_LIBRARIES = {
+    "tiktoken": _tiktoken,
+    "tiktoken JSON": _megatron,
+    "tekken.json": _tekken,
+    "SentencePiece": _sentencepiece,
+}
+"""Of the other kinds it is the reference engine's."""
+
+
+def batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Texts in lists of BATCH."""
+    while batch := list(islice(texts, BATCH)):
+        yield batch
+
+
+def digests(encoded: Encoded) -> NDArray[np.uint64]:
+    """uint64, shape (documents,): a digest of each document's tokens."""
+    data, ends = encoded.ids.tobytes(), (4 * np.cumsum(encoded.lengths)).tolist()
+    parts = (data[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
+    joined = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in parts)
+    return np.frombuffer(joined, np.uint64)
+
+
+def expected_digests(
+    source: TokenizerFile, what: str, texts: Callable[[], Iterator[str]], folder: Path
+) -> tuple[NDArray[np.uint64], float]:
+    """Digests of what the own library gives for texts, from the folder where they are there, and the CPU seconds."""
+    key = hashlib.sha256(f"{define(source).fingerprint} {what}".encode()).hexdigest()[:24]
+    path = folder / f"{key}.npy"
+    if path.is_file():
+        return np.load(path), 0.0
+    begun, library = time.process_time(), OwnLibrary(source)
+    found = [digests(library.encode(batch)) for batch in batches(texts())]
+    made = np.concatenate([np.empty(0, np.uint64), *found])
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".part").open("wb") as file:
+        np.save(file, made)
+    path.with_suffix(".part").rename(path)
+    return made, time.process_time() - begun
+
+
+def compare(engine: Engine, texts: Iterator[str], expected: NDArray[np.uint64]) -> tuple[int, list[str]]:
+    """(how many texts, those of which the tokens differ)."""
+    count, wrong = 0, []
+    for batch in batches(texts):
+        theirs = expected[count : count + len(batch)]
+        ours = digests(engine.encode(batch))
+        wrong += [batch[number] for number in np.flatnonzero(ours != theirs)]
+        count += len(batch)
+    if count != len(expected):
+        raise ValueError(f"{count:,} texts, of which {len(expected):,} have expected tokens")
+    return count, wrong
