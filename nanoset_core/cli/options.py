@@ -90,8 +90,9 @@ class ManyValued(click.Command):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
         flag: str | None = None
+        options = {name for parameter in self.params for name in parameter.opts if name.startswith("-")}
         for argument in args:
-            if argument.startswith("--"):
+            if argument.startswith("--") or argument in options:
                 flag = argument if argument in self.many else None
                 if flag is None:
                     spread.append(argument)

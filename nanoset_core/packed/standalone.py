@@ -24,7 +24,7 @@ from nanoset_core.raw.rejects import (
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.scratch import detour
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.files import tokenizer_path
+from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
@@ -34,8 +34,8 @@ from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 class PackOptions:
     """Settings of one call; those from `key` on count for text alone."""
 
-    tokenizer: Path | None = None
-    """A tokenizer.json, or the folder that holds one; text needs one."""
+    tokenizer: TokenizerPath | None = None
+    """Its file, or the folder that holds it; text needs one."""
     vocab_size: int | None = None
     """What decides the size of a token; None = the tokenizer's; without one, tokens of a pair keep their size."""
     eod: str | None = None
@@ -118,7 +118,7 @@ def pack_once(
     is_ours = read_record(record_path(output)) is not None
     source = _source(inputs, leave_out=lambda path: is_ours and path == rejects.absolute())
     tokenizer, paths = _tokenizer(options), _paths(source)
-    check_apart([output, rejects], paths if tokenizer is None else [*paths, tokenizer])
+    check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
     made_from = record_of("pack write", output, paths, _settings(source, options, tokenizer))
     result = RecordedOutput.single(output, made_from, *([] if isinstance(source, Path) else [rejects]))
     record = result.find(overwrite=overwrite)
@@ -155,7 +155,7 @@ def _notices(source: Path | InputFiles) -> tuple[str, ...]:
     return () if isinstance(source, Path) else source.notices
 
 
-def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: Path | None) -> dict[str, object]:
+def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: TokenizerPath | None) -> dict[str, object]:
     """The options that reach the bytes."""
     is_text = not isinstance(source, Path)
     return {
@@ -172,7 +172,7 @@ def _write(
     target: Path,
     output: Path,
     options: PackOptions,
-    tokenizer: Path | None,
+    tokenizer: TokenizerPath | None,
     listener: Listener,
 ) -> PackResult:
     """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
@@ -182,7 +182,7 @@ def _write(
     return PackResult(_pack_pair(source, target, options, tokenizer, end, listener))
 
 
-def _tokenizer(options: PackOptions) -> Path | None:
+def _tokenizer(options: PackOptions) -> TokenizerPath | None:
     return None if options.tokenizer is None else tokenizer_path(options.tokenizer)
 
 
@@ -190,16 +190,16 @@ def _rejects_of(target: Path) -> Path:
     return target.with_name(f"{target.stem}_rejects.jsonl")
 
 
-def _end(tokenizer: Path | None, options: PackOptions) -> int:
+def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
     return token_id(_named(tokenizer), end_token(_named(tokenizer), options.eod), "--eod")
 
 
-def _named(tokenizer: Path | None) -> Path:
+def _named(tokenizer: TokenizerPath | None) -> TokenizerPath:
     if tokenizer is None:
         raise ConfigError(
             "no tokenizer is named",
             where="--tokenizer",
-            expected="a tokenizer.json, to make tokens of text or to know the end-of-document token",
+            expected="its file, to make tokens of text or to know the end-of-document token",
             remedy="name it, or the folder that holds it",
         )
     return tokenizer
@@ -229,7 +229,12 @@ def _prefix(inputs: Sequence[str]) -> Path | None:
 
 
 def _pack_pair(
-    prefix: Path, target: Path, options: PackOptions, tokenizer: Path | None, end: int | None, listener: Listener
+    prefix: Path,
+    target: Path,
+    options: PackOptions,
+    tokenizer: TokenizerPath | None,
+    end: int | None,
+    listener: Listener,
 ) -> PackedFacts:
     vocab_size = options.vocab_size
     if vocab_size is None and tokenizer is not None:
@@ -242,7 +247,7 @@ def _pack_text(
     target: Path,
     output: Path,
     options: PackOptions,
-    tokenizer: Path | None,
+    tokenizer: TokenizerPath | None,
     listener: Listener,
 ) -> PackResult:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)

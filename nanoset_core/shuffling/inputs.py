@@ -20,6 +20,7 @@ from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.settings import InputKind
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
+from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -295,7 +296,7 @@ def input_files(source: ShuffleInput) -> InputFiles:
     return InputFiles(folder, tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in source.paths))
 
 
-def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: Path | None) -> list[TarInput]:
+def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: TokenizerPath | None) -> list[TarInput]:
     """What the tars of each source hold; all contexts must have the length of the first.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nanoset_core.config.webdataset import (
@@ -29,6 +28,7 @@ from nanoset_core.shuffling.sampling import check_frequency
 
 if TYPE_CHECKING:  # it would load the engines for whoever reads a shard
     from nanoset_core.tokenization.bpe import EngineName
+    from nanoset_core.tokenization.files import TokenizerPath
 
 Tail = Literal["drop", "pad", "carry", "pad_always"]
 """What becomes of the tokens after a stream's last full row; `pad_always` is the preset tokshuf's."""
@@ -156,8 +156,8 @@ class ShuffleOptions:
     """What becomes of the last, short context: drop, pad or carry."""
     even: bool = False
     """Equal shards."""
-    tokenizer: Path | None = None
-    """A tokenizer.json; needed for text, and to pad."""
+    tokenizer: TokenizerPath | None = None
+    """Its file; needed for text, and to pad."""
     eod: str | None = None
     """Text of the token that ends documents."""
     bos: str | None = None
@@ -190,7 +190,7 @@ class ShuffleOptions:
         """Worker processes."""
         return self.workers or available_processors()
 
-    def require_tokenizer(self) -> Path:
+    def require_tokenizer(self) -> TokenizerPath:
         """The tokenizer of text.
 
         Raises:

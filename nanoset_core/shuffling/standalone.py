@@ -36,6 +36,7 @@ from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, s
 from nanoset_core.storage.locks import held_alone
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.scratch import detour
+from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files
 from nanoset_core.tokenization.losses import Listing, Losses
 from nanoset_core.tokenization.policy import RejectPolicy
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -103,7 +104,7 @@ def shuffle(
         NanosetError: as `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards`.
     """
     options.check(inputs.kind)
-    check_outside(output, [*inputs.files, *filter(None, [options.tokenizer])])
+    check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
     recipe = _recipe(inputs, options, output.name)
     work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
     if (finished := _finished(output, recipe, inputs, options)) is not None:
@@ -209,7 +210,7 @@ def plan_settings(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOpt
     )
 
 
-def _id_of(tokenizer: Path | None, text: str | None, where: str) -> int | None:
+def _id_of(tokenizer: TokenizerPath | None, text: str | None, where: str) -> int | None:
     return token_id(tokenizer, text, where) if tokenizer is not None and text else None
 
 

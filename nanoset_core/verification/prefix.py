@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files import tokenizer_path
+from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 from nanoset_core.verification.dataset import Promise, verify_dataset
@@ -17,7 +17,9 @@ from nanoset_core.verification.report import Report
 _REMEDY = "write the pair again"
 
 
-def verify_prefix(prefix: Path, tokenizer: Path | None = None, eod: str | None = None, *, deep: bool = False) -> Report:
+def verify_prefix(
+    prefix: Path, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
+) -> Report:
     """Check one pair: `verify_dataset`, with the promises of <prefix>.manifest.json where `nanoset tokenize` left one.
 
     Args:

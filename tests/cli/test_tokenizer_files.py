@@ -1,8 +1,11 @@
 """`nanoset tokenize`, `status`, `init` and `inspect` with tokenizers of every kind of file."""
 
 import base64
+import gzip
 import json
 import shutil
+import tarfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from click.testing import CliRunner
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
+from nanoset_core.packed import PackedDataset
 
 FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
 EXPECTED = json.loads((FILES / "expected.json").read_bytes())
@@ -106,6 +110,66 @@ def test_what_is_not_known_of_a_tokenizer_is_told_where_its_tokens_are_shown(tex
     tokenized(texts, "--tokenizer", FILES / "tekken.json")
     shown = run("inspect", texts.parent / "out_text_document", "--tokenizer", file).output
     assert "--tiktoken-num-special-tokens" in shown
+
+
+RANKS = ("--tokenizer", FILES / "ranks.tiktoken", "--tiktoken-pattern", "o200k",
+         "--tokenizer-special-tokens", "<|endoftext|>", "<|im_end|>")  # fmt: skip
+MEGATRON = ("--tokenizer-type", "TikTokenizer", "--tokenizer-model", FILES / "megatron.json",
+            "--tiktoken-pattern", "v1", "--tiktoken-num-special-tokens", 20, "--vocab-size", SIZE)  # fmt: skip
+VOCABULARY = ("--vocab-file", FILES / "vocab.json", "--merge-file", FILES / "merges.txt")
+TAKEN = {"ranks.tiktoken o200k": RANKS, "megatron.json v1": MEGATRON, "vocab.json": VOCABULARY}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_pairs_are_shown_and_verified_with_the_settings_that_made_them(texts, name):
+    tokenized(texts, *TAKEN[name])
+    prefix = texts.parent / "out_text_document"
+    shown = run("inspect", prefix, *TAKEN[name])
+    assert shown.exit_code == 0, shown.output
+    assert "two  spaces and" in shown.output
+    assert "taken with" not in shown.output
+    end = "</s>" if name.startswith("megatron") else "<|endoftext|>"
+    checked = run("verify", prefix, *TAKEN[name], "--eod", end)
+    assert checked.exit_code == 0, checked.output
+    assert run("verify", prefix, *TAKEN[name], "--eod", "two").exit_code == 1
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_text_is_packed_and_shuffled_with_them(texts, name):
+    end = 2 if name.startswith("megatron") else 420
+    expected = [[*ids, end] for ids in EXPECTED[name] if ids]
+    common = ("--workers", 1, *TAKEN[name])
+    packed = texts.parent / "out.pbin"
+    result = run("pack", texts, "--engine", "tokenizers", *common, "-o", packed)
+    assert result.exit_code == 0, result.output
+    assert [tokens.tolist() for tokens in PackedDataset(packed)] == expected
+    tars = texts.parent / "tars"
+    arguments = ("--tokenizer-engine", "tokenizers", "--seqlen", 16, *common)
+    result = run("shuffle", "--input", texts, "--output", tars, *arguments)
+    assert result.exit_code == 0, result.output
+    whole = list(chain.from_iterable(expected))
+    contexts = [whole[begin : begin + 16] for begin in range(0, len(whole) - 15, 16)]
+    assert sorted(_contexts(tars)) == sorted(contexts)
+
+
+def _contexts(tars):
+    for path in tars.glob("*.tar"):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                yield json.loads(gzip.decompress(tar.extractfile(member).read()))
+
+
+def test_a_tokenizer_json_is_no_vocab_file(texts):
+    file = FILES.parent / "tokenizer.json"
+    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", "--vocab-file", file)
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.found == f"{file}: tokenizer.json"
+    assert "--tokenizer" in result.exception.remedy
+
+
+def test_what_is_said_of_no_tokenizer_is_a_wrong_use(texts):
+    result = run("inspect", texts.parent / "out", "--tiktoken-pattern", "gpt2")
+    assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
 
 
 # --------------------------------------------------------------------------- special tokens of the template

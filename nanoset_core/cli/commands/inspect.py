@@ -8,26 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import PATH
+from nanoset_core.cli.options import PATH, ManyValued
+from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from nanoset_core.tokenization.files import TokenizerPath
 
 SHOWN_TOKENS = 24
 SHOWN_CHARACTERS = 160
 
 
-@click.command("inspect")
+@click.command("inspect", cls=ManyValued)
 @click.argument("prefix", type=PATH)
-@click.option("--tokenizer", type=PATH, help="A tokenizer's file to decode with, or its folder.")
+@tokenizer_options("to decode with")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
-def command(prefix: Path, tokenizer: Path | None, sequences: int) -> None:
+def command(prefix: Path, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""
     for line in describe_dataset(prefix, tokenizer, sequences):
         click.echo(line)
 
 
-def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences: int = 3) -> Iterator[str]:
+def describe_dataset(prefix: Path, tokenizer_file: TokenizerPath | None = None, sequences: int = 3) -> Iterator[str]:
     """Lines for a person: counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
 
     Raises:
@@ -49,21 +52,22 @@ def describe_dataset(prefix: Path, tokenizer_file: Path | None = None, sequences
     if tokenizer_file is not None and _is_taken_with_defaults(tokenizer_file):
         yield (
             "the tokenizer is Megatron-LM's tiktoken JSON, taken with 1,000 ids for special tokens, as by default: "
-            "what was made with another --tiktoken-num-special-tokens shows wrong text"
+            "where the tokens were made with another number, name it with --tiktoken-num-special-tokens"
         )
     for index in range(min(sequences, len(dataset))):
         shown = decode(dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])))
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
 
 
-def _is_taken_with_defaults(tokenizer_file: Path) -> bool:
-    """Whether it needs a word that its file does not hold, which this command has no option for."""
+def _is_taken_with_defaults(tokenizer_file: TokenizerPath) -> bool:
+    """Whether its file does not hold what decides its ids, and nobody said it."""
     from nanoset_core.tokenization.files import define, tokenizer_path
 
-    return define(tokenizer_path(tokenizer_file)).kind == "tiktoken JSON"
+    found = define(tokenizer_path(tokenizer_file))
+    return found.kind == "tiktoken JSON" and found.source.num_special_tokens is None
 
 
-def _decoder(tokenizer_file: Path | None) -> Callable[[NDArray[Any]], str]:
+def _decoder(tokenizer_file: TokenizerPath | None) -> Callable[[NDArray[Any]], str]:
     if tokenizer_file is None:
         return lambda tokens: " ".join(map(str, tokens.tolist()))
     from nanoset_core.tokenization.bpe.reference import load_tokenizer

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, PATH, option_for
+from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
 from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
+from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
@@ -49,15 +50,15 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(cls=ManyValued)
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
-@click.option("--tokenizer", type=PATH, help="A tokenizer's file, or its folder; text needs one.")
+@tokenizer_options("text needs one", own_vocab_size=True)
 @click.option(
     "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
 )
 @click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
-@click.option("--eod", help="The EOD token; default: the one that tokenizer_config.json beside the tokenizer names.")
+@click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
 @option_for(TokenizationSpec, "workers")
 @option_for(TokenizationSpec, "engine")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import print_notices, progress_bars
+from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenization.files import TokenizerPath
 
 
 @click.command("shuffle", cls=ManyValued)
@@ -17,7 +22,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
 @click.option("--output", type=FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
-@click.option("--tokenizer", type=PATH, help="A tokenizer's file, or its folder; needed for text.")
+@tokenizer_options("needed for text")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
     help=f"Tokens in a context; default: {DEFAULT_LENGTH}, or that of the tars.",
@@ -30,7 +35,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 @option_for(WebdatasetSpec, "member")
 @option_for(WebdatasetSpec, "tail")
 @option_for(WebdatasetSpec, "even", help="Equal shards; a few contexts are left out.")
-@click.option("--eod", help="The token that ends documents; default: the one of tokenizer_config.json.")
+@click.option("--eod", help=f"The token that ends documents; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
 @click.option("--context-bos", help="A token to begin every context with.")
 @click.option("--pad", help="The token of --tail pad.")
@@ -52,7 +57,7 @@ from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 def command(
     inputs: tuple[str, ...],
     output: Path,
-    tokenizer: Path | None,
+    tokenizer: TokenizerPath | None,
     extension: str | None,
     shuffle_only: bool,
     sampling: Path | None,
@@ -75,7 +80,7 @@ def command(
     from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
     from nanoset_core.shuffling.webdataset import check_exp_data, complete_exp_data
-    from nanoset_core.tokenization.files import tokenizer_path
+    from nanoset_core.tokenization.files import tokenizer_files
     from nanoset_core.tokenization.preprocess import end_token
 
     found = find_inputs(
@@ -85,11 +90,10 @@ def command(
         sampling=load_sampling(sampling) if sampling is not None else None,
         output=output,
     )
-    file = None if tokenizer is None else tokenizer_path(tokenizer)
-    if file is not None and found.kind == "text" and options["preset"] == "default":
-        eod = end_token(file, eod)
+    if tokenizer is not None and found.kind == "text" and options["preset"] == "default":
+        eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
-        tokenizer=file,
+        tokenizer=tokenizer,
         eod=eod,
         memory_bytes=memory_mib << 20 if memory_mib else None,
         workers=workers or None,
@@ -100,7 +104,8 @@ def command(
         print_preview(preview(found, settings), found)
         return
     if output_json is not None:
-        check_apart([output_json], [*found.files, *(path for path in (file, sampling, input_json) if path is not None)])
+        others = (path for path in (sampling, input_json) if path is not None)
+        check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
         check_exp_data(output, input_json, output_json, overwrite=overwrite)
     with progress_bars() as (listener, _):
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)

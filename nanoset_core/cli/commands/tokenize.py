@@ -9,47 +9,19 @@ import click
 
 from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec
+from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
+from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nanoset_core.tokenization.files import TokenizerFile
+    from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.tokenization.framing import SpecialTokens
-
-TOKENIZER_TYPES = {
-    "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
-    "GPT2BPETokenizer": ("vocab.json",),
-    "SentencePieceTokenizer": ("SentencePiece",),
-    "GPTSentencePieceTokenizer": ("SentencePiece",),
-    "Llama2Tokenizer": ("SentencePiece",),
-    "TikTokenizer": ("tiktoken JSON",),
-}
-"""Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
 
 
 @click.command("tokenize", cls=ManyValued)
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
 @click.option("--output-prefix", type=PATH, required=True, help="Names of the outputs begin so.")
-@click.option(
-    "--tokenizer",
-    "--tokenizer-model",
-    "--pretrained-model-name-or-path",
-    "tokenizer",
-    type=PATH,
-    help="A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, "
-    "or the folder that holds one.",
-)
-@click.option("--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are.")
-@click.option("--vocab-file", type=PATH, help="A vocab.json, in place of --tokenizer.")
-@click.option("--merge-file", "merges", type=PATH, help="Its merges; default: the merges.txt beside it.")
-@option_for(TokenizerSpec, "pattern", "--tiktoken-pattern")
-@click.option(
-    "--tokenizer-special-tokens", "--tiktoken-special-tokens", "names", multiple=True,
-    help="Special tokens that the file does not hold; several may follow.",
-)  # fmt: skip
-@option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens")
-@option_for(TokenizerSpec, "vocab_size")
-@option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy")
+@tokenizer_options()
 @option_for(TokenizationSpec, "special_tokens")
 @click.option(
     "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens", "hf_special", default=None,
@@ -64,10 +36,7 @@ TOKENIZER_TYPES = {
     help="Whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
-@click.option(
-    "--eod",
-    help="The EOD token; default: that of the file; of a tokenizer.json that of tokenizer_config.json beside it.",
-)
+@click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
 @option_for(TokenizationSpec, "workers")
 @click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
@@ -83,15 +52,7 @@ TOKENIZER_TYPES = {
 def command(
     inputs: tuple[str, ...],
     output_prefix: Path,
-    tokenizer: Path | None,
-    tokenizer_type: str | None,
-    vocab_file: Path | None,
-    merges: Path | None,
-    pattern: str | None,
-    names: tuple[str, ...],
-    num_special_tokens: int | None,
-    vocab_size: int | None,
-    legacy: bool,
+    tokenizer: TokenizerPath | None,
     special_tokens: SpecialTokens | None,
     hf_special: bool | None,
     append_eod: bool,
@@ -104,27 +65,24 @@ def command(
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.tokenization.distrust import described
-    from nanoset_core.tokenization.files import TokenizerFile
     from nanoset_core.tokenization.framing import special_tokens_notice
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, end_token, own_rejects, preprocess
     from nanoset_core.tokenization.shards import engine_choice
     from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
-    path = _tokenizer_file(tokenizer, vocab_file)
-    source = TokenizerFile(path, merges, pattern, names or None, num_special_tokens, vocab_size, legacy)
-    _check_type(source, tokenizer_type)
-    file = source if source.settings else path
+    if tokenizer is None:
+        raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
     chosen = _special_tokens(special_tokens, hf_special)
     settings = PreprocessOptions(
-        tokenizer=file,
-        eod=end_token(file, eod) if append_eod else None,
+        tokenizer=tokenizer,
+        eod=end_token(tokenizer, eod) if append_eod else None,
         special_tokens=chosen,
         **options,  # type: ignore[arg-type]
     )
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
-    click.echo(f"engine {engine_choice(file, settings.engine)}", err=True)
+    click.echo(f"engine {engine_choice(tokenizer, settings.engine)}", err=True)
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
@@ -135,7 +93,7 @@ def command(
                 files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
             )
         ]
-    notice = special_tokens_notice(settings.preset, tokenizer_facts(file).template, chosen, settings.bos)
+    notice = special_tokens_notice(settings.preset, tokenizer_facts(tokenizer).template, chosen, settings.bos)
     print_notices([*found.notices, *([] if notice is None else [notice])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         click.echo(described(encoders), err=True)
@@ -147,37 +105,6 @@ def command(
             + (f" ({result.rejects})" if result.rejects else "")
             + ("" if result.made else " (there already)")
             + emphasis(result.lost)
-        )
-
-
-def _tokenizer_file(tokenizer: Path | None, vocab_file: Path | None) -> Path:
-    """The one file that is named."""
-    from nanoset_core.tokenization.files import tokenizer_path
-
-    if tokenizer is None and vocab_file is None:
-        raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
-    if tokenizer is not None and vocab_file is not None:
-        raise ConfigError(
-            "two tokenizers are named",
-            where="--tokenizer, --vocab-file",
-            found=f"{tokenizer} and {vocab_file}",
-            remedy="leave one of them out",
-        )
-    return tokenizer_path(vocab_file or tokenizer)  # type: ignore[arg-type]
-
-
-def _check_type(source: TokenizerFile, tokenizer_type: str | None) -> None:
-    """Refuse files that Megatron-LM's tokenizer of that type does not take."""
-    from nanoset_core.tokenization.files import define
-
-    if tokenizer_type is not None and (kind := define(source).kind) not in TOKENIZER_TYPES[tokenizer_type]:
-        fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
-        raise ConfigError(
-            "the tokenizer's file is none of this type",
-            where=f"--tokenizer-type {tokenizer_type}",
-            found=f"{source}: {kind}",
-            expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
-            remedy=f"leave --tokenizer-type out, or name {fitting}" if fitting else "leave --tokenizer-type out",
         )
 
 

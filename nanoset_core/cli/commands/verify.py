@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import tables
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, PATH
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, PATH, ManyValued
+from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
 
 _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 """Figures that are shares, besides those named share_…"""
 
 
-@click.command("verify")
+@click.command("verify", cls=ManyValued)
 @click.argument("prefix", type=PATH, required=False)
 @CONFIG_OPTION
 @click.option(
@@ -31,7 +33,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
     help="Only these: a corpus, its .pbin (corpus/packed), nanoset, nanoset/split or /handoff, webdataset; a*.",
 )
 @click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
-@click.option("--tokenizer", type=PATH, help="Of PREFIX: a tokenizer's file, for its vocabulary.")
+@tokenizer_options("of PREFIX, for its vocabulary")
 @click.option("--eod", help="Of PREFIX: the token that must end every document.")
 @JSON_OPTION
 def command(
@@ -39,7 +41,7 @@ def command(
     config: Path,
     select: tuple[str, ...],
     deep: bool,
-    tokenizer: Path | None,
+    tokenizer: TokenizerPath | None,
     eod: str | None,
     as_json: bool,
 ) -> None:

@@ -89,8 +89,7 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
             "no merges there, which a vocab.json needs",
             where=file,
             expected=f"the merges.txt that belongs to {source}",
-            remedy="put it there, or name it: `merges:` beside `path:` in nanoset.yaml, or --merge-file of "
-            "`nanoset tokenize`",
+            remedy="put it there, or name it: `merges:` beside `path:` in nanoset.yaml, or --merge-file",
         )
 
     def error(number: int, what: str, found: object) -> FormatError:

@@ -181,8 +181,7 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
             where=source,
             found="no pattern",
             expected=f"one of {names}, or a regular expression",
-            remedy="name the pattern of this tokenizer: `pattern:` beside `path:` in nanoset.yaml, or "
-            "--tiktoken-pattern of `nanoset tokenize`; other commands take the pairs that it writes",
+            remedy="name the tokenizer's pattern: `pattern:` beside `path:` in nanoset.yaml, or --tiktoken-pattern",
         )
     if source.pattern not in MEGATRON and (found := PATTERNS.get(source.pattern)) is not None:
         return found

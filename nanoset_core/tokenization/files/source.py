@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, overload
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
@@ -89,7 +89,7 @@ FLAGS = {
     "vocab_size": "--vocab-size",
     "legacy": "--tokenizer-sentencepiece-legacy",
 }
-"""Key of nanoset.yaml's tokenizer section → flag of `nanoset tokenize`."""
+"""Key of nanoset.yaml's tokenizer section → flag of the commands that take a tokenizer."""
 
 _TAKEN: dict[Kind, tuple[str, ...]] = {
     "tokenizer.json": (),
@@ -106,15 +106,30 @@ def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
     return tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
 
 
-def tokenizer_path(given: Path) -> Path:
+def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
+    """All files that a tokenizer is read from."""
+    if tokenizer is None:
+        return []
+    source = as_source(tokenizer)
+    merges = source.merges_file
+    is_read = source.merges is not None or (source.name == "vocab.json" and merges.is_file())
+    return [source.path, *([merges] if is_read else [])]
+
+
+@overload
+def tokenizer_path(given: Path) -> Path: ...
+@overload
+def tokenizer_path(given: TokenizerFile) -> TokenizerFile: ...
+def tokenizer_path(given: TokenizerPath) -> TokenizerPath:
     """A tokenizer's file, from its own path or from the folder that holds it.
 
     Raises:
         MissingError: neither is there.
     """
-    if not given.is_dir():
-        file = given
-    else:
+    if isinstance(given, TokenizerFile):
+        return replace(given, path=tokenizer_path(given.path))
+    file = given
+    if given.is_dir():
         ranks = sorted(given.glob("*.tiktoken"))
         names = [given / name for name in FOLDER_NAMES] + (ranks if len(ranks) == 1 else [])
         file = next((file for file in names if file.is_file()), given)
@@ -125,12 +140,9 @@ def tokenizer_path(given: Path) -> Path:
 
 def stamp(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
     """What changes when a tokenizer's files are written anew: part of the key of whatever is remembered of it."""
-    source = as_source(tokenizer)
-    if not source.is_file():
+    if not tokenizer.is_file():
         return None
-    merges = source.merges_file
-    files = [source.path] + ([merges] if source.merges or (source.name == "vocab.json" and merges.is_file()) else [])
-    stats = [file.stat() for file in files if file.is_file()]
+    stats = [file.stat() for file in tokenizer_files(tokenizer) if file.is_file()]
     return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 

@@ -1,0 +1,155 @@
+"""Which tokenizer a command takes: its file and all that is to be said of it, by one set of options."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from nanoset_core.cli.options import PATH, option_for
+from nanoset_core.config.tokenization import TokenizerSpec
+from nanoset_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+TOKENIZER_TYPES = {
+    "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
+    "GPT2BPETokenizer": ("vocab.json",),
+    "SentencePieceTokenizer": ("SentencePiece",),
+    "GPTSentencePieceTokenizer": ("SentencePiece",),
+    "Llama2Tokenizer": ("SentencePiece",),
+    "TikTokenizer": ("tiktoken JSON",),
+}
+"""Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
+
+EOD_HELP = "default: that of the file; of a tokenizer.json that of tokenizer_config.json beside it."
+_TOKENIZER_HELP = (
+    "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, "
+    "or the folder that holds one"
+)
+
+
+def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Command], Command]:
+    """Options that name a tokenizer as Megatron-LM's flags do; the command gets them as one parameter, `tokenizer`.
+
+    Args:
+        use: what the command takes it for, as the help says behind a semicolon.
+        own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too where files of its
+            kind leave that open.
+    """
+    options = [
+        click.option(
+            *("--tokenizer", "--tokenizer-model", "--pretrained-model-name-or-path", "tokenizer"),
+            type=PATH,
+            help=f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
+        ),
+        click.option(
+            "--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are."
+        ),
+        click.option("--vocab-file", type=PATH, help="A vocab.json, in place of --tokenizer."),
+        click.option("--merge-file", "merges", type=PATH, help="Its merges; default: the merges.txt beside it."),
+        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
+        click.option(
+            *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "names"),
+            multiple=True,
+            help="Special tokens that the file does not hold; several may follow.",
+        ),
+        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
+        *([] if own_vocab_size else [option_for(TokenizerSpec, "vocab_size")]),
+        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
+    ]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> Any:
+            kept = {"vocab_size": given["vocab_size"]} if own_vocab_size else {}
+            named = {name: given.pop(name) for name in (*_NAMES, "vocab_size")}
+            return command(tokenizer=_chosen(**named, is_shared=own_vocab_size), **kept, **given)
+
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+_NAMES = (
+    *("tokenizer", "tokenizer_type", "vocab_file", "merges", "pattern", "names"),
+    *("num_special_tokens", "legacy"),
+)
+
+
+def _chosen(
+    *,
+    tokenizer: Path | None,
+    tokenizer_type: str | None,
+    vocab_file: Path | None,
+    names: tuple[str, ...],
+    vocab_size: int | None,
+    is_shared: bool,
+    **settings: Any,
+) -> TokenizerPath | None:
+    """What the options name together; a plain path where nothing more is said of it."""
+    from nanoset_core.tokenization.files import TokenizerFile
+
+    path = _file(tokenizer, vocab_file)
+    source = TokenizerFile(path or Path(), **settings, special_tokens=names or None)
+    if not is_shared:
+        source = replace(source, vocab_size=vocab_size)
+    if path is None:
+        if source.settings or tokenizer_type is not None:
+            raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
+        return None
+    if is_shared and vocab_size is not None and _kind(source) == "tiktoken JSON":
+        source = replace(source, vocab_size=vocab_size)
+    if vocab_file is not None and (kind := _kind(source)) != "vocab.json":
+        raise ConfigError(
+            "this file is no vocab.json",
+            where="--vocab-file",
+            found=f"{vocab_file}: {kind}",
+            expected="the vocab.json that belongs to a merges.txt",
+            remedy="name it with --tokenizer, which takes every kind of file",
+        )
+    _check_type(source, tokenizer_type)
+    return source if source.settings else path
+
+
+def _file(tokenizer: Path | None, vocab_file: Path | None) -> Path | None:
+    """The one file that is named."""
+    from nanoset_core.tokenization.files import tokenizer_path
+
+    if tokenizer is not None and vocab_file is not None:
+        raise ConfigError(
+            "two tokenizers are named",
+            where="--tokenizer, --vocab-file",
+            found=f"{tokenizer} and {vocab_file}",
+            remedy="leave one of them out",
+        )
+    given = vocab_file or tokenizer
+    return None if given is None else tokenizer_path(given)
+
+
+def _kind(source: TokenizerFile) -> str:
+    from nanoset_core.tokenization.files.source import kind_of
+
+    return kind_of(source)
+
+
+def _check_type(source: TokenizerFile, tokenizer_type: str | None) -> None:
+    """Refuse files that Megatron-LM's tokenizer of that type does not take."""
+    if tokenizer_type is not None and (kind := _kind(source)) not in TOKENIZER_TYPES[tokenizer_type]:
+        fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
+        raise ConfigError(
+            "the tokenizer's file is none of this type",
+            where=f"--tokenizer-type {tokenizer_type}",
+            found=f"{source}: {kind}",
+            expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
+            remedy=f"leave --tokenizer-type out, or name {fitting}" if fitting else "leave --tokenizer-type out",
+        )
