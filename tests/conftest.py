@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from sample_project import CONFIG, EOD, sentences, write_raw
+from sample_project import EOD, sentences, write_project
 
 # The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -103,15 +103,6 @@ def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
     """Writes a project into a folder; → its nanoset.yaml."""
 
     def make(name: str = "project", replacements: dict[str, str] | None = None) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        write_raw(folder / "raw")
-        (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-        text = CONFIG
-        for old, new in (replacements or {}).items():
-            assert old in text
-            text = text.replace(old, new)
-        (folder / "nanoset.yaml").write_text(text)
-        return folder / "nanoset.yaml"
+        return write_project(tmp_path / name, tokenizer_file, replacements)
 
     return make

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import pytest
@@ -52,9 +53,38 @@ def new_bucket(endpoint: str, prefix: str = "") -> S3Place:
 
 def objects(place: S3Place) -> dict[str, str]:
     """Key below the place → sha256 of every object."""
-    s3, found = client(place), {}
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix)
-    for entry in (entry for page in pages for entry in page.get("Contents", ())):
-        data = s3.get_object(Bucket=place.bucket, Key=entry["Key"])["Body"].read()
-        found[entry["Key"].removeprefix(place.prefix).lstrip("/")] = hashlib.sha256(data).hexdigest()
+    return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in snapshot(place).items()}
+
+
+class Kept(NamedTuple):
+    """An object, with what was noted with it."""
+
+    data: bytes
+    metadata: dict[str, str]
+    checksum: tuple[str | None, str | None]
+    """Its algorithm and value."""
+
+
+def snapshot(place: S3Place) -> dict[str, Kept]:
+    """Key below the place → every object, as the server holds it: to ask for each takes longer than most tests."""
+    start, found = f"{place.prefix}/".lstrip("/"), {}
+    for key, stored in _backend().buckets[place.bucket].keys.items():
+        if key.startswith(start):
+            checksum = stored.checksum_algorithm, stored.checksum_value
+            found[key.removeprefix(start)] = Kept(stored.value, dict(stored.metadata), checksum)
     return found
+
+
+def restore(place: S3Place, snapshot: Mapping[str, Kept]) -> None:
+    """Put all objects of a snapshot into a bucket."""
+    for name, kept in snapshot.items():
+        stored = _backend().put_object(place.bucket, f"{place.prefix}/{name}".lstrip("/"), kept.data)
+        stored.set_metadata(kept.metadata)
+        stored.checksum_algorithm, stored.checksum_value = kept.checksum
+
+
+def _backend() -> Any:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nanoset_core.mapping.splits import SPLITS
@@ -80,6 +80,19 @@ def write_raw(raw: Path) -> None:
     (raw / "books" / "books.jsonl.zst").write_bytes(frames)
 
 
+def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str, str] | None = None) -> Path:
+    """A project in a new folder, whose settings are CONFIG with some of its text replaced; → its nanoset.yaml."""
+    folder.mkdir()
+    write_raw(folder / "raw")
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    text = CONFIG
+    for old, new in (replacements or {}).items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "nanoset.yaml").write_text(text)
+    return folder / "nanoset.yaml"
+
+
 def build_all(config: Path) -> Project:
     """Build a whole project by the core alone."""
     project = Project.open(config)
@@ -118,3 +131,9 @@ def tree(folder: Path) -> dict[str, str]:
         elif path.is_file() and path.name != ".fingerprints.json":
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def outputs_of(config: Path) -> dict[str, str]:
+    """Relative path → sha256 of every file of a local root that a bucket would hold."""
+    found = tree(config.parent / "data")
+    return {name: sha for name, sha in found.items() if ".in-use" not in name and not name.endswith("/current")}

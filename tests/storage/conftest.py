@@ -1,14 +1,18 @@
-"""A server for all tests of this room, a new bucket for each."""
+"""A server for all tests of this room, a new bucket for each; and one project that was built once, here and there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import s3_server
+from sample_project import build_all, write_project
 
 from nanoset_core.storage.location import S3Place
+
+PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +30,44 @@ def place(endpoint: str) -> Iterator[S3Place]:
     s3_server.forget_all(endpoint)
 
 
+def with_root(place: S3Place) -> dict[str, str]:
+    """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a bucket."""
+    root = f"root: {place.url}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
+    return {"root: data": root, **PACKED}
+
+
 @pytest.fixture
-def remote_project(make_project, place):
+def remote_project(make_project, place) -> Callable[..., Path]:
     """Writes a project whose root is the bucket; → its nanoset.yaml."""
+    return lambda name="project": make_project(name, with_root(place))
 
-    def make(name: str = "project") -> Path:
-        root = f"root: {place.url}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
-        return make_project(name, {"root: data": root})
 
-    return make
+@pytest.fixture(scope="session")
+def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """nanoset.yaml of a project that was built in its own folder; not to be written to."""
+    config = write_project(tmp_path_factory.mktemp("here") / "project", tokenizer_file, PACKED)
+    build_all(config)
+    return config
+
+
+@pytest.fixture(scope="session")
+def stored(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> dict[str, s3_server.Kept]:
+    """What another machine sent to a bucket when it built the same project, to be restored to others."""
+    place = s3_server.new_bucket(endpoint, "of/another")
+    folder = tmp_path_factory.mktemp("there") / "project"
+    build_all(write_project(folder, tokenizer_file, with_root(place)))
+    return s3_server.snapshot(place)
+
+
+@pytest.fixture
+def filled(place: S3Place, stored: dict[str, s3_server.Kept]) -> S3Place:
+    """The bucket, which holds all outputs, none of which this machine has a copy of."""
+    s3_server.restore(place, stored)
+    return place
+
+
+@pytest.fixture
+def local_copy(built_here: Path, tmp_path: Path) -> Path:
+    """nanoset.yaml of a project of one's own, built in its own folder."""
+    shutil.copytree(built_here.parent, tmp_path / "local", symlinks=True)
+    return tmp_path / "local" / built_here.name

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import s3_server
 from click.testing import CliRunner
-from sample_project import build_all, tree
+from sample_project import build_all, outputs_of
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
@@ -32,16 +32,15 @@ QUESTIONS = (
 
 
 @pytest.fixture
-def twins(make_project, remote_project):
-    """Two projects, alike but for their roots: built, changed, built again; the bucket's without its copies."""
-    configs = make_project("local"), remote_project()
-    for config in configs:
-        build_all(config)
+def twins(local_copy, remote_project, filled):
+    """Two projects, alike but for their roots: built, changed, built again; the bucket's without copies."""
+    remote = remote_project()
+    for config in (local_copy, remote):
         with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
             file.write(b'{"text": "one document more"}\n')
         build_all(config)
-    forget_copies(configs[1])
-    return configs
+    forget_copies(remote)
+    return local_copy, remote
 
 
 def forget_copies(config: Path) -> None:
@@ -69,9 +68,7 @@ def test_told_of_and_collected_like_a_folder(twins, place):
     assert before.garbage
     after = collect(remote)
     assert [item.output for item in after.garbage] == [item.output for item in before.garbage]
-    data = {name: sha for name, sha in tree(twins[0].parent / "data").items() if ".in-use" not in name}
-    stored = s3_server.objects(place)
-    assert stored == {name: sha for name, sha in data.items() if not name.endswith("/current")}
+    assert s3_server.objects(place) == outputs_of(twins[0])
     assert not collect(remote).garbage
     forget_copies(twins[1])
     assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
