@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import gigatoken, numpy_engine
 from nanoset_core.tokenization.bpe.canaries import token_canaries
 from nanoset_core.tokenization.bpe.checks import ProvenEngine, canary_texts, same_pieces, same_tokens
-from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, InertTextEngine, prove
+from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, form_apart, prove, with_proof
 from nanoset_core.tokenization.bpe.growing import GrowingEngine
 from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
@@ -200,17 +200,21 @@ def _remember(source: _Source, engine: Engine) -> None:
 
 def _gigatoken_engine(source: _Source) -> Engine:
     """The gigatoken engine, where it is proven; text that it may get wrong is for the reference."""
-    engine = GigatokenEngine(source.file)
-    proof = source.proofs.recall(engine.name, engine.version)
+    known = GigatokenEngine.name, gigatoken.version()
+    proof = source.proofs.recall(*known)
     if proof is None:
-        proof = prove(engine, source.reference, source.content())
-        source.proofs.remember(engine.name, engine.version, proof)
+        content = source.content()
+        engine = GigatokenEngine(source.file, normalises=not form_apart(content))
+        proof = prove(engine, source.reference, content)
+        source.proofs.remember(*known, proof)
+    elif not proof.refusal:
+        engine = GigatokenEngine(source.file, normalises=not proof.form)
     if proof.is_wrong:
-        raise WrongTokensError(engine.name, proof.refusal)
+        raise WrongTokensError(GigatokenEngine.name, proof.refusal)
     if proof.refusal:
         raise NotRecognisedError(proof.refusal)
     rest = GrowingEngine(source.reference, lambda: _rest_engine(source))
-    inert = InertTextEngine(engine, rest, proof.left_points, proof.left_tokens)
+    inert = with_proof(engine, source.reference, rest, proof)
     return ProvenEngine(inert, source.reference, reason="canary passed")
 
 

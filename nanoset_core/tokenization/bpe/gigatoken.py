@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, Literal, get_args
-from unicodedata import category, combining, decomposition, is_normalized
+from typing import Any, get_args
 
 import numpy as np
+import orjson
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe.canaries import added_tokens, all_canaries, texts_with
 from nanoset_core.tokenization.bpe.checks import differing
-from nanoset_core.tokenization.bpe.classes import CODE_POINTS
-from nanoset_core.tokenization.bpe.numpy_engine import interleave
+from nanoset_core.tokenization.bpe.inert import Form, InertTextEngine, Normalising, doubtful_points, holds_any
 from nanoset_core.tokenization.bpe.proofs import Proof
-from nanoset_core.tokenization.bpe.reference import Encoded, Engine, is_panic, not_unicode
+from nanoset_core.tokenization.bpe.reference import SURROGATE, Encoded, Engine, ReferenceEngine, is_panic, not_unicode
+from nanoset_core.tokenization.bpe.units import trusts_python
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 from nanoset_core.tokenization.files.definition import define, installed_version
 
-Form = Literal["NFC", "NFKC"]
-"""Normal forms in which text that no version of Unicode treats differently can be told from other text."""
 _MOST_LEFT_TOKENS = 64
-_ASCII = bytes(range(0x80))
-_SURVEYED = 0x40000  # beyond are private use, tags and nothing
-_JAMO = slice(0x1100, 0x1200)  # parts of syllables compose by a rule of their own
 
 
 class GigatokenEngine:
@@ -41,7 +36,8 @@ class GigatokenEngine:
     name = "gigatoken"
     helper = ""
 
-    def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
+    def __init__(self, tokenizer_json: str | os.PathLike[str], *, normalises: bool = True) -> None:
+        """`normalises`: whether the library does what the tokenizer's normalizer says, or is given text that was."""
         self.reason = "asked for"
         self.version = version()
         try:
@@ -55,16 +51,20 @@ class GigatokenEngine:
             ) from error
         try:
             definition = define(tokenizer_json)
-            if definition.content is None:
-                self._tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
+            if not normalises:
+                content = orjson.loads(definition.json()) | {"normalizer": None}
+                tokenizer = gigatoken.Tokenizer.from_json(orjson.dumps(content))
+            elif definition.content is None:
+                tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
             else:
-                self._tokenizer = gigatoken.Tokenizer.from_json(definition.content.json)
+                tokenizer = gigatoken.Tokenizer.from_json(definition.content.json)
+            # One text at a time, with what it learnt from those before; lists of texts want awkward, and in the
+            # library's SentencePiece tokenizers begin with nothing each time.
+            self._encode = tokenizer.backend.encode
         except BaseException as error:
             if not (isinstance(error, Exception) or is_panic(error)):
                 raise
             raise NotRecognisedError(f"the library cannot load it: {error}") from error
-        with suppress(ImportError):  # the first text wants it; imported here, forked workers have it already
-            import awkward  # noqa: F401
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
@@ -72,19 +72,16 @@ class GigatokenEngine:
         Raises:
             InputError: a text is not valid Unicode (a lone surrogate).
         """
-        import awkward
-
         try:
-            data = [text.encode() for text in texts]
-        except UnicodeEncodeError as error:
-            raise not_unicode(texts) from error
-        if not data:
+            lists = list(map(self._encode, texts))
+        except TypeError as error:
+            if any(map(SURROGATE.search, texts)):
+                raise not_unicode(texts) from error
+            raise
+        if not lists:
             return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
-        # Our parallelism is processes.
-        lists = self._tokenizer.encode_batch(data, parallel=False)
-        lengths = awkward.to_numpy(awkward.num(lists, axis=1))
-        ids = awkward.to_numpy(awkward.flatten(lists, axis=1))
-        return Encoded(ids.astype(np.int32), lengths.astype(np.int32))
+        lengths = np.fromiter(map(len, lists), np.int32, len(lists))
+        return Encoded(np.concatenate(lists).view(np.int32), lengths)
 
 
 def is_installed() -> bool:
@@ -97,11 +94,11 @@ def version() -> str:
     return installed_version("gigatoken")
 
 
-def prove(engine: GigatokenEngine, reference: Engine, tokenizer: Mapping[str, Any]) -> Proof:
+def prove(engine: Engine, reference: ReferenceEngine, tokenizer: Mapping[str, Any]) -> Proof:
     """Compare canary texts, and find out which text has to be left to the reference.
 
     Args:
-        engine: the library with the tokenizer.
+        engine: the library with the tokenizer; without its normalizer where `form_apart` names a form.
         reference: what it is held to.
         tokenizer: the parsed `tokenizer.json`.
     """
@@ -109,14 +106,23 @@ def prove(engine: GigatokenEngine, reference: Engine, tokenizer: Mapping[str, An
         form, tokens = normal_form(tokenizer), ambiguous_tokens(tokenizer)
     except NotRecognisedError as error:
         return Proof(refusal=str(error))
-    points = doubtful_points(form)
-    try:
-        tokens = sorted(
-            {*tokens, *_wrong_tokens(InertTextEngine(engine, reference, points, tokens), reference, tokenizer)}
+    if apart := form_apart(tokenizer):
+        raw = (token["content"] for token in tokenizer.get("added_tokens") or [] if not token.get("normalized", True))
+        proof = Proof(
+            left_points=tuple(doubtful_points(None)),
+            form=apart,
+            changing_points=tuple(doubtful_points(apart)),
+            raw_tokens=tuple(filter(None, raw)),
+            trusts_python=trusts_python(reference.normalise, apart),
         )
-        if len(tokens) > _MOST_LEFT_TOKENS:
-            return Proof(refusal=f"it gets {len(tokens):,} added tokens wrong", is_wrong=True)
-        whole = InertTextEngine(engine, reference, points, tokens)
+    else:
+        proof = Proof(left_points=tuple(doubtful_points(form)))
+    try:
+        found = _wrong_tokens(with_proof(engine, reference, reference, proof, tokens), reference, tokenizer)
+        proof = replace(proof, left_tokens=tuple(sorted({*tokens, *found})))
+        if len(proof.left_tokens) > _MOST_LEFT_TOKENS:
+            return Proof(refusal=f"it gets {len(proof.left_tokens):,} added tokens wrong", is_wrong=True)
+        whole = with_proof(engine, reference, reference, proof)
         wrong = differing(whole, reference, all_canaries(tokenizer))
     except BaseException as error:
         if not (isinstance(error, Exception) or is_panic(error)):
@@ -124,7 +130,29 @@ def prove(engine: GigatokenEngine, reference: Engine, tokenizer: Mapping[str, An
         return Proof(refusal=f"it failed with a canary text: {error!r}"[:500], is_wrong=True)
     if wrong:
         return Proof(refusal=f"it gave other tokens for {len(wrong):,} canary texts", is_wrong=True)
-    return Proof(left_tokens=tuple(tokens), left_points=tuple(points))
+    return proof
+
+
+def with_proof(
+    engine: Engine, reference: ReferenceEngine, rest: Engine, proof: Proof, tokens: Sequence[str] | None = None
+) -> InertTextEngine:
+    """An engine that is given only such text as it was proven with.
+
+    Args:
+        engine: the library with the tokenizer.
+        reference: what it is held to, which normalises text for it.
+        rest: encodes other text.
+        proof: what was found.
+        tokens: in place of those that it says are left.
+    """
+    normalising = None
+    if proof.form:
+        normalising = Normalising(
+            proof.form, proof.changing_points, reference.normalise, proof.trusts_python, proof.raw_tokens
+        )
+    return InertTextEngine(
+        engine, rest, proof.left_points, proof.left_tokens if tokens is None else tokens, normalising
+    )
 
 
 def _wrong_tokens(engine: Engine, reference: Engine, tokenizer: Mapping[str, Any]) -> set[str]:
@@ -143,6 +171,23 @@ def normal_form(tokenizer: Mapping[str, Any]) -> Form | None:
     if len(forms) > 1:
         raise NotRecognisedError(f"the normalizers {' and '.join(sorted(forms))}")
     return forms.pop() if forms else None
+
+
+def form_apart(tokenizer: Mapping[str, Any]) -> Form | None:
+    """The form to which the reference can bring text before the library sees it.
+
+    None where the normalizer does nothing or more than that, or added tokens that are looked for in normalised text may
+    change under it.
+    """
+    normalizer = tokenizer.get("normalizer") or {}
+    members = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
+    forms = [member.get("type") for member in members or []]
+    if len(forms) != 1 or forms[0] not in get_args(Form):
+        return None
+    form: Form = forms[0]  # type: ignore[assignment]
+    normalized = [token for token in tokenizer.get("added_tokens") or [] if token.get("normalized", True)]
+    points = doubtful_points(form)
+    return None if any(holds_any(points, token["content"]) for token in normalized) else form
 
 
 def _forms(normalizer: Any) -> Iterator[Form]:
@@ -181,80 +226,3 @@ def _overlap(first: str, other: str) -> bool:
     """Whether two strings can share characters of a text."""
     sizes = range(1, min(len(first), len(other)))
     return first in other or other in first or any(first[-n:] == other[:n] or other[-n:] == first[:n] for n in sizes)
-
-
-class InertTextEngine:
-    """Encodes with one engine, but text that the two may understand differently with the reference.
-
-    Libraries know different versions of Unicode. But what a version has assigned never changes its normal form later,
-    and an earlier version leaves alone what it does not know; so text is the same in all of them where it holds only
-    characters that are assigned and, under a normal form, normal by themselves, no marks that sort, and no second
-    halves of compositions.
-    """
-
-    def __init__(
-        self, fast: Engine, reference: Engine, points: Sequence[int] | None = None, tokens: Sequence[str] = ()
-    ) -> None:
-        """points: as `doubtful_points` gives them; default: those of NFC. tokens: text with one is doubtful too."""
-        self._fast = fast
-        self._reference = reference
-        self._tokens = tuple(tokens)
-        steps = np.zeros(CODE_POINTS, np.int8)
-        bounds = doubtful_points("NFC") if points is None else points
-        steps[list(bounds[::2])] = 1
-        steps[[end for end in bounds[1::2] if end < CODE_POINTS]] = -1
-        self._doubtful = np.cumsum(steps, dtype=np.int8).astype(bool)
-        self.name, self.version, self.reason = fast.name, fast.version, fast.reason
-
-    @property
-    def helper(self) -> str:
-        """Name and version of what encodes doubtful text, where that is not the reference itself."""
-        return self._reference.helper
-
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents.
-
-        Raises:
-            InputError: a text is not valid Unicode (a lone surrogate).
-        """
-        try:
-            if not self._is_doubtful("".join(texts)):
-                return self._fast.encode(texts)
-            doubtful = np.fromiter(map(self._is_doubtful, texts), bool, len(texts))
-        except UnicodeEncodeError as error:
-            raise not_unicode(texts) from error
-        pairs = list(zip(texts, doubtful.tolist(), strict=True))
-        there = self._reference.encode([text for text, is_doubtful in pairs if is_doubtful])
-        here = self._fast.encode([text for text, is_doubtful in pairs if not is_doubtful])
-        ids, lengths = interleave(doubtful, (there.ids, there.lengths), (here.ids, here.lengths))
-        return Encoded(ids, lengths.astype(np.int32))
-
-    def _is_doubtful(self, text: str) -> bool:
-        if any(token in text for token in self._tokens):
-            return True
-        if text.isascii():
-            return False
-        others = text.encode().translate(None, _ASCII).decode().encode("utf-32-le")
-        return bool(self._doubtful.take(np.frombuffer(others, "<u4")).any())
-
-
-def doubtful_points(form: Form | None) -> list[int]:
-    """Where runs of code points begin and end, in turn, that versions of Unicode may treat differently.
-
-    That is those which are not assigned, and those which a normal form may change.
-    """
-    doubtful = np.ones(CODE_POINTS, bool)
-    seconds = []
-    for point in range(_SURVEYED):
-        character = chr(point)
-        parts = decomposition(character) if form else ""
-        if parts and not parts.startswith("<"):
-            seconds += [int(part, 16) for part in parts.split()[1:]]
-        doubtful[point] = category(character) in ("Cn", "Cs") or (
-            form is not None and (combining(character) != 0 or not is_normalized(form, character))
-        )
-    if form:
-        doubtful[seconds] = True
-        doubtful[_JAMO] = True
-    bounds: list[int] = np.flatnonzero(np.diff(doubtful, prepend=False, append=False)).tolist()
-    return bounds

@@ -14,12 +14,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from unicodedata import unidata_version
 
 import numpy as np
 import orjson
 
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.tokenization.bpe.inert import Form
 from nanoset_core.tokenization.files.definition import define, installed_version
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,14 @@ class Proof:
     """Added tokens: text that holds one is left to the reference."""
     left_points: tuple[int, ...] = ()
     """Where runs of code points begin and end, in turn: text that holds one of these is left to the reference."""
+    form: Form | None = None
+    """The normal form to which the reference brings text before the engine sees it."""
+    changing_points: tuple[int, ...] = ()
+    """The same of code points that the form may change."""
+    raw_tokens: tuple[str, ...] = ()
+    """Added tokens that are looked for before that."""
+    trusts_python: bool = False
+    """Whether the form leaves alone what Python calls normal."""
     knowledge: str = ""
     """Hex sha256 of the file of what the engine had learnt about the tokenizer, where there is one."""
 
@@ -56,18 +66,12 @@ class Proofs:
         path = self._path(engine, key)
         try:
             noted = orjson.loads(path.read_bytes())
-            proof = Proof(
-                noted["proof"]["refusal"],
-                noted["proof"]["is_wrong"],
-                tuple(noted["proof"]["left_tokens"]),
-                tuple(noted["proof"]["left_points"]),
-                noted["proof"]["knowledge"],
-            )
+            proof = Proof(**{name: _frozen(value) for name, value in noted["proof"].items()})
             if noted["sha256"] != _checksum(key, proof):
                 raise ValueError("its content is not that of its checksum")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             logger.info("%s: cannot be used, will be made again: %s", path, error)
             return None
         return proof
@@ -90,6 +94,10 @@ class Proofs:
     def _path(self, engine: str, key: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{key[:32]}-{engine}.json"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _checksum(key: str, proof: Proof) -> str:

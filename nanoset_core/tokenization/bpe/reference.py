@@ -20,7 +20,7 @@ from nanoset_core.tokenization.files import TokenizerPath, as_source, define, st
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
@@ -210,7 +210,7 @@ def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
 
 def not_unicode(texts: Sequence[str]) -> InputError:
     """The error for the first of `texts` that holds a lone surrogate, as one of them does."""
-    index, found = next((index, found) for index, text in enumerate(texts) if (found := _SURROGATE.search(text)))
+    index, found = next((index, found) for index, text in enumerate(texts) if (found := SURROGATE.search(text)))
     return InputError(
         "a document is not valid Unicode",
         where=f"document {index}, character {found.start()}",

@@ -17,7 +17,8 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import make_engine, proofs
 from nanoset_core.tokenization.bpe.canaries import all_canaries
-from nanoset_core.tokenization.bpe.gigatoken import InertTextEngine, ambiguous_tokens
+from nanoset_core.tokenization.bpe.gigatoken import ambiguous_tokens, form_apart
+from nanoset_core.tokenization.bpe.inert import InertTextEngine, Normalising, doubtful_points
 from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 
@@ -79,13 +80,63 @@ def test_text_that_a_normal_form_may_change_is_for_the_reference():
         engine.encode(["é", "\ud800"])
 
 
+class Texts(Lengths):
+    """Notes what it is given."""
+
+    def encode(self, texts):
+        self.texts = list(texts)
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize("trusts_python", [True, False])
+def test_text_is_normalised_for_an_engine_that_knows_no_normal_form(trusts_python):
+    asked = []
+
+    def normalise(text):
+        asked.append(text)
+        return normalize("NFC", text).replace("\u0378", "").replace("\u1dce", "\u0378")
+
+    normalising = Normalising("NFC", doubtful_points("NFC"), normalise, trusts_python, ["<|raw|>", "é<x>"])
+    fast, reference = Texts(0), Texts(1000)
+    engine = InertTextEngine(fast, reference, doubtful_points(None), ["<left>"], normalising)
+    engine.encode(["plain", "déjà", "e\u0301\nplain\nक\u094d\r\n\nA\u030a", "e\u0301 <x>", ""])
+    assert fast.texts == ["plain", "déjà", "é\nplain\nक\u094d\r\n\nÅ", "é <x>", ""]
+    assert asked == ["e\u0301", *([] if trusts_python else ["क\u094d\r"]), "A\u030a", "e\u0301 <x>"]
+    left = ["\u0378", "e\u0301 <|raw|>", "e\u0301<x>", "e\u0301<left>", "a\u1dce\u0301"]
+    assert engine.encode(["a", *left, "b"]).ids.tolist() == [1, *(1000 + len(text) for text in left), 1]
+    assert (fast.texts, reference.texts) == (["a", "b"], left)
+    with pytest.raises(InputError, match="document 1"):
+        engine.encode(["é", "\ud800"])
+
+
+NFC = {"type": "NFC"}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "token", "form"),
+    [
+        (NFC, "é<x>", "NFC"),
+        ({"type": "Sequence", "normalizers": [NFC]}, "", "NFC"),
+        ({"type": "NFKC"}, "é", "NFKC"),
+        (NFC, "e\u0301", None),
+        (None, "", None),
+        ({"type": "Sequence", "normalizers": []}, "", None),
+        ({"type": "Sequence", "normalizers": [NFC, {"type": "Prepend", "prepend": "▁"}]}, "", None),
+        ({"type": "NFD"}, "", None),
+    ],
+)
+def test_the_form_that_text_is_brought_to_beforehand(normalizer, token, form):
+    tokens = [{"content": token}, {"content": "e\u0301", "normalized": False}]
+    assert form_apart({"normalizer": normalizer, "added_tokens": tokens}) == form
+
+
 class Double(ReferenceEngine):
     """Stands in for the library: the reference, with other tokens for texts of which `is_wrong` is True."""
 
     name, version, is_wrong = "gigatoken", "9.9", staticmethod(lambda text: False)
     encoded = 0
 
-    def __init__(self, path) -> None:
+    def __init__(self, path, *, normalises=True) -> None:
         super().__init__(path)
         self.version = "9.9"
 
@@ -232,7 +283,6 @@ def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch)
         raise RuntimeError("no token for byte 0x51")
 
     monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=load))
-    monkeypatch.setitem(sys.modules, "awkward", SimpleNamespace())
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(tokenizer_files["no_alphabet"], "gigatoken", cache=tmp_path)
     assert "byte 0x51" in str(error.value.found)
