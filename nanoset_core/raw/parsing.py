@@ -83,7 +83,10 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
     if not all(type(text) is str for column in columns for text in column):
         return None
     texts = columns[0]
-    return texts, [_id_text(identity, line, fields) for identity, line in zip(ids, lines, strict=True)]
+    return texts, [
+        identity if _is_plain(identity) else _id_text(identity, line, fields)
+        for identity, line in zip(ids, lines, strict=True)
+    ]
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
@@ -146,6 +149,11 @@ def _refuse_surrogates(text: str) -> None:
     except UnicodeEncodeError as error:
         found = f"\\u{ord(text[error.start]):04x} without its other half, at character {error.start} of the text"
         raise NotADocumentError("lone_surrogate", found) from error
+
+
+def _is_plain(identity: Any) -> bool:
+    """Whether an id is kept as it is: that of nearly all documents."""
+    return identity is None or (type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS)
 
 
 def _id_text(identity: Any, line: bytes, fields: Fields) -> str | None:

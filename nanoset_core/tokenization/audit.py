@@ -17,7 +17,7 @@ SHARE = 0.001
 """Of the documents, by default."""
 LEAST = 4
 """The first documents of each shard, which are compared too unless they are long."""
-_LONG = 1 << 16
+_LONG = 1 << 12  # characters: some ten milliseconds of the reference's time in all
 _SHOWN = 4
 
 

@@ -109,14 +109,14 @@ def prove(engine: Engine, reference: ReferenceEngine, tokenizer: Mapping[str, An
     if apart := form_apart(tokenizer):
         raw = (token["content"] for token in tokenizer.get("added_tokens") or [] if not token.get("normalized", True))
         proof = Proof(
-            left_points=tuple(doubtful_points(None)),
+            left_points=doubtful_points(None),
             form=apart,
-            changing_points=tuple(doubtful_points(apart)),
+            changing_points=doubtful_points(apart),
             raw_tokens=tuple(filter(None, raw)),
             trusts_python=trusts_python(reference.normalise, apart),
         )
     else:
-        proof = Proof(left_points=tuple(doubtful_points(form)))
+        proof = Proof(left_points=doubtful_points(form))
     try:
         found = _wrong_tokens(with_proof(engine, reference, reference, proof, tokens), reference, tokenizer)
         proof = replace(proof, left_tokens=tuple(sorted({*tokens, *found})))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 from unicodedata import category, combining, decomposition, is_normalized
 
@@ -23,7 +24,8 @@ from nanoset_core.tokenization.bpe.units import any_of
 
 Form = Literal["NFC", "NFKC"]
 """Normal forms in which text that no version of Unicode treats differently can be told from other text."""
-_ASCII = bytes(range(0x80))
+_LINE_END = 0x0A
+_ASCII_BUT_LINE_ENDS = bytes({*range(0x80)} - {_LINE_END})
 _SURVEYED = 0x40000  # beyond are private use, tags and nothing
 _JAMO = slice(0x1100, 0x1200)  # parts of syllables compose by a rule of their own
 _INERT, _CHANGING, _LEFT = 0, 1, 2
@@ -83,53 +85,76 @@ class InertTextEngine:
             InputError: a text is not valid Unicode (a lone surrogate).
         """
         try:
-            prepared = list(map(self._prepared, texts))
+            prepared = self._prepared(texts)
         except UnicodeEncodeError as error:
             raise not_unicode(texts) from error
         here = [text for text in prepared if text is not None]
         if len(here) == len(texts):
             return self._fast.encode(here)
         left = np.fromiter((text is None for text in prepared), bool, len(texts))
-        there = self._reference.encode([text for text, normal in zip(texts, prepared, strict=True) if normal is None])
+        there = self._reference.encode([text for text, kept in zip(texts, prepared, strict=True) if kept is None])
         encoded = self._fast.encode(here)
         ids, lengths = interleave(left, (there.ids, there.lengths), (encoded.ids, encoded.lengths))
         return Encoded(ids, lengths.astype(np.int32))
 
-    def _prepared(self, text: str) -> str | None:
-        """A text as the engine is to see it; None where it is for the reference."""
-        kind = self._kind(text)
-        if kind == _CHANGING:
-            return self._normal(text)
-        return text if kind == _INERT else None
+    def _prepared(self, texts: Sequence[str]) -> list[str | None]:
+        """Each text as the engine is to see it; None where it is for the reference."""
+        prepared: list[str | None] = list(texts)
+        for number, (kind, lines) in self._doubtful(texts).items():
+            prepared[number] = self._normal(texts[number], lines) if kind == _CHANGING else None
+        if self._tokens:
+            for number, text in enumerate(texts):
+                if any(token in text for token in self._tokens):
+                    prepared[number] = None
+        return prepared
 
-    def _kind(self, text: str) -> int:
-        if any(token in text for token in self._tokens):
-            return _LEFT
-        if text.isascii():
-            return _INERT
-        others = text.encode().translate(None, _ASCII).decode().encode("utf-32-le")
-        return int(self._kinds.take(np.frombuffer(others, "<u4")).max())
+    def _doubtful(self, texts: Sequence[str]) -> dict[int, tuple[int, list[int]]]:
+        """Number of each text that is not inert → its kind, and the lines of it that are not."""
+        numbers = [number for number, text in enumerate(texts) if not text.isascii()]
+        others = "\n".join([texts[number] for number in numbers]).encode().translate(None, _ASCII_BUT_LINE_ENDS)
+        points = np.frombuffer(others.decode().encode("utf-32-le"), "<u4")
+        kinds = self._kinds.take(points)
+        found = np.flatnonzero(kinds)
+        if not len(found):
+            return {}
+        ends = np.cumsum([texts[number].count("\n") + 1 for number in numbers])
+        lines = np.cumsum(points == _LINE_END)[found]
+        owners = np.searchsorted(ends, lines, side="right")
+        lines -= np.append(0, ends)[owners]
+        doubtful: dict[int, tuple[int, list[int]]] = {}
+        for place in np.unique(owners).tolist():
+            of_text = slice(*np.searchsorted(owners, [place, place + 1]))
+            kind = int(kinds[found[of_text]].max())
+            doubtful[numbers[place]] = kind, np.unique(lines[of_text]).tolist()
+        return doubtful
 
-    def _normal(self, text: str) -> str | None:
+    def _normal(self, text: str, doubtful: list[int]) -> str | None:
         """A text in its normal form; None where an added token is looked for before that, or it is doubtful then.
 
-        Line by line, most of which the form cannot change: nothing composes with a line end.
+        Other lines are normal, and nothing composes with a line end. doubtful: numbers of lines.
         """
-        normal = "\n".join(map(self._normal_line, text.split("\n")))
-        if any(self._raw_tokens.search(one.encode()) for one in {text, normal}) or self._kind(normal) == _LEFT:
+        lines = text.split("\n")
+        for number in doubtful:
+            lines[number] = self._normal_line(lines[number])
+        normal = "\n".join(lines)
+        if normal == text:
+            return text
+        if any(self._raw_tokens.search(one.encode()) for one in (text, normal)):
             return None
-        return normal
+        if self._tokens and any(token in normal for token in self._tokens):
+            return None
+        points = np.frombuffer("".join(lines[number] for number in doubtful).encode("utf-32-le"), "<u4")
+        return None if len(points) and self._kinds[points].max() == _LEFT else normal
 
     def _normal_line(self, line: str) -> str:
         normalising = self._normalising
-        if normalising is None or self._kind(line) == _INERT:
-            return line
-        if normalising.trusts_python and is_normalized(normalising.form, line):
+        if normalising is None or (normalising.trusts_python and is_normalized(normalising.form, line)):
             return line
         return normalising.normalise(line)
 
 
-def doubtful_points(form: Form | None) -> list[int]:
+@cache
+def doubtful_points(form: Form | None) -> tuple[int, ...]:
     """Where runs of code points begin and end, in turn, that versions of Unicode may treat differently.
 
     That is those which are not assigned, and those which a normal form may change.
@@ -147,8 +172,7 @@ def doubtful_points(form: Form | None) -> list[int]:
     if form:
         doubtful[seconds] = True
         doubtful[_JAMO] = True
-    bounds: list[int] = np.flatnonzero(np.diff(doubtful, prepend=False, append=False)).tolist()
-    return bounds
+    return tuple(np.flatnonzero(np.diff(doubtful, prepend=False, append=False)).tolist())
 
 
 def holds_any(points: Sequence[int], text: str) -> bool:

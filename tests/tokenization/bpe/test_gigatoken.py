@@ -105,6 +105,8 @@ def test_text_is_normalised_for_an_engine_that_knows_no_normal_form(trusts_pytho
     left = ["\u0378", "e\u0301 <|raw|>", "e\u0301<x>", "e\u0301<left>", "a\u1dce\u0301"]
     assert engine.encode(["a", *left, "b"]).ids.tolist() == [1, *(1000 + len(text) for text in left), 1]
     assert (fast.texts, reference.texts) == (["a", "b"], left)
+    engine.encode(["é\n" * 3 + "\ne\u0301", "plain\n", "\n", "\nx\nक\u094d e\u0301\n", "déjà\nÅ\n\n"])
+    assert fast.texts == ["é\n" * 3 + "\né", "plain\n", "\n", "\nx\nक\u094d é\n", "déjà\nÅ\n\n"]
     with pytest.raises(InputError, match="document 1"):
         engine.encode(["é", "\ud800"])
 
