@@ -29,7 +29,7 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
 
 def texts_with(token: str) -> list[str]:
     """An added token alone; and inside words, at both edges, doubled, beside white space, and all but whole."""
-    return [token, f"{token}x{token}y {token}{token}1{token}\n{token}  é{token}\t{token[1:]}x {token[:-1]}中{token}"]
+    return [token, f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"]
 
 
 def token_canaries(tokenizer: Mapping[str, Any]) -> list[str]:

@@ -205,7 +205,8 @@ def ambiguous_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     """Added tokens that the library may look for in another order than the reference.
 
     The reference first looks for tokens in the text as it is, then for others in normalised text. Where two tokens
-    share characters of a text, the order decides; one of each such pair is enough to tell that text by.
+    share characters of a text, the order decides; one of each such pair is enough to tell that text by. A token that
+    takes along the white space beside it may share that with those that begin or end with some.
 
     Raises:
         NotRecognisedError: both of a pair are white space, which is everywhere.
@@ -216,6 +217,9 @@ def ambiguous_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     pairs = [(first, other) for first in raw for other in normalized if _overlap(first, other)]
     if any(set(token) == {" "} for token in raw + normalized):
         pairs += [(token, " ") for token in raw + normalized if " " in token and set(token) != {" "}]
+    stripping = [token["content"] for token in tokens if token.get("lstrip") or token.get("rstrip")]
+    spaced = [token for token in raw + normalized if token[0].isspace() or token[-1].isspace()]
+    pairs += [(token, other) for token in stripping for other in spaced if token != other]
     for first, other in pairs:
         if first.isspace() and other.isspace():
             raise NotRecognisedError(f"added tokens {first!r} and {other!r} overlap")

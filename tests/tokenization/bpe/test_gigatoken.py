@@ -269,6 +269,23 @@ def test_added_tokens_that_it_may_look_for_in_another_order(tokens, found):
         assert ambiguous_tokens(parsed) == found
 
 
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip"])
+@pytest.mark.parametrize(("other", "found"), [("  ", ["<x>"]), ("a\n", ["<x>"]), ("a b", [])])
+def test_a_token_may_take_the_white_space_of_another(flag, other, found):
+    tokens = [{"content": "<x>", "normalized": False, flag: True}, {"content": other, "normalized": True}]
+    assert ambiguous_tokens({"added_tokens": tokens}) == found
+
+
+@pytest.mark.parametrize("content", ["ſ", "<|endoftext|>x"])
+def test_a_token_that_takes_white_space_which_is_another_token(changed_tokenizer, tmp_path, content):
+    pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
+    path = changed_tokenizer("neox", content=content, lstrip=True, rstrip=True, special=True)
+    texts = [f"x  {content}\n {content}{content}y", f"a    {content}    b"]
+    engine = make_engine(path, "gigatoken", cache=tmp_path)
+    expected = make_engine(path, "tokenizers").encode(texts)
+    np.testing.assert_array_equal(engine.encode(texts).ids, expected.ids)
+
+
 @pytest.mark.parametrize("kind", ["Lowercase", "Strip"])
 def test_normalizers_that_it_was_not_compared_with(changed_tokenizer, double, tmp_path, kind):
     double()
