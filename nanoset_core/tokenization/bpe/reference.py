@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stamp
+from nanoset_core.tokenization.files.tokenizer_json import check_merges
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -155,12 +156,14 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
     Raises:
         MissingError: there is no such file.
-        FormatError: it is no tokenizer.
+        FormatError: it is no tokenizer, or one that would end the process.
         ConfigError: see define.
     """
     from tokenizers import Tokenizer
 
     definition = define(tokenizer_json)
+    if definition.content is None:
+        check_merges(definition.json(), definition.source)
     try:
         if definition.content is None:
             tokenizer = Tokenizer.from_file(str(definition.source))

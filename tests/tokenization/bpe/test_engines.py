@@ -336,3 +336,24 @@ def test_a_merge_at_which_the_library_panics(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     with pytest.raises(FormatError, match="not a tokenizer"):
         make_engine(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(("prefix", "second"), [("a", "é"), ("é", "日")])
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_merge_at_which_the_library_ends_the_process(tmp_path, prefix, second, is_text):
+    vocabulary = {"x": 0, second: 1, f"x{second}": 2}
+    merges = [f"x {second}" if is_text else ["x", second]]
+    model = {"type": "BPE", "vocab": vocabulary, "merges": merges, "continuing_subword_prefix": prefix}
+    content = json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(FormatError, match="does not fit the prefix") as error:
+        make_engine(tmp_path / "tokenizer.json")
+    assert repr(second) in str(error.value.found)
+
+
+def test_a_prefix_that_the_merges_have(tmp_path):
+    model = {"type": "BPE", "vocab": {"x": 0, "##é": 1, "xé": 2}, "merges": [["x", "##é"]]}
+    model["continuing_subword_prefix"] = "##"
+    content = json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    (tmp_path / "tokenizer.json").write_text(content)
+    assert make_engine(tmp_path / "tokenizer.json", "tokenizers").encode(["xé"]).ids.tolist() == [2]
