@@ -18,6 +18,7 @@ from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import distrust, job, shards
+from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
@@ -74,11 +75,12 @@ def check_tokenizer(project: Project) -> None:
     _tokenizer_options(project)
 
 
-def template_notice(project: Project) -> str | None:
-    """What is to be said of the special tokens that the tokenizer itself would add."""
+def tokenizer_notices(project: Project) -> list[str]:
+    """What its files cannot say of a tokenizer, and of the special tokens that the tokenizer itself would add."""
     settings = project.config.tokenization
     bos = project.config.tokenizer.bos if settings.prepend_bos else None
-    return special_tokens_notice(settings.preset, project.tokenizer.template, settings.special_tokens, bos)
+    template = special_tokens_notice(settings.preset, project.tokenizer.template, settings.special_tokens, bos)
+    return [notice for notice in (define(project.tokenizer.file).notice, template) if notice]
 
 
 def framing(project: Project) -> Framing:

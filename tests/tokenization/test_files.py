@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import sys
 from functools import cache
@@ -16,7 +17,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenization.bpe import make_engine, patterns
 from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
 from nanoset_core.tokenization.files.content import byte_characters
-from nanoset_core.tokenization.files.split_patterns import PATTERNS
+from nanoset_core.tokenization.files.split_patterns import PATTERNS, NamedPattern
 from nanoset_core.tokenization.preprocess import end_token
 from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
 
@@ -279,6 +280,25 @@ def test_who_names_the_special_tokens_of_ranks_is_told():
     with pytest.raises(ConfigError) as caught:
         token_id(FILES / "tekken.json", "<|endoftext|>", "--eod")
     assert "--tokenizer-special-tokens" not in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("o200k", "holds 420 ranks .* o200k has 199,998: the file is cut, or"),
+        ("gpt2", "holds 420 ranks .* gpt2 has 50,256: the file is cut, or"),
+        ("tekken", "holds 420 ranks .* does not say"),
+        (r"\p{L}+|.", "holds 420 ranks .* does not say"),
+        ("small", "holds 420 ranks .* small has 419: it is"),
+        ("whole", None),
+    ],
+)
+def test_the_ranks_of_a_file_that_may_be_cut_are_counted(monkeypatch, pattern, told):
+    monkeypatch.setitem(PATTERNS, "small", NamedPattern(PATTERNS["gpt2"].regex, None, 419))
+    monkeypatch.setitem(PATTERNS, "whole", NamedPattern(PATTERNS["gpt2"].regex, None, 420))
+    notice = define(source("ranks.tiktoken", pattern=pattern)).notice
+    assert (told is None and notice == "") or re.search(told, notice)
+    assert told is None or notice.startswith(str(FILES / "ranks.tiktoken"))
 
 
 def test_a_special_token_that_is_an_ordinary_one():

@@ -21,13 +21,12 @@ def command(config: Path, as_json: bool) -> None:
     from nanoset_core.cli import status_tables
     from nanoset_core.cli.terminal import print_notices
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.tokenization import template_notice
+    from nanoset_core.pipeline.tokenization import tokenizer_notices
     from nanoset_core.versions.status import project_status
 
     project = Project.open(config)
     rows = project_status(project)
     is_up_to_date = (status_tables.print_json if as_json else status_tables.print_tables)(rows)
-    if (notice := template_notice(project)) is not None:
-        print_notices([notice])
+    print_notices(tokenizer_notices(project))
     if not is_up_to_date:
         sys.exit(1)

@@ -65,6 +65,7 @@ def command(
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.tokenization.distrust import described
+    from nanoset_core.tokenization.files import define
     from nanoset_core.tokenization.framing import special_tokens_notice
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, end_token, own_rejects, preprocess
@@ -93,8 +94,8 @@ def command(
                 files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
             )
         ]
-    notice = special_tokens_notice(settings.preset, tokenizer_facts(tokenizer).template, chosen, settings.bos)
-    print_notices([*found.notices, *([] if notice is None else [notice])])
+    template = special_tokens_notice(settings.preset, tokenizer_facts(tokenizer).template, chosen, settings.bos)
+    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, template])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         click.echo(described(encoders), err=True)
     for result in results:

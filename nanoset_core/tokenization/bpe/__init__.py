@@ -21,7 +21,6 @@ from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.probe_cache import (
     TokenizerProbe,
-    cache_folder,
     fingerprint,
     load_cached,
     probe_tokenizer,
@@ -32,6 +31,7 @@ from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEn
 from nanoset_core.tokenization.bpe.rules import Recognition, describe, recognise
 from nanoset_core.tokenization.bpe.sentencepiece import reference_engine
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.cache import cache_folder
 from nanoset_core.tokenization.files import TokenizerFile, as_source, define
 
 __all__ = [

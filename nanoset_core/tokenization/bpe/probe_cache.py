@@ -93,15 +93,6 @@ def _check_ids_of_runs(rules: Rules, reference: ReferenceEngine) -> None:
                 raise NotRecognisedError(f"added token {character * length!r}: id {ident!r}, the library's is {found}")
 
 
-def cache_folder() -> Path | None:
-    """Where knowledge is kept by default: `nanoset/tokenizers` in the user's cache folder; None without a home."""
-    try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    return base / "nanoset" / "tokenizers"
-
-
 def _file_name(tokenizer_json: str | os.PathLike[str]) -> str:
     """A name that changes with anything that the knowledge depends on."""
     digest = hashlib.sha256(define(tokenizer_json).identity.encode())

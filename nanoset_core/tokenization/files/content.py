@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,8 +18,6 @@ class Content:
 
     json: bytes
     """The same as a tokenizer.json."""
-    files: tuple[Path, ...]
-    """What it was read from."""
     meaning: Mapping[str, Any]
     """What else decides the tokens, as plain values."""
     vocab_size: int
@@ -31,6 +28,8 @@ class Content:
     """Name → id."""
     eod: str | None
     """Ends documents, where files of this kind settle it."""
+    notice: str = ""
+    """What the file cannot say itself, and whoever uses it should know."""
 
 
 def byte_characters() -> list[str]:

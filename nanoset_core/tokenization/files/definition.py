@@ -13,8 +13,9 @@ import orjson
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files import gpt2, ranks, sentencepiece
+from nanoset_core.tokenization.files import gpt2, megatron_tiktoken, sentencepiece, tekken, tiktoken
 from nanoset_core.tokenization.files.content import Content
+from nanoset_core.tokenization.files.converted import Converted
 from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stamp
 
 
@@ -49,6 +50,12 @@ class Definition:
         return {} if self.content is None else self.content.special_tokens
 
     @property
+    def notice(self) -> str:
+        """What its files cannot say themselves, and whoever uses them should know; or nothing."""
+        told = "" if self.content is None else self.content.notice
+        return told and f"{self.source} {told}"
+
+    @property
     def eod(self) -> str | None:
         """The token that the trainer ends documents with, where files of this kind settle it."""
         return None if self.content is None else self.content.eod
@@ -76,9 +83,9 @@ def define(tokenizer: str | os.PathLike[str]) -> Definition:
 
 _READERS = {
     "vocab.json": gpt2.read_vocabulary,
-    "tiktoken": ranks.read_tiktoken,
-    "tiktoken JSON": ranks.read_megatron,
-    "tekken.json": ranks.read_tekken,
+    "tiktoken": tiktoken.read_ranks,
+    "tiktoken JSON": megatron_tiktoken.read_ranks,
+    "tekken.json": tekken.read_tekken,
     "SentencePiece": sentencepiece.read_model,
 }
 
@@ -88,7 +95,12 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
     kind = kind_of(source)
     if kind == "tokenizer.json":
         return Definition(source, kind, sha256_file(source.path), None)
-    content = _READERS[kind](source)
+    files = [source.path, source.merges_file] if kind == "vocab.json" else [source.path]
+    digests = [kind, *(sha256_file(file) for file in files if file.is_file())]
+    known = Converted(digests, source.settings)
+    content = known.recall()
+    if content is None:
+        content = _READERS[kind](source)
+        known.remember(content)
     meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
-    digests = [kind, *(sha256_file(file) for file in content.files)]
     return Definition(source, kind, hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest(), content)

@@ -40,7 +40,6 @@ def read_vocabulary(source: TokenizerFile) -> Content:
             decoder=byte_level(use_regex=True),
             model=bpe(vocabulary, merges),
         ),
-        files=(source.path, source.merges_file),
         meaning={},
         vocab_size=len(vocabulary),
         max_id=max(vocabulary.values()),

@@ -69,7 +69,6 @@ def read_model(source: TokenizerFile) -> Content:
     vocab_size = max(len(ids) - 1, *legacy.values(), 0) + 1
     return Content(
         json=_as_tokenizer_json(model, ids, special, legacy),
-        files=(source.path,),
         meaning={"legacy": source.legacy, "special_tokens": list(legacy.items())},
         vocab_size=vocab_size,
         max_id=vocab_size - 1,

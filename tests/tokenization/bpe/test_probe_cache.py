@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.tokenization.bpe import make_engine, probe_cache
-from nanoset_core.tokenization.bpe.probe_cache import cache_folder, load_cached, save_cached
+from nanoset_core.tokenization.bpe.probe_cache import load_cached, save_cached
+from nanoset_core.tokenization.cache import cache_folder
 
 
 def assert_same(first, second):

@@ -1,0 +1,15 @@
+"""Where what was found out about tokenizers is kept for later processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path | None:
+    """Where knowledge is kept by default: `nanoset/tokenizers` in the user's cache folder; None without a home."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "nanoset" / "tokenizers"
