@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from functools import cache
 from pathlib import Path
 
 
@@ -13,3 +15,12 @@ def cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return base / "nanoset" / "tokenizers"
+
+
+@cache
+def code_digest() -> str:
+    """Hex sha256 of the code that decides which tokens a text has."""
+    code = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*/*.py")):
+        code.update(file.read_bytes())
+    return code.hexdigest()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import discard
 from nanoset_core.storage.scratch import open_unfinished, sweep_abandoned
+from nanoset_core.tokenization.cache import code_digest
 from nanoset_core.tokenization.files import define
 
 _ENDING = ".words.npz"
@@ -94,7 +95,5 @@ class LearnedWords:
 def _key(tokenizer_json: str | os.PathLike[str]) -> str:
     """sha256 of all that decides which tokens a word has: the tokenizer, this code, and the libraries."""
     digest = hashlib.sha256(define(tokenizer_json).identity.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    digest.update(f"{version('tokenizers')} {np.__version__} {unidata_version}".encode())
+    digest.update(f"{code_digest()} {version('tokenizers')} {np.__version__} {unidata_version}".encode())
     return digest.hexdigest()

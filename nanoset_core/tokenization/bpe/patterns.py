@@ -28,6 +28,7 @@ from nanoset_core.tokenization.bpe.classes import (
     UPPER,
     ClassRules,
 )
+from nanoset_core.tokenization.files.split_patterns import CL100K, CONTRACTION, PATTERNS, TAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ GPT2 = SplitPattern(
     "gpt2",
     ((r"\p{L}", LETTER), _NUMBER, _WHITE),
     contractions="exact",
-    regex=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+    regex=(PATTERNS["gpt2"].regex,),
 )
 """GPT-2, GPT-NeoX: the ByteLevel pre-tokenizer's own pattern."""
 
@@ -116,10 +117,6 @@ GPT2_NUMBERS = replace(
 )
 """The same by a regular expression."""
 
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _TAIL
-
 LLAMA3 = SplitPattern(
     "llama3",
     ((r"\p{L}", LETTER), _NUMBER, _WHITE, _NEWLINE),
@@ -127,15 +124,15 @@ LLAMA3 = SplitPattern(
     leader=OTHER,
     contractions="any case",
     digits=3,
-    regex=(_LLAMA3 % "{1,3}",),
+    regex=(PATTERNS["llama3"].regex,),
 )
 """Llama-3, GPT-4 (cl100k), OLMo-2, Phi-4, GLM-4."""
 
-QWEN2 = replace(LLAMA3, digits=1, regex=(_LLAMA3 % "",))
+QWEN2 = replace(LLAMA3, digits=1, regex=(PATTERNS["qwen2"].regex,))
 """Qwen2, Qwen2.5, Qwen3, Hunyuan, Grok-2."""
 
 PLAIN = replace(
-    QWEN2, name="without contractions", contractions="none", regex=(QWEN2.regex[0].removeprefix(f"{_CONTRACTION}|"),)
+    QWEN2, name="without contractions", contractions="none", regex=(QWEN2.regex[0].removeprefix(f"{CONTRACTION}|"),)
 )
 """Megatron-LM's first pattern for tiktoken files."""
 
@@ -143,7 +140,7 @@ SEED = replace(
     QWEN2,
     name="seed",
     newline_tail=False,
-    regex=(_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|" + _TAIL,),
+    regex=(CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|" + TAIL,),
 )
 """Seed-Coder, Seed-OSS."""
 
@@ -151,7 +148,7 @@ LLAMA3_NUMBERS = replace(
     LLAMA3,
     name="llama3 after numbers",
     classes=((r"\p{L}", LETTER), (r"\p{N}", DIGIT), _WHITE, _NEWLINE),
-    regex=(r"\p{N}{1,3}", _LLAMA3 % "+"),
+    regex=(r"\p{N}{1,3}", CL100K % "+"),
 )
 """MiniCPM5: numbers first."""
 
@@ -159,13 +156,7 @@ QWEN35 = replace(
     QWEN2,
     name="qwen3.5",
     classes=((r"\p{L}\p{M}", LETTER), _NUMBER, _WHITE, _NEWLINE),
-    regex=(_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _TAIL,),
-)
-
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
-    rf"|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+    regex=(CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + TAIL,),
 )
 
 O200K = replace(
@@ -182,12 +173,12 @@ O200K = replace(
     ),
     contractions="suffix",
     slash_tail=True,
-    regex=(_CASED % (f"{_CONTRACTION}?", f"{_CONTRACTION}?", "{1,3}"),),
+    regex=(PATTERNS["o200k"].regex,),
     tangles=SLASH_TANGLES,
 )
 """GPT-4o, gpt-oss, Llama-4, MiniMax."""
 
-TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(_CASED % ("", "", ""),))
+TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(PATTERNS["tekken"].regex,))
 """Mistral-Nemo and later, Nemotron-H and later, Apertus."""
 
 _HAN_SIGN = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # numerals, not counting those that are letters
@@ -212,7 +203,7 @@ KIMI = replace(
     name="kimi",
     classes=(*O200K.classes, (r"\p{Han}", BARE)),
     slash_tail=False,
-    regex=(_HAN_CASED % (_CONTRACTION, _CONTRACTION) + _TAIL,),
+    regex=(_HAN_CASED % (CONTRACTION, CONTRACTION) + TAIL,),
     tangles=HAN_TANGLES,
 )
 """Moonlight, Kimi-K2 and later: ideographs on their own, else as GPT-4o."""
@@ -249,9 +240,9 @@ _PATTERNS = (
     *(GPT2, GPT2_DIGITS, GPT2_NUMBERS, LLAMA3, LLAMA3_NUMBERS, QWEN2, QWEN35, PLAIN, SEED),
     *(O200K, TEKKEN, KIMI, DEEPSEEK),
 )
-_LAST_NEWLINE = r"\s*[\r\n]|\s+(?!\S)|\s+"  # white space to its last newline, as _TAIL has it
+_LAST_NEWLINE = r"\s*[\r\n]|\s+(?!\S)|\s+"  # white space to its last newline, as TAIL has it
 _OTHER_SPELLINGS = {
-    ((_LLAMA3 % "{1,3}").replace(_TAIL, _LAST_NEWLINE),): LLAMA3,  # OLMo-3
+    ((CL100K % "{1,3}").replace(TAIL, _LAST_NEWLINE),): LLAMA3,  # OLMo-3
     (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|" + _LAST_NEWLINE,
     ): QWEN2,  # Ling

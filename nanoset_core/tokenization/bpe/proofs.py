@@ -22,6 +22,7 @@ import orjson
 
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.inert import Form
+from nanoset_core.tokenization.cache import code_digest
 from nanoset_core.tokenization.files.definition import define, installed_version
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,4 @@ def _checksum(key: str, proof: Proof) -> str:
 @cache
 def _surroundings() -> tuple[str, ...]:
     """What else decides whether an engine is right: this code, and what it runs on."""
-    code = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        code.update(file.read_bytes())
-    return code.hexdigest(), unidata_version, np.__version__, platform.machine(), installed_version("nanoset-platform")
+    return code_digest(), unidata_version, np.__version__, platform.machine(), installed_version("nanoset-platform")

@@ -6,12 +6,11 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import orjson
 
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.tokenization.cache import cache_folder
+from nanoset_core.tokenization.cache import cache_folder, code_digest
 from nanoset_core.tokenization.files.content import Content
 
 _ENDING = ".tokenizer"
@@ -28,9 +27,8 @@ class Converted:
 
     def __init__(self, digests: Sequence[str], settings: Mapping[str, object]) -> None:
         """digests: of the tokenizer's files. settings: what was said of them."""
-        code = [source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py"))]
-        said = orjson.dumps([*digests, sorted(settings.items())], default=str)
-        self._key = hashlib.sha256(b"".join([said, *code])).hexdigest()
+        known = orjson.dumps([*digests, sorted(settings.items()), code_digest()], default=str)
+        self._key = hashlib.sha256(known).hexdigest()
         folder = cache_folder()
         self._path = None if folder is None else folder / f"{self._key[:32]}{_ENDING}"
 

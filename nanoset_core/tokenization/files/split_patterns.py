@@ -10,17 +10,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_CL100K = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _TAIL
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+CL100K = CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + TAIL
+"""With a place for how many digits go together."""
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
-    rf"|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+    rf"|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{TAIL}"
 )
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-_O200K = _CASED % (f"{_CONTRACTION}?", f"{_CONTRACTION}?", "{1,3}")
+_O200K = _CASED % (f"{CONTRACTION}?", f"{CONTRACTION}?", "{1,3}")
 _TEKKEN = _CASED % ("", "", "")
 
 
@@ -68,11 +69,11 @@ PATTERNS = {
     "gpt2": NamedPattern(_GPT2, None, 50256, {"<|endoftext|>": 50256}),
     "r50k": NamedPattern(_GPT2, None, 50256, {"<|endoftext|>": 50256}),
     "p50k": NamedPattern(_GPT2, None, 50280, {"<|endoftext|>": 50256}),
-    "cl100k": NamedPattern(_CL100K % "{1,3}", None, 100256, _CL100K_TOKENS),
+    "cl100k": NamedPattern(CL100K % "{1,3}", None, 100256, _CL100K_TOKENS),
     "o200k": NamedPattern(_O200K, None, 199998, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
     "o200k_harmony": NamedPattern(_O200K, None, 199998, _HARMONY_TOKENS),
-    "llama3": NamedPattern(_CL100K % "{1,3}", None, 128000, _numbered(128000, *_LLAMA3_TOKENS)),
-    "qwen2": NamedPattern(_CL100K % "", "NFC", 151643, _numbered(151643, *_QWEN_TOKENS)),
+    "llama3": NamedPattern(CL100K % "{1,3}", None, 128000, _numbered(128000, *_LLAMA3_TOKENS)),
+    "qwen2": NamedPattern(CL100K % "", "NFC", 151643, _numbered(151643, *_QWEN_TOKENS)),
     "tekken": NamedPattern(_TEKKEN),
     "v1": NamedPattern(_MEGATRON_V1),
     "v2": NamedPattern(_TEKKEN),
