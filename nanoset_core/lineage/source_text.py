@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import BinaryIO
 
 from nanoset_core.errors import FormatError, InputError, NanosetError
 from nanoset_core.raw.columns import leaf_at, locate_text, texts_of
-from nanoset_core.raw.decompression import Fault, codec_of, decompress
+from nanoset_core.raw.decompression import Codec, Fault, codec_of, decompress
 from nanoset_core.raw.endings import is_parquet, is_table
 from nanoset_core.raw.opening import open_raw
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
@@ -55,52 +60,115 @@ def read_text(
         NotReadError: it lies too far into compressed text, or is too long.
         InputError: the file cannot be read.
     """
-    if is_table(source.file):
-        return _text_of_row(folder / source.file, source.line, text_key, most_skipped_bytes)
-    line = _compressed_line if codec_of(source.file) else _plain_line
+    (found,) = read_texts(folder, [source], text_key, most_skipped_bytes=most_skipped_bytes)
+    if isinstance(found, NanosetError):
+        raise found
+    return found
+
+
+def read_texts(
+    folder: RawFolder,
+    sources: Iterable[SourceLine],
+    text_key: str,
+    *,
+    most_skipped_bytes: int | None = MOST_SKIPPED_BYTES,
+) -> Iterator[str | NanosetError]:
+    """As `read_text`, of many: each text, or what kept it from being read.
+
+    Lines of a file that come one after the other, in its order, are read in one pass over it.
+    """
+    for file, lines in groupby(sources, attrgetter("file")):
+        left = list(lines)
+        if is_table(file):
+            for source in left:
+                yield _tried(partial(_text_of_row, folder / file, source.line, text_key, most_skipped_bytes))
+            continue
+        try:
+            with _lines_of(folder, file, most_skipped_bytes) as line_of:
+                while left:
+                    yield _tried(partial(_text_of_line, folder, left[0], text_key, line_of))
+                    del left[0]
+        except NanosetError as error:
+            yield from [error] * len(left)
+
+
+def _tried(read: Callable[[], str]) -> str | NanosetError:
     try:
-        return parse_line(line(folder, source, most_skipped_bytes), Fields(text_key, ""))[0]
+        return read()
+    except NanosetError as error:
+        return error
+
+
+def _text_of_line(folder: RawFolder, source: SourceLine, text_key: str, line_of: Callable[[SourceLine], bytes]) -> str:
+    try:
+        return parse_line(line_of(source), Fields(text_key, ""))[0]
     except NotADocumentError as error:
         raise _moved(folder, source, f"{error.reason}: {error.detail}") from error
 
 
-def _plain_line(folder: RawFolder, source: SourceLine, _most: int | None) -> bytes:
-    with open_raw(folder / source.file) as file:
-        file.seek(max(source.byte_offset - 1, 0))
-        before = file.read(1) if source.byte_offset else b"\n"
-        line = file.readline(MOST_LINE_BYTES + 1)
+@contextmanager
+def _lines_of(folder: RawFolder, file: str, most: int | None) -> Iterator[Callable[[SourceLine], bytes]]:
+    """A function that gives lines of a file."""
+    codec = codec_of(file)
+    if codec is not None:
+        yield _CompressedLines(folder, file, codec, most).line
+        return
+    with open_raw(folder / file) as opened:
+        yield partial(_plain_line, folder, opened)
+
+
+def _plain_line(folder: RawFolder, file: BinaryIO, source: SourceLine) -> bytes:
+    file.seek(max(source.byte_offset - 1, 0))
+    before = file.read(1) if source.byte_offset else b"\n"
+    line = file.readline(MOST_LINE_BYTES + 1)
     if before != b"\n" or not line:
         raise _moved(folder, source, "no line begins there")
     return _whole(folder, source, line)
 
 
-def _compressed_line(folder: RawFolder, source: SourceLine, most: int | None) -> bytes:
-    if most is not None and source.byte_offset > most:
-        raise _not_read(folder, source, f"{source.byte_offset:,} bytes into compressed text")
-    line = b""
-    for chunk in _after(folder, source):
-        cut = chunk.find(b"\n") + 1
-        line += chunk[:cut] if cut else chunk
-        if cut or len(line) > MOST_LINE_BYTES:
-            break
-    if not line:
-        raise _moved(folder, source, "the text ends before that byte")
-    return _whole(folder, source, line)
+class _CompressedLines:
+    """Lines of a compressed file, which is decompressed once where they are asked for in its order."""
 
+    def __init__(self, folder: RawFolder, file: str, codec: Codec, most: int | None) -> None:
+        self._folder, self._file, self._codec, self._most = folder, file, codec, most
+        self._chunks: Iterator[bytes | Fault] | None = None
+        self._begin, self._text = 0, b""
+        self._fault: Fault | None = None
 
-def _after(folder: RawFolder, source: SourceLine) -> Iterator[bytes]:
-    """Decompressed text from the line's first byte on."""
-    with open_raw(folder / source.file) as file:
-        size = file.seek(0, 2)
-    codec, position = codec_of(source.file), 0
-    if codec is None:
-        return
-    for chunk in decompress(StoredPiece(folder, Piece(source.file, 0, size, 1, "")), codec):
-        if isinstance(chunk, Fault):
-            raise _moved(folder, source, f"{chunk.reason}: {chunk.detail}")
-        if position + len(chunk) > source.byte_offset:
-            yield chunk[max(source.byte_offset - position, 0) :]
-        position += len(chunk)
+    def line(self, source: SourceLine) -> bytes:
+        """The line that begins at a byte of the text."""
+        if self._most is not None and source.byte_offset > self._most:
+            raise _not_read(self._folder, source, f"{source.byte_offset:,} bytes into compressed text")
+        if self._chunks is None or source.byte_offset < self._begin:
+            self._chunks, self._begin, self._text = self._decompressed(), 0, b""
+        while self._begin + len(self._text) <= source.byte_offset:
+            self._begin, self._text = self._begin + len(self._text), self._next(source)
+            if not self._text:
+                raise _moved(self._folder, source, "the text ends before that byte")
+        self._text = self._text[source.byte_offset - self._begin :]
+        self._begin = source.byte_offset
+        while not (end := self._text.find(b"\n") + 1) and len(self._text) <= MOST_LINE_BYTES:
+            if not (more := self._next(source)):
+                break
+            self._text += more
+        return _whole(self._folder, source, self._text[:end] if end else self._text)
+
+    def _next(self, source: SourceLine) -> bytes:
+        """The text that follows; nothing at its end."""
+        if self._fault is None and self._chunks is not None:
+            chunk = next((chunk for chunk in self._chunks if chunk), b"")
+            if not isinstance(chunk, Fault):
+                return chunk
+            self._fault = chunk
+        if self._fault is not None:
+            raise _moved(self._folder, source, f"{self._fault.reason}: {self._fault.detail}")
+        return b""
+
+    def _decompressed(self) -> Iterator[bytes | Fault]:
+        self._fault = None
+        with open_raw(self._folder / self._file) as file:
+            size = file.seek(0, 2)
+        return decompress(StoredPiece(self._folder, Piece(self._file, 0, size, 1, "")), self._codec)
 
 
 def _whole(folder: RawFolder, source: SourceLine, line: bytes) -> bytes:

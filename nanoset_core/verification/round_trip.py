@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
+from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_texts
 from nanoset_core.lineage.tokens_again import Retokenizer, retokenizer
 from nanoset_core.lineage.unchanged import file_state
 from nanoset_core.pipeline.project import Project
@@ -43,7 +44,7 @@ def check_round_trip(
     documents = len(dataset.document_indices) - 1
     origins = lineage.origins(spread_rows(documents, SAMPLED_DOCUMENTS).tolist())
     comparison = _Comparison(project, lineage, dataset, again, None if deep else _QUICK_SKIPPED_BYTES)
-    outcomes = [comparison.compare(origin) for origin in origins]
+    outcomes = comparison.compare(origins)
     report.figures["documents_sampled"] = len(origins)
     report.figures["documents_compared"] = len(origins) - outcomes.count("not read")
     for severity, note in (("error", report.error), ("warning", report.warn)):
@@ -66,6 +67,9 @@ class _Difference:
     remedy: str
 
 
+_Outcome = _Difference | Literal["same", "not read"]
+
+
 class _Comparison:
     """Compares documents of one dataset with their source lines."""
 
@@ -83,18 +87,20 @@ class _Comparison:
         self._text_key = lineage.dataset.recipe["options"]["text_key"]
         self._inventory = InspectionContext.of(project).inventory_of(lineage.dataset)
 
-    def compare(self, origin: DocumentOrigin) -> _Difference | Literal["same", "not read"]:
-        """Tokenize one document's line again."""
-        if origin.tokens > _MOST_TOKENS:
-            return "not read"
-        line = SourceLine(origin.file, origin.line, origin.byte_offset)
+    def compare(self, origins: Sequence[DocumentOrigin]) -> list[_Outcome]:
+        """Tokenize the lines of documents, given in their order, again."""
+        read = [origin for origin in origins if origin.tokens <= _MOST_TOKENS]
+        lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in read]
+        texts = read_texts(self._folder, lines, self._text_key, most_skipped_bytes=self._most)
+        too_long: list[_Outcome] = ["not read"] * (len(origins) - len(read))
+        return [self._compare(origin, text) for origin, text in zip(read, texts, strict=True)] + too_long
+
+    def _compare(self, origin: DocumentOrigin, text: str | NanosetError) -> _Outcome:
         found = _tokens(self._dataset, origin.document)
-        try:
-            text = read_text(self._folder, line, self._text_key, most_skipped_bytes=self._most)
-        except NotReadError:
+        if isinstance(text, NotReadError):
             return "not read"
-        except NanosetError as error:
-            return self._difference(origin, error.what, error.found or "nothing", None)
+        if isinstance(text, NanosetError):
+            return self._difference(origin, text.what, text.found or "nothing", None)
         expected, _ = self._again.encode(text)
         if np.array_equal(expected, found):
             return "same"

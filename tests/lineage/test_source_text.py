@@ -1,0 +1,90 @@
+"""Lines of a corpus's files are read again: each where it was, many of one file in one pass over it."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import accumulate
+
+import pytest
+import zstandard
+from sample_project import jsonl, sentences
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.lineage import source_text
+from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text, read_texts
+
+ROWS = sentences("web", 50)
+LINES = [jsonl([row]) for row in ROWS]
+OFFSETS = [0, *accumulate(map(len, LINES))]
+PACKERS = {"plain.jsonl": bytes, "a.jsonl.gz": gzip.compress, "b.jsonl.zst": zstandard.compress}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, pack in PACKERS.items():
+        (tmp_path / name).write_bytes(pack(b"".join(LINES[:20])) + pack(b"".join(LINES[20:])))
+    return tmp_path
+
+
+def line(file: str, number: int) -> SourceLine:
+    return SourceLine(file, number + 1, OFFSETS[number])
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Names of the files that are opened."""
+    names, real = [], source_text.open_raw
+
+    def open_raw(path, **options):
+        names.append(path.name)
+        return real(path, **options)
+
+    monkeypatch.setattr(source_text, "open_raw", open_raw)
+    return names
+
+
+def test_lines_of_a_file_are_read_in_one_pass(folder, opened):
+    wanted = [(file, number) for file in PACKERS for number in (0, 1, 7, 19, 20, 49)]
+    found = list(read_texts(folder, [line(*one) for one in wanted], "text"))
+    assert found == [ROWS[number]["text"] for _, number in wanted]
+    assert opened == list(PACKERS)
+
+
+@pytest.mark.parametrize("file", PACKERS)
+def test_in_any_order(folder, file):
+    numbers = [30, 3, 3, 45, 0]
+    assert list(read_texts(folder, [line(file, number) for number in numbers], "text")) == [
+        ROWS[number]["text"] for number in numbers
+    ]
+
+
+@pytest.mark.parametrize("file", PACKERS)
+def test_what_one_line_lacks_the_next_has(folder, file):
+    between, end = SourceLine(file, 4, OFFSETS[3] + 2), SourceLine(file, 51, OFFSETS[50])
+    first, moved, last, after = read_texts(folder, [line(file, 2), between, line(file, 49), end], "text")
+    assert (first, last) == (ROWS[2]["text"], ROWS[49]["text"])
+    for error in (moved, after):
+        assert isinstance(error, FormatError)
+        assert error.what == "the document is not at its place any more"
+
+
+def test_files_that_cannot_be_read_to_their_end_or_are_gone(folder):
+    cut = folder / "a.jsonl.gz"
+    cut.write_bytes(gzip.compress(b"".join(LINES[:20])) + gzip.compress(b"".join(LINES[20:]))[:-40])
+    lines = [line("a.jsonl.gz", 5), line("a.jsonl.gz", 49), line("a.jsonl.gz", 49), line("gone.jsonl", 1)]
+    read, fault, again, gone = read_texts(folder, [*lines[:3], lines[3]], "text")
+    assert read == ROWS[5]["text"]
+    assert "truncated_gzip" in fault.found
+    assert again.found == fault.found
+    assert isinstance(gone, MissingError)
+    with pytest.raises(MissingError):
+        read_text(folder, lines[3], "text")
+
+
+def test_no_more_is_decompressed_than_allowed(folder):
+    near, far, plain = read_texts(
+        folder, [line("a.jsonl.gz", 1), line("a.jsonl.gz", 9), line("plain.jsonl", 9)], "text", most_skipped_bytes=999
+    )
+    assert near == ROWS[1]["text"]
+    assert isinstance(far, NotReadError)
+    assert plain == ROWS[9]["text"]
