@@ -113,11 +113,13 @@ def _check_cache(report: Report, project: Project, name: str, manifest: Manifest
     config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[1]
     facts: Mapping[str, Any] = manifest.facts["cache_files"]
     wanted = [name for part in _parts(manifest, plan) for name in part.cache_files]
+    sidecars = [part.sidecar for part in _parts(manifest, plan)]
+    sizes = manifest.access.sizes(cache, [*wanted, *facts, *sidecars])
     whole = True
     for file in dict.fromkeys([*wanted, *facts]):
-        whole &= _check_cache_file(report, manifest.access, cache / file, facts.get(file), deep)
+        whole &= _check_cache_file(report, manifest.access, cache / file, sizes.get(file), facts.get(file), deep)
     for part in _parts(manifest, plan):
-        if manifest.access.size(cache / part.sidecar) is None:
+        if part.sidecar not in sizes:
             report.error(
                 "the note of what index files were made from is missing: a changed dataset would not be noticed",
                 where=cache / part.sidecar,
@@ -137,14 +139,13 @@ def _parts(manifest: Manifest, plan: SplitPlan) -> tuple[MemberPlan | BlendPlan,
 
 
 def _check_cache_file(
-    report: Report, access: FileAccess, path: Path, fact: Mapping[str, Any] | None, deep: bool
+    report: Report, access: FileAccess, path: Path, size: int | None, fact: Mapping[str, Any] | None, deep: bool
 ) -> bool:
     if fact is None:
         report.error(
             "the trainer looks for a file that the build does not list", where=path, remedy=f"{_BUILD} --force"
         )
         return False
-    size = access.size(path)
     if size is None:
         report.error(
             "an index file that the trainer looks for is missing",
