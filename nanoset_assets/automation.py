@@ -1,130 +1,65 @@
 """When the platform builds by itself: whenever an output is not the one that its inputs ask for, and could be made.
 
-The conditions ask the project's files, not only the events that Dagster has seen: an edit of nanoset.yaml, a new
-version of the code, a deleted output or a change while nobody was looking are all the same to them.
+A plain sensor asks the project's files, not the events that Dagster has seen: an edit of nanoset.yaml, a new version of
+the code, a deleted output or a change while nobody was looking are all the same to it. It is no automation-condition
+sensor, of which Dagster allows one an asset: in somebody else's code location, theirs may cover everything.
 """
 
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import dagster as dg
 
 from nanoset_assets import run_requests as requests
 from nanoset_assets.graph_state import GraphState, current_graph, load_graph_state
-from nanoset_assets.partitions import CORPORA
-from nanoset_core.config.running import AutomationSpec
-from nanoset_core.pipeline.graph import StepKey
-from nanoset_core.pipeline.project import Project
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.jobs import job_of
+from nanoset_assets.names import Names
+from nanoset_core.pipeline.graph import Step, StepKey
 from nanoset_core.pipeline.raw import INVENTORY
 
 SENSOR = "missing_or_stale"
-_states: WeakKeyDictionary[object, GraphState] = WeakKeyDictionary()
+MOST_REQUESTS = 200
+"""Runs that one tick asks for; the next ticks ask for the rest."""
+_SHOWN = 5
 
 
-class _StepCondition(dg.AutomationCondition[dg.AssetKey]):
-    """Holds for some steps of a project, given its state at the time of the tick."""
+def automation_sensor(hosted: HostedProject, jobs: Iterable[Any]) -> dg.SensorDefinition:
+    """The sensor that has built whatever is missing or stale downstream of raw text, by these jobs."""
+    spec, names = hosted.config.automation, hosted.names
 
-    label = ""
+    @dg.sensor(
+        name=names.unit(SENSOR),
+        jobs=list(jobs),
+        minimum_interval_seconds=spec.sensor_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
+        description="Builds what is missing or stale downstream of raw text, as soon as it can be made. Leaves alone "
+        "what failed until something of which it is made has changed, and what waits for a run that is under way.",
+    )
+    def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        project, instance = hosted.open(), context.instance
+        corpora = instance.get_dynamic_partitions(names.corpora_name)
+        state = load_graph_state(current_graph(project, corpora), instance, names)
+        tick = look(state, instance, names, _remembered(context.cursor))
+        for note in tick.notes:
+            context.log.info(note)
+        asked = [_request(names, run) for run in tick.runs[:MOST_REQUESTS]]
+        return dg.SensorResult(asked, skip_reason=None if asked else tick.reason(), cursor=tick.cursor())
 
-    def __init__(self, config_file: str) -> None:
-        self.config_file = config_file
-
-    @property
-    def requires_cursor(self) -> bool:
-        return False
-
-    @property
-    def description(self) -> str:
-        return self.label
-
-    def holds(self, state: GraphState, key: StepKey) -> bool:
-        raise NotImplementedError
-
-    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        state = self.state(context)
-        return self.result(context, lambda key: self.holds(state, key))
-
-    def state(self, context: dg.AutomationContext[dg.AssetKey]) -> GraphState:
-        """The same for every asset of one tick."""
-        view = context.asset_graph_view
-        if view not in _states:
-            project = Project.open(self.config_file)
-            corpora = view.instance.get_dynamic_partitions(CORPORA.name or "")
-            _states[view] = load_graph_state(current_graph(project, corpora), view.instance)
-        return _states[view]
-
-    def result(
-        self, context: dg.AutomationContext[dg.AssetKey], holds: Callable[[StepKey], bool], cursor: str | None = None
-    ) -> dg.AutomationResult[dg.AssetKey]:
-        """True for those candidates for which `holds` is."""
-        asset, candidates = tuple(context.key.path), context.candidate_subset
-        if context.partitions_def is None:
-            true = candidates if not candidates.is_empty and holds((asset, None)) else context.get_empty_subset()
-        else:
-            names = {name for name in candidates.expensively_compute_partition_keys() if holds((asset, name))}
-            view = context.asset_graph_view
-            true = view.get_subset_from_partition_keys(context.key, context.partitions_def, names)
-        return dg.AutomationResult(context, true, cursor=cursor)
+    return missing_or_stale
 
 
-class OutputDiffers(_StepCondition):
-    """The output is not there, is not the one that inputs, settings and code of today ask for, or was not verified."""
-
-    label = "its output is missing, not the one that its inputs ask for, or was not found good"
-
-    def holds(self, state: GraphState, key: StepKey) -> bool:
-        return state.needs_run(key)
-
-
-class InputsReady(_StepCondition):
-    """Everything that a step is made from is as it should be."""
-
-    label = "everything that it is made from is there, up to date and not found faulty"
-
-    def holds(self, state: GraphState, key: StepKey) -> bool:
-        return state.is_ready(key)
-
-
-class FailedBefore(_StepCondition):
-    """The last run failed, and neither the inputs nor this process have changed since.
+class _Failure(NamedTuple):
+    """What is remembered of a step's last run, which failed.
 
     A failure is taken to belong to the inputs that are there when it is first seen. Runs that were killed, or could not
     load the code, are tried again some times, by Dagster's run retries too. Everything is tried again by the nightly
     reconcile, and after a restart.
     """
-
-    label = "its last run failed, and nothing that it is made from has changed since"
-
-    @property
-    def requires_cursor(self) -> bool:
-        return True
-
-    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        state = self.state(context)
-        asset, instance = tuple(context.key.path), context.asset_graph_view.instance
-        known = _remembered(context.cursor)
-        failures = {name: failure for name, failure in known.items() if (asset, name or None) in state.steps}
-
-        def is_held(key: StepKey) -> bool:
-            name, wanted = key[1] or "", state.steps[key].digest
-            record = requests.failed_run(instance, dg.AssetKey(key[0]), key[1])
-            if record is None:
-                failures.pop(name, None)
-                return False
-            failures[name] = _after(failures.get(name), record.dagster_run, wanted, instance)
-            return failures[name].is_held(wanted) or requests.is_retried(record)
-
-        true = self.result(context, is_held).true_subset
-        return dg.AutomationResult(context, true, cursor=json.dumps({name: list(f) for name, f in failures.items()}))
-
-
-class _Failure(NamedTuple):
-    """What is remembered of a step's last run, which failed."""
 
     run_id: str
     digest: str
@@ -136,12 +71,117 @@ class _Failure(NamedTuple):
         return self.digest == wanted and not 0 < self.kills < requests.MOST_ATTEMPTS
 
 
+@dataclass(slots=True)
+class Tick:
+    """What one look at a project asks for."""
+
+    steps: int
+    """outputs that were looked at"""
+    runs: list[list[Step]] = field(default_factory=list)
+    """the steps of each run, in order; runs in the order of the pipeline"""
+    failures: dict[str, _Failure] = field(default_factory=dict)
+    """label → the failure of its last run"""
+    held: dict[str, str] = field(default_factory=dict)
+    """label of what is missing or stale, and not asked for → why"""
+
+    @property
+    def notes(self) -> list[str]:
+        """Why some outputs are not asked for, and how many more."""
+        shown = [f"{label}: {why}" for label, why in list(self.held.items())[:_SHOWN]]
+        more = len(self.held) - len(shown)
+        later = len(self.runs) - MOST_REQUESTS
+        shown += [f"and {more:,} more that have to wait"] if more > 0 else []
+        return shown + ([f"{later:,} more runs are asked for later"] if later > 0 else [])
+
+    def reason(self) -> str:
+        """Why nothing is asked for."""
+        return "; ".join(self.notes) or f"{self.steps:,} outputs: none is missing or stale that could be made now"
+
+    def cursor(self) -> str:
+        return json.dumps({label: list(failure) for label, failure in self.failures.items()})
+
+
+def look(
+    state: GraphState, instance: dg.DagsterInstance, names: Names, known: Mapping[str, _Failure] | None = None
+) -> Tick:
+    """What is missing or stale, could be made now, is not under way, and is not known to fail.
+
+    Args:
+        state: the project as it is.
+        instance: where its runs are.
+        names: of the project.
+        known: label → failure, as the last look left them.
+    """
+    labels = {step.label for step in state.steps.values()}
+    tick = Tick(len(state.steps))
+    tick.failures |= {label: failure for label, failure in (known or {}).items() if label in labels}
+    under_way = _UnderWay(instance, names)
+    chosen: dict[tuple[str, str | None], list[Step]] = {}
+    for step in state.steps.values():
+        # The sensor over raw text asks for inventories.
+        if step.node.stage is INVENTORY or not state.needs_run(step.key):
+            continue
+        run = chosen.setdefault((job_of(step.node.stage, step.node.key.subject), step.partition), [])
+        together = {other.key for other in run}
+        if all(need in together or state.is_fresh(need) for need in step.needs):
+            why = _why_not(step, together, under_way, tick, instance, names)
+            if why is None:
+                run.append(step)
+            elif why:
+                tick.held[step.label] = why
+    tick.runs = [run for run in chosen.values() if run]
+    return tick
+
+
+def _why_not(
+    step: Step,
+    together: set[StepKey],
+    under_way: _UnderWay,
+    tick: Tick,
+    instance: dg.DagsterInstance,
+    names: Names,
+) -> str | None:
+    """Why a step that could be made is not asked for; None: it is."""
+    if step.key in under_way:
+        return "a run is under way"
+    if any(need in under_way for need in step.needs if need not in together):
+        return "waits for a run of what it is made from"
+    record = requests.failed_run(instance, names.asset(step.asset), step.partition)
+    if record is None:
+        tick.failures.pop(step.label, None)
+        return None
+    failure = tick.failures[step.label] = _after(
+        tick.failures.get(step.label), record.dagster_run, step.digest, instance
+    )
+    if requests.is_retried(record):
+        return "its run was killed, and will be started again"
+    if failure.is_held(step.digest):
+        return f"its run {failure.run_id[:8]} failed, and nothing that it is made from has changed since"
+    return None
+
+
+class _UnderWay:
+    """Steps whose last run is queued or has not ended."""
+
+    def __init__(self, instance: dg.DagsterInstance, names: Names) -> None:
+        self._instance, self._names = instance, names
+        self._is_any = requests.is_any_under_way(instance)
+        self._known: dict[StepKey, bool] = {}
+
+    def __contains__(self, key: StepKey) -> bool:
+        if not self._is_any:
+            return False
+        if key not in self._known:
+            self._known[key] = requests.is_under_way(self._instance, self._names.asset(key[0]), key[1])
+        return self._known[key]
+
+
 def _remembered(cursor: str | None) -> dict[str, _Failure]:
-    """Partition → failure, as an earlier tick left them; of anything else than ours, nothing."""
+    """Label → failure, as an earlier tick left them; of anything else than ours, nothing."""
     try:
         return {
-            name: _Failure(str(run), str(digest), int(kills))
-            for name, (run, digest, kills) in json.loads(cursor or "{}").items()
+            label: _Failure(str(run), str(digest), int(kills))
+            for label, (run, digest, kills) in json.loads(cursor or "{}").items()
         }
     except (ValueError, TypeError, AttributeError):
         return {}
@@ -155,43 +195,22 @@ def _after(before: _Failure | None, run: dg.DagsterRun, wanted: str, instance: d
     return _Failure(run.run_id, wanted, 1 + (before.kills if before is not None and before.digest == wanted else 0))
 
 
-def condition(config_file: str) -> dg.AutomationCondition[dg.AssetKey]:
-    """Due, possible, not under way, and not known to fail."""
-    here = dg.AutomationCondition[dg.AssetKey]
-    ready = InputsReady(config_file) | here.any_deps_match(here.will_be_requested())
-    return (
-        OutputDiffers(config_file)
-        & ready
-        & ~here.in_progress()
-        & ~here.any_deps_in_progress()
-        & ~FailedBefore(config_file)
+def _request(names: Names, run: list[Step]) -> dg.RunRequest:
+    first = run[0]
+    return dg.RunRequest(
+        job_name=names.unit(job_of(first.node.stage, first.node.key.subject)),
+        partition_key=first.partition,
+        asset_selection=[names.asset(step.asset) for step in run],
+        tags={requests.AUTOMATION_TAG: names.unit(SENSOR)},
     )
 
 
-def automated(assets: Iterable[dg.AssetsDefinition], config_file: str) -> list[dg.AssetsDefinition]:
-    """The assets, each with the condition under which it is built."""
-    when = condition(config_file)
+def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
+    """Assets that somebody else's automation sensor has built: each when what it depends on was made anew."""
+    when, first = dg.AutomationCondition[dg.AssetKey].eager(), names.asset(INVENTORY.asset)
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
         # The sensor over raw text asks for it.
-        by_sensor = tuple(spec.key.path) == (INVENTORY.asset,)
-        return spec if by_sensor else spec.replace_attributes(automation_condition=when)
+        return spec if spec.key == first else spec.replace_attributes(automation_condition=when)
 
     return list(dg.map_asset_specs(attach, assets))
-
-
-def automation_sensor(spec: AutomationSpec) -> dg.AutomationConditionSensorDefinition:
-    """The sensor that evaluates the conditions: one run for each partition, in this project's own process."""
-    with warnings.catch_warnings():
-        # Conditions of our own are only evaluated where our code is, which Dagster calls a beta feature.
-        warnings.simplefilter("ignore", category=dg.BetaWarning)
-        return dg.AutomationConditionSensorDefinition(
-            SENSOR,
-            target=dg.AssetSelection.all(),
-            description="Builds what is missing or stale downstream of raw text, as soon as it can be made.",
-            minimum_interval_seconds=spec.sensor_seconds,
-            default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
-            use_user_code_server=True,
-            emit_backfills=False,  # a backfill starts its runs some 20 s later
-            run_tags={requests.AUTOMATION_TAG: SENSOR},
-        )

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from nanoset_assets.dagster_compat import interruptible_runs
-from nanoset_assets.definitions import build_definitions, job_of
+from nanoset_assets.definitions import definitions_of
 from nanoset_assets.failures import Failure, noted_failures
 from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.instance import HistoryError, history_faults, register_corpora
-from nanoset_assets.resources import REBUILD_TAG, terminal
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.instance import HistoryError, history_faults
+from nanoset_assets.jobs import job_of
+from nanoset_assets.names import Names
+from nanoset_assets.registration import register
+from nanoset_assets.running import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_names, selected, with_needs
 from nanoset_core.errors import NanosetError, one_line
@@ -79,20 +83,22 @@ def build(
         HistoryError: the history could not be written when a run was noted in it.
     """
     started = time.monotonic()
-    close_abandoned_runs(instance)
+    hosted = HostedProject.of(project.config)
+    names = hosted.names
+    close_abandoned_runs(instance, names)
     sweep(project.outputs)
     found = raw.corpora(project)
     check_corpora(project.config, found)
     check_names(corpora, found)
-    register_corpora(instance, found)
+    register(project, names, instance, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)
     graph.reasons |= {node: [Reason(one_line(error))] for node, error in failed.items()}
-    state = load_graph_state(graph, instance, same_versions=True)
-    definitions = build_definitions(project.config)
+    state = load_graph_state(graph, instance, names, same_versions=True)
+    definitions = definitions_of(hosted)
     steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
-    asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions)
+    asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
     due = {step.key for step in steps if step.node in asked and (rebuild or state.needs_run(step.key))}
     needed = with_needs(due, state)
     chosen = [step for step in steps if step.key in needed]
@@ -100,7 +106,7 @@ def build(
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
     report.skipped += [] if corpora else _held_up(graph)
-    builder = _Builder(definitions, instance, rebuild, verbose, report)
+    builder = _Builder(definitions, instance, names, rebuild, verbose, report)
     with terminal(project.listener):
         for run in _runs(chosen):
             say(_describe(run))
@@ -108,7 +114,7 @@ def build(
         graph.look_again(step.node for step in chosen)
         if noted(project.outputs) != distrusted:  # what other corpora were tokenized with is suspect by now
             graph.look_again(node for node in graph.nodes() if node.stage is TOKENIZED)
-            state = load_graph_state(graph, instance, same_versions=True)
+            state = load_graph_state(graph, instance, names, same_versions=True)
             chosen = [step for step in state.steps.values() if step.node in asked and state.needs_run(step.key)]
             builder.forget(chosen)
             for run in _runs(chosen):
@@ -163,12 +169,13 @@ class _Builder:
         self,
         definitions: dg.Definitions,
         instance: dg.DagsterInstance,
+        names: Names,
         rebuild: bool,
         verbose: bool,
         report: BuildReport,
     ) -> None:
-        self._definitions, self._instance, self._report = definitions, instance, report
-        self._tags = owner_tag() | ({REBUILD_TAG: "true"} if rebuild else {})
+        self._definitions, self._instance, self._names, self._report = definitions, instance, names, report
+        self._tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
         self._log_level = "INFO" if verbose else "CRITICAL"
         self._failed: set[StepKey] = set()
 
@@ -178,7 +185,7 @@ class _Builder:
             self._report.skipped.extend(step.label for step in run)
             return
         started = time.monotonic()
-        job = self._definitions.resolve_job_def(_family(run[0])[0])
+        job = self._definitions.resolve_job_def(self._names.unit(_family(run[0])[0]))
         failed: Failure | None = None
         with noted_failures() as noted:
             try:
@@ -186,7 +193,7 @@ class _Builder:
                     job.execute_in_process(
                         instance=self._instance,
                         partition_key=run[0].partition,
-                        asset_selection=[dg.AssetKey(step.asset) for step in run],
+                        asset_selection=[self._names.asset(step.asset) for step in run],
                         tags=self._tags,
                         run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
                     )

@@ -8,11 +8,11 @@ import dagster as dg
 
 from nanoset_assets.dagster_compat import unsuccessful_checks
 from nanoset_assets.failures import note_failure
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.names import Names
 from nanoset_assets.partitions import partitions_of
-from nanoset_assets.resources import ProjectResource
 from nanoset_assets.stage_assets import subjects_of
 from nanoset_assets.ui.metadata import table
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
@@ -58,19 +58,15 @@ def _failure(report: Report) -> VerificationError:
     )
 
 
-def unverified(instance: dg.DagsterInstance, definitions: dg.Definitions) -> set[tuple[tuple[str, ...], str | None]]:
-    """(asset, partition) of all whose last check found errors, or never came to its end; not those never checked."""
-    return unverified_of(instance, definitions.resolve_asset_graph().asset_check_keys)
-
-
 def unverified_of(
-    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
+    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey], names: Names
 ) -> set[tuple[tuple[str, ...], str | None]]:
-    """As `unverified`, for some checks."""
+    """(asset, partition) of those whose last check found errors, or never came to its end; not those never checked."""
     return {
-        (tuple(key.asset_key.path), partition)
+        (asset, partition)
         for key, partition, evaluation in unsuccessful_checks(instance, checks)
-        if evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN
+        if (evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN)
+        and (asset := names.path(key.asset_key)) is not None
     }
 
 
@@ -108,31 +104,31 @@ _CHECKS: dict[Stage, tuple[str, Verify]] = {
 """Stages whose faults would spoil what is made of their outputs."""
 
 
-def checks_for(config: ProjectConfig) -> list[dg.AssetChecksDefinition]:
+def checks_for(hosted: HostedProject) -> list[dg.AssetChecksDefinition]:
     """One blocking check for each asset whose faults would spoil what is made of it."""
-    return [_check(stage, config, subject) for stage in _CHECKS for subject in subjects_of(stage, config)]
+    return [_check(stage, hosted, subject) for stage in _CHECKS for subject in subjects_of(stage, hosted.config)]
 
 
-def _check(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetChecksDefinition:
+def _check(stage: Stage, hosted: HostedProject, subject: str) -> dg.AssetChecksDefinition:
     description, verify = _CHECKS[stage]
     with warnings.catch_warnings():
         # Dagster calls checks by partition a preview; without them a failed corpus could not be told from another.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
         decorate = dg.asset_check(
-            asset=dg.AssetKey(Node(stage, Key(subject)).asset),
+            asset=hosted.names.asset(Node(stage, Key(subject)).asset),
             name=CHECK,
             description=description,
             blocking=True,
-            partitions_def=partitions_of(stage, config, subject),
+            partitions_def=partitions_of(stage, hosted, subject),
         )
-        return decorate(_verified(stage, subject, verify))
+        return decorate(_verified(stage, hosted, subject, verify))
 
 
-def _verified(stage: Stage, subject: str, verify: Verify) -> Callable[..., dg.AssetCheckResult]:
-    def verified(context: dg.AssetCheckExecutionContext, project: ProjectResource) -> dg.AssetCheckResult:
+def _verified(stage: Stage, hosted: HostedProject, subject: str, verify: Verify) -> Callable[..., dg.AssetCheckResult]:
+    def verified(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        report = verify(Project.open(project.config_file), key)
+        report = verify(hosted.open(), key)
         if not report.passed:
             note_failure(Node(stage, key), _failure(report))
         for finding in report.findings:

@@ -17,6 +17,7 @@ __all__ = [
     "interruptible_runs",
     "is_valid_cron_string",
     "latest_data_versions",
+    "latest_materializations",
     "latest_planned_run",
     "unsuccessful_checks",
 ]
@@ -44,6 +45,16 @@ def latest_data_versions(
         # What was reported by hand may have no data version, and so no tag.
         found |= dict.fromkeys(instance.get_materialized_partitions(asset), "")
         found |= {partition: version.get(DATA_VERSION_TAG, "") for partition, version in tags.items()}
+    return found
+
+
+def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
+    """Asset → id of the event of its last materialisation, of whatever partition; ids grow with time."""
+    found = {}
+    for record in instance.get_asset_records(assets):
+        entry = record.asset_entry
+        if entry.last_materialization_storage_id is not None:
+            found[entry.asset_key] = entry.last_materialization_storage_id
     return found
 
 

@@ -1,61 +1,81 @@
-"""Everything that Dagster loads: assets, jobs and the project resource, from one nanoset.yaml."""
+"""Everything that Dagster loads of a project: assets, checks, jobs, sensors and schedule, from one nanoset.yaml."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Sequence
 
 import dagster as dg
 
 from nanoset_assets import assets as pages
-from nanoset_assets.automation import automated, automation_sensor
+from nanoset_assets.automation import automation_sensor, eager
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.hosted import Automation, HostedProject
+from nanoset_assets.jobs import job_of, jobs_over
+from nanoset_assets.landing import landing_sensor
 from nanoset_assets.schedules import reconcile_schedule
 from nanoset_assets.sensors import raw_text_sensor
 from nanoset_assets.stage_assets import stage_asset, subjects_of
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stages
 
-__all__ = ["build_definitions", "defs", "job_of", "pages"]
+__all__ = ["build_definitions", "definitions_of", "defs", "pages"]
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
-_JOBS = {"corpus": "One corpus, from files to .bin/.idx.", "packed": "A corpus as Modalities' .pbin."}
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The definitions of the project named by NANOSET_CONFIG (default: nanoset.yaml in the current folder)."""
-    return build_definitions(load_config(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE)))
+    """A code location of its own: the project named by NANOSET_CONFIG (default: nanoset.yaml in the current folder)."""
+    config = load_config(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE))
+    ours = dg.Definitions(resources=bucket_resources(config), executor=dg.in_process_executor)
+    return dg.Definitions.merge(build_definitions(config), ours)
 
 
-def build_definitions(config: ProjectConfig) -> dg.Definitions:
-    """The definitions of one project: an asset for each stage and subject, a job for each subject."""
+def build_definitions(
+    config: ProjectConfig,
+    *,
+    key_prefix: str | Sequence[str] | None = None,
+    group_prefix: str | None = None,
+    automation: Automation = "own",
+) -> dg.Definitions:
+    """The definitions of one project, to be merged with others: no resource, executor or name is shared with them.
+
+    Args:
+        config: the project; its file is read again by each run and tick.
+        key_prefix: before the key of every asset, such as `llm` or ["team", "llm"]; default: what nanoset.yaml says
+            under `dagster`.
+        group_prefix: before the name of every group of assets; default: that of nanoset.yaml, or made of key_prefix.
+        automation: `own`: by sensors and a schedule of the project; `host`: what follows raw text bears the automation
+            condition `eager`, for a sensor of yours; `none`: neither.
+
+    Raises:
+        ConfigError: the prefix can be no part of a name, or is another than that of nanoset.yaml.
+    """
+    return definitions_of(HostedProject.of(config, key_prefix, group_prefix), automation)
+
+
+def definitions_of(hosted: HostedProject, automation: Automation = "own") -> dg.Definitions:
+    """The definitions of a project: an asset for each stage and subject, a job for each subject."""
     by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
-        for subject in subjects_of(stage, config):
-            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, config, subject))
-    jobs = {
-        name: dg.define_asset_job(name, assets, description=_JOBS.get(name, f"All of {name}."))
-        for name, assets in by_job.items()
-    }
+        for subject in subjects_of(stage, hosted.config):
+            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject))
+    jobs = jobs_over(hosted.names, by_job)
+    assets = [asset for assets in by_job.values() for asset in assets]
     corpus_job = jobs[INVENTORY.kind]
+    sensors = [] if automation == "none" else [raw_text_sensor(hosted, corpus_job)]
+    if automation != "none" and hosted.upstream:
+        sensors.append(landing_sensor(hosted, corpus_job))
+    if automation == "own":
+        sensors.append(automation_sensor(hosted, jobs.values()))
     return dg.Definitions(
-        assets=automated([asset for assets in by_job.values() for asset in assets], str(config.file)),
-        asset_checks=checks_for(config),
+        assets=list(eager(assets, hosted.names) if automation == "host" else assets),
+        asset_checks=checks_for(hosted),
         jobs=list(jobs.values()),
-        sensors=[raw_text_sensor(config, corpus_job), automation_sensor(config.automation)],
-        schedules=reconcile_schedule(config.file, config.automation),
-        resources={"project": ProjectResource(config_file=str(Path(config.file))), **bucket_resources(config)},
-        # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
-        executor=dg.in_process_executor,
+        sensors=sensors,
+        schedules=reconcile_schedule(hosted) if automation == "own" else [],
     )
-
-
-def job_of(stage: Stage, subject: str) -> str:
-    """The job that an asset is a part of: all of a nanoset or webdataset, or one kind of all corpora."""
-    return stage.kind if stage.by_corpus else subject.replace("-", "_")

@@ -9,6 +9,7 @@ import dagster as dg
 
 from nanoset_assets.checks import CHECK, unverified_of
 from nanoset_assets.dagster_compat import latest_data_versions
+from nanoset_assets.names import Names
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, graph_over
 from nanoset_core.pipeline.project import Project
@@ -40,12 +41,15 @@ class GraphState:
         return key in self.steps and self.steps[key].done and key not in self.unverified
 
 
-def load_graph_state(graph: Graph, instance: dg.DagsterInstance, *, same_versions: bool = False) -> GraphState:
+def load_graph_state(
+    graph: Graph, instance: dg.DagsterInstance, names: Names, *, same_versions: bool = False
+) -> GraphState:
     """Compare a graph with the history of its project.
 
     Args:
         graph: the graph.
         instance: where the history is.
+        names: of the project.
         same_versions: take a step for recorded only where the last materialisation is of the very version that its
             inputs ask for, and not of any version.
     """
@@ -55,14 +59,14 @@ def load_graph_state(graph: Graph, instance: dg.DagsterInstance, *, same_version
         assets.setdefault(step.asset, []).append(step)
     recorded: set[StepKey] = set()
     for asset, parts in assets.items():
-        versions = latest_data_versions(instance, dg.AssetKey(asset), {step.partition for step in parts})
+        versions = latest_data_versions(instance, names.asset(asset), {step.partition for step in parts})
         recorded.update(
             step.key
             for step in parts
             if step.partition in versions and (not same_versions or versions[step.partition] == step.digest)
         )
-    checks = [dg.AssetCheckKey(dg.AssetKey(asset), CHECK) for asset in assets]
-    return GraphState(steps, frozenset(steps) - recorded, frozenset(unverified_of(instance, checks)))
+    checks = [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets]
+    return GraphState(steps, frozenset(steps) - recorded, frozenset(unverified_of(instance, checks, names)))
 
 
 def current_graph(project: Project, corpora: Iterable[str]) -> Graph:

@@ -6,13 +6,12 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import dagster as dg
 
-from nanoset_assets.partitions import CORPORA
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage.atomic import write_atomic
@@ -124,16 +123,6 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
         what, remedy = next(known, ("the history cannot be used", "see what the database says, and run again"))
         found = str(getattr(fault, "orig", None) or fault).strip()
         raise HistoryError(what, where=home, found=found, remedy=remedy) from error
-
-
-def register_corpora(instance: dg.DagsterInstance, corpora: Collection[str]) -> None:
-    """Let the history know these partitions, those that it does not know."""
-    from sqlalchemy.exc import IntegrityError
-
-    try:
-        instance.add_dynamic_partitions(CORPORA.name or "", list(corpora))
-    except IntegrityError:  # another build added some at this very moment
-        instance.add_dynamic_partitions(CORPORA.name or "", list(corpora))
 
 
 def _database_fault(error: BaseException | None) -> BaseException | None:

@@ -37,6 +37,8 @@ def _changes(loaded: ProjectConfig, now: ProjectConfig) -> Iterator[str]:
             yield f"has other corpora or parts of the {what}"
     if replace(loaded.automation, settle_seconds=now.automation.settle_seconds) != now.automation:
         yield "has other settings of automation"
+    if loaded.dagster != now.dagster:
+        yield "gives other names in Dagster"
     if (loaded.raw, loaded.root) != (now.raw, now.root):
         yield "has another place of raw or root"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
 
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_planned_run
+from nanoset_assets.names import Names
 
 RAW_TAG = ".dagster/nanoset_raw_text"
 """On runs that the sensor asked for: corpus:mark of its files. Dagster shows no tags of this prefix."""
@@ -15,8 +17,6 @@ _SHOWN_RAW_TAG = "nanoset/raw_text"
 """Its name in older runs."""
 AUTOMATION_TAG = "nanoset/automation"
 """On runs that the conditions or the schedule asked for."""
-BY_ITSELF = frozenset({RAW_TAG, _SHOWN_RAW_TAG, AUTOMATION_TAG})
-"""One of these is on each run that no person asked for."""
 MOST_ATTEMPTS = 5
 """As often is a run asked for, for the same files, that was killed or whose output is gone."""
 RETRY_SECONDS = 600
@@ -29,10 +29,23 @@ _PARTITION_TAG = "dagster/partition"
 _WILL_RETRY_TAG = "dagster/will_retry"
 
 
-def partitions_under_way(instance: dg.DagsterInstance) -> set[str]:
-    """Partitions of all runs that are queued or have not ended."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
-    return {run.tags[_PARTITION_TAG] for run in runs if _PARTITION_TAG in run.tags}
+def was_asked_by_itself(names: Names, tags: Mapping[str, str]) -> bool:
+    """Whether a sensor or the schedule asked for a run with these tags, as they see files, and no person."""
+    return not {names.tag(RAW_TAG), _SHOWN_RAW_TAG, AUTOMATION_TAG}.isdisjoint(tags)
+
+
+def partitions_under_way(instance: dg.DagsterInstance, job: str, assets: Collection[dg.AssetKey]) -> set[str]:
+    """Partitions of all runs of a job, or of some of its assets, that are queued or have not ended."""
+    return {
+        run.tags[_PARTITION_TAG]
+        for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+        if _PARTITION_TAG in run.tags and (run.job_name == job or not (run.asset_selection or set()).isdisjoint(assets))
+    }
+
+
+def is_any_under_way(instance: dg.DagsterInstance) -> bool:
+    """Whether any run of an instance is queued or has not ended."""
+    return instance.get_runs_count(dg.RunsFilter(statuses=_UNFINISHED)) > 0
 
 
 def last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
@@ -74,25 +87,23 @@ class Attempts:
         return self.state if self.count == 0 else f"{self.state}:{self.count}"
 
     @staticmethod
-    def of(instance: dg.DagsterInstance, state: str) -> Attempts:
+    def of(instance: dg.DagsterInstance, names: Names, state: str) -> Attempts:
         """Look up what was tried."""
         records = [
             record
-            for tag in (RAW_TAG, _SHOWN_RAW_TAG)
+            for tag in (names.tag(RAW_TAG), names.tag(_SHOWN_RAW_TAG))
             for record in instance.get_run_records(dg.RunsFilter(tags={tag: state}))
         ]
         if not records:
             return Attempts(state)
         return Attempts(state, len(records), records[0], _held(instance, records[0], len(records)))
 
-    def took(self, instance: dg.DagsterInstance, inventory: str | None) -> bool:
-        """Whether an inventory is the one that the last run took of this very state."""
+    def took(self, instance: dg.DagsterInstance, asset: dg.AssetKey, inventory: str | None) -> bool:
+        """Whether an inventory, an output of `asset`, is the one that the last run took of this very state."""
         if self.last is None or self.last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
             return False
         partition = self.last.dagster_run.tags.get(_PARTITION_TAG)
-        wanted = dg.AssetRecordsFilter(
-            asset_key=dg.AssetKey("raw_jsonl"), asset_partitions=[partition] if partition else None
-        )
+        wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
         records = instance.fetch_materializations(wanted, limit=1).records
         event = records[0].asset_materialization if records else None
         version = (event.tags or {}).get(DATA_VERSION_TAG) if event is not None else None

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from nanoset_assets.names import Names
+
 OWNER_TAG = ".dagster/nanoset_process"
 """Dagster shows no tags of this prefix, and people have no use for it."""
 _SHOWN_OWNER_TAG = "nanoset/process"
@@ -24,25 +26,29 @@ _UNFINISHED = [
 ]
 
 
-def owner_tag(run_id: str = "") -> dict[str, str]:
+def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
     """The tag for a run that this process executes.
 
     Its value is host:pid:begin:run, the begin in clock ticks since the machine started (0 where that is not known).
     The run may be left out for one that is yet to be created.
     """
-    return {OWNER_TAG: f"{socket.gethostname()}:{os.getpid()}:{_began(os.getpid())}:{run_id}"}
+    return {names.tag(OWNER_TAG): f"{socket.gethostname()}:{os.getpid()}:{_began(os.getpid())}:{run_id}"}
 
 
-def close_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report runs as failed whose process on this machine is gone; → their ids."""
-    abandoned = [run for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if _is_abandoned(run)]
+def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
+    """Report this project's runs as failed whose process on this machine is gone; → their ids."""
+    tags = (names.tag(OWNER_TAG), names.tag(_SHOWN_OWNER_TAG))
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    abandoned = [
+        run for run in runs if _is_abandoned(run, next((run.tags[tag] for tag in tags if tag in run.tags), ""))
+    ]
     for run in abandoned:
         instance.report_run_failed(run, "its process was killed; what it had finished is kept")
     return [run.run_id for run in abandoned]
 
 
-def _is_abandoned(run: dg.DagsterRun) -> bool:
-    host, pid, began, run_id = (run.tags.get(OWNER_TAG) or run.tags.get(_SHOWN_OWNER_TAG) or ":::").split(":")
+def _is_abandoned(run: dg.DagsterRun, owner: str) -> bool:
+    host, pid, began, run_id = (owner or ":::").split(":")
     # A run that is a retry of another one bears that one's tag until it starts.
     own = run_id == run.run_id or (not run_id and run.parent_run_id is None)
     return own and host == socket.gethostname() and not _is_alive(int(pid), int(began))

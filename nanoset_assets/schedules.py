@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import dagster as dg
 
 from nanoset_assets.dagster_compat import is_valid_cron_string
 from nanoset_assets.graph_state import GraphState, load_graph_state
-from nanoset_assets.instance import register_corpora
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.names import Names
+from nanoset_assets.registration import register
 from nanoset_assets.run_requests import AUTOMATION_TAG, is_under_way
-from nanoset_core.config.running import AutomationSpec, no_cron_line
+from nanoset_core.config.running import no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
@@ -25,15 +24,16 @@ MOST_REQUESTS = 1000
 """Runs that one night asks for; the conditions and the next night ask for the rest."""
 
 
-def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefinition]:
-    """The schedule, where one is configured in `file`; ConfigError where it is no cron line."""
+def reconcile_schedule(hosted: HostedProject) -> list[dg.ScheduleDefinition]:
+    """The schedule, where one is configured; ConfigError where it is no cron line."""
+    spec, names = hosted.config.automation, hosted.names
     if spec.reconcile is None:
         return []
     if not is_valid_cron_string(spec.reconcile):
-        raise no_cron_line(file, spec.reconcile)
+        raise no_cron_line(hosted.config.file, spec.reconcile)
 
     @dg.schedule(
-        name=SCHEDULE,
+        name=names.unit(SCHEDULE),
         job_name=EVERY_ASSET,
         cron_schedule=spec.reconcile,
         execution_timezone=spec.timezone,
@@ -42,17 +42,15 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
         "made what is missing, stale, not recorded or found faulty and could be made now. What comes after it follows "
         "by itself.",
     )
-    def reconcile(
-        context: dg.ScheduleEvaluationContext, project: ProjectResource
-    ) -> list[dg.RunRequest] | dg.SkipReason:
-        opened = Project.open(project.config_file)
-        text = raw.scan(opened)
-        sweep(opened.outputs)
-        register_corpora(context.instance, text.corpora)
-        state, unknown, awaited = _look(opened, context.instance, text)
+    def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        project = hosted.open()
+        text = raw.scan(project)
+        sweep(project.outputs)
+        register(project, names, context.instance, text.corpora)
+        state, unknown, awaited = _look(project, names, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        requests = [_survey_request(night, text.corpora[corpus]) for corpus in unknown]
-        requests += [_request(night, run) for run in runs_needed(state)]
+        requests = [_survey_request(names, night, text.corpora[corpus]) for corpus in unknown]
+        requests += [_request(names, night, run) for run in runs_needed(state)]
         requests = [request for request in requests if not _is_under_way(context.instance, request)]
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(str(fault))
@@ -66,7 +64,9 @@ def reconcile_schedule(file: Path, spec: AutomationSpec) -> list[dg.ScheduleDefi
     return [reconcile]
 
 
-def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tuple[GraphState, list[str], list[str]]:
+def _look(
+    project: Project, names: Names, instance: dg.DagsterInstance, text: RawText
+) -> tuple[GraphState, list[str], list[str]]:
     """The state of the corpora whose settled files have been hashed, names of the others, and of those written to."""
     rewritten = [name for name, found in text.corpora.items() if raw.overwritten(project, name, found.files)]
     inventories = {
@@ -76,7 +76,7 @@ def _look(project: Project, instance: dg.DagsterInstance, text: RawText) -> tupl
     }
     known = {name: inventory for name, inventory in inventories.items() if inventory is not None}
     recipes = {name: raw.inventory_recipe(inventory) for name, inventory in known.items() if inventory.pieces}
-    state = load_graph_state(graph_over(project, recipes), instance)
+    state = load_graph_state(graph_over(project, recipes), instance, names)
     awaited = [name for name, inventory in known.items() if inventory.awaited]
     return state, [name for name in inventories if name not in known], sorted([*rewritten, *awaited])
 
@@ -101,22 +101,22 @@ def _run_of(step: Step) -> tuple[object, ...]:
     return (step.asset if step.partition is None else step.node.key.subject), step.partition
 
 
-def _request(night: str, run: list[Step]) -> dg.RunRequest:
+def _request(names: Names, night: str, run: list[Step]) -> dg.RunRequest:
     last = run[-1]
     return dg.RunRequest(
         run_key=f"{night}/{last.label}:{last.digest}",
         partition_key=last.partition,
-        asset_selection=[dg.AssetKey(step.asset) for step in run],
+        asset_selection=[names.asset(step.asset) for step in run],
         tags={AUTOMATION_TAG: SCHEDULE},
     )
 
 
-def _survey_request(night: str, found: CorpusFiles) -> dg.RunRequest:
+def _survey_request(names: Names, night: str, found: CorpusFiles) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{night}/{found.corpus}:{found.signature}",
         partition_key=found.corpus,
         asset_selection=[
-            dg.AssetKey(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset
+            names.asset(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset
         ],
         tags={AUTOMATION_TAG: SCHEDULE},
     )

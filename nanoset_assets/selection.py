@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import dagster as dg
 
 from nanoset_assets.graph_state import GraphState
+from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.graph import StepKey
 from nanoset_core.pipeline.raw import INVENTORY
@@ -32,7 +33,7 @@ def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
 
 
 def selected(
-    nodes: Iterable[Node], select: Sequence[str], corpora: Collection[str], definitions: dg.Definitions
+    nodes: Iterable[Node], select: Sequence[str], corpora: Collection[str], definitions: dg.Definitions, names: Names
 ) -> set[Node]:
     """Those of a project's outputs that are asked for.
 
@@ -42,6 +43,7 @@ def selected(
             empty: everything.
         corpora: only these; where nothing is selected, up to their datasets. Empty: no such limit.
         definitions: of the project.
+        names: of the project.
 
     Raises:
         ConfigError: one of them selects nothing.
@@ -49,26 +51,26 @@ def selected(
     within = [node for node in nodes if not corpora or (node.stage.by_corpus and node.key.subject in corpora)]
     if not select:
         return {node for node in within if not corpora or node.stage.kind == INVENTORY.kind}
-    return {node for text in select for node in _found(within, text, definitions)}
+    return {node for text in select for node in _found(within, text, definitions, names)}
 
 
-def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions) -> list[Node]:
-    keys = _assets(text, definitions)
+def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names) -> list[Node]:
+    keys = _assets(text, definitions, names)
     found = [node for node in nodes if (node.asset in keys if keys else _is_named(node, text))]
     if not found:
-        assets = dict.fromkeys("/".join(node.asset) for node in nodes)
-        names = dict.fromkeys(node.key.subject for node in nodes)
+        assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
+        subjects = dict.fromkeys(node.key.subject for node in nodes)
         raise ConfigError(
             "this selects nothing",
             where="--select",
             found=repr(text),
-            expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(names)}), a split "
-            "such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax, such as +pretrain/blend",
+            expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(subjects)}), a "
+            "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
         )
     return found
 
 
-def _assets(text: str, definitions: dg.Definitions) -> set[tuple[str, ...]]:
+def _assets(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...]]:
     """Keys of the assets that Dagster's syntax selects; none where it cannot make anything of the text."""
     graph = definitions.resolve_asset_graph()
     try:
@@ -77,7 +79,7 @@ def _assets(text: str, definitions: dg.Definitions) -> set[tuple[str, ...]]:
             keys = dg.AssetSelection.from_string(text).resolve(graph)
     except Exception:  # noqa: BLE001 - the parser's errors have no common kind
         return set()
-    return {tuple(key.path) for key in keys}
+    return {path for key in keys if (path := names.path(key)) is not None}
 
 
 def _is_named(node: Node, pattern: str) -> bool:

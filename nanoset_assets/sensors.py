@@ -11,12 +11,11 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.graph_state import current_inventories
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.registration import own, remember
 from nanoset_assets.reloading import not_loaded
-from nanoset_assets.resources import ProjectResource
-from nanoset_assets.run_requests import RAW_TAG, Attempts, partitions_under_way
+from nanoset_assets.run_requests import RAW_TAG, Attempts
 from nanoset_assets.runs import close_abandoned_runs
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import check_corpora, named_corpora
@@ -33,12 +32,12 @@ PATIENCE = 20
 _NAMES_SHOWN = 5
 
 
-def raw_text_sensor(config: ProjectConfig, job: Any) -> dg.SensorDefinition:
-    """The sensor over the raw folder; `job` builds one corpus. `config` is what the definitions were made from."""
-    spec = config.automation
+def raw_text_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
+    """The sensor over the raw folder; `job` builds one corpus."""
+    spec = hosted.config.automation
 
     @dg.sensor(
-        name=SENSOR,
+        name=hosted.names.unit(SENSOR),
         job=job,
         minimum_interval_seconds=spec.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
@@ -46,12 +45,11 @@ def raw_text_sensor(config: ProjectConfig, job: Any) -> dg.SensorDefinition:
         "every corpus built that has changed and been left alone for `automation.settle_seconds`, and retires the "
         "partitions of corpora that are gone and that nothing needs. Says what of nanoset.yaml is not loaded yet.",
     )
-    def raw_text(context: dg.SensorEvaluationContext, project: ProjectResource) -> dg.SensorResult:
-        close_abandoned_runs(context.instance)
-        opened = Project.open(project.config_file)
-        before = Seen.from_json(context.cursor)
-        tick = _Tick(opened, context.instance, raw.scan(opened), before)
-        if (missed := not_loaded(config, opened.config)) is not None:
+    def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        close_abandoned_runs(context.instance, hosted.names)
+        project = hosted.open()
+        tick = _Tick(hosted, project, context.instance, raw.scan(project), Seen.from_json(context.cursor))
+        if (missed := not_loaded(hosted.config, project.config)) is not None:
             tick.notes.insert(0, missed)
         for note in tick.notes:
             context.log.info(note)
@@ -93,10 +91,13 @@ class Seen:
 class _Tick:
     """One look at the raw folder, compared with what is registered, made and under way."""
 
-    def __init__(self, project: Project, instance: dg.DagsterInstance, text: RawText, before: Seen) -> None:
+    def __init__(
+        self, hosted: HostedProject, project: Project, instance: dg.DagsterInstance, text: RawText, before: Seen
+    ) -> None:
+        self._hosted, self._names = hosted, hosted.names
         self._project, self._instance, self._text, self._before = project, instance, text, before
         self.notes: list[str] = []
-        self._registered = set(instance.get_dynamic_partitions(CORPORA.name or ""))
+        self._registered = set(instance.get_dynamic_partitions(self._names.corpora_name))
         self._complaints: list[NanosetError] = list(dict.fromkeys(text.faults.values()))
         self._retired = self._removed()
         self._taken = self._inventoried()
@@ -105,9 +106,11 @@ class _Tick:
         self._requests = list(self._ask(self._changed()))
 
     def _removed(self) -> set[str]:
-        """Registered corpora that were gone at the last look too, and that nothing needs."""
+        """This project's registered corpora that were gone at the last look too, and that nothing needs."""
         there = [*self._text.corpora, *self._text.faults]
-        self._gone = self._registered.difference(there)
+        gone = self._registered.difference(there)
+        seen = self._before.marks.keys() | self._before.gone
+        self._gone = own(self._project, self._names, self._registered, seen) & gone
         try:
             check_corpora(self._project.config, there)
         except NanosetError as error:
@@ -131,11 +134,13 @@ class _Tick:
     def _changed(self) -> list[CorpusFiles]:
         """Corpora whose inventory is not one of their files, or that Dagster has no record of."""
         corpora = self._text.corpora
-        self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(dg.AssetKey(raw.INVENTORY.asset))
+        self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(
+            self._names.asset(raw.INVENTORY.asset)
+        )
         return [corpora[name] for name in corpora if name not in self._taken or name in self._unrecorded]
 
     def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
-        under_way = partitions_under_way(self._instance) if changed else set()
+        under_way = self._hosted.corpora_under_way(self._instance) if changed else set()
         asked, now_ns = 0, time.time_ns()
         settle = self._project.config.automation.settle_seconds
         for found in changed:
@@ -156,13 +161,17 @@ class _Tick:
     def _request(self, found: CorpusFiles, quiet: bool) -> dg.RunRequest | None:
         """The run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
         name = found.corpus
-        attempts = Attempts.of(self._instance, f"{name}:{found.signature}" + ("" if quiet else ":in_part"))
+        attempts = Attempts.of(self._instance, self._names, f"{name}:{found.signature}" + ("" if quiet else ":in_part"))
         if attempts.held is not None:
             self.notes.append(f"{name}: {attempts.held}")
-        elif quiet and name in self._current and attempts.took(self._instance, self._current[name]):
+        elif (
+            quiet
+            and name in self._current
+            and attempts.took(self._instance, self._names.asset(raw.INVENTORY.asset), self._current[name])
+        ):
             self._taken[name] = self._current[name]
         else:
-            return dg.RunRequest(attempts.next_key, partition_key=name, tags={RAW_TAG: attempts.state})
+            return dg.RunRequest(attempts.next_key, partition_key=name, tags={self._names.tag(RAW_TAG): attempts.state})
         return None
 
     def _is_awaited(self, found: CorpusFiles, now: float) -> bool:
@@ -214,9 +223,10 @@ class _Tick:
         new = sorted(self._text.corpora.keys() - self._registered)
         partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
         if new:
-            partitions.append(CORPORA.build_add_request(new))
+            remember(self._project, self._names, new)
+            partitions.append(self._names.corpora.build_add_request(new))
         if self._retired:
-            partitions.append(CORPORA.build_delete_request(sorted(self._retired)))
+            partitions.append(self._names.corpora.build_delete_request(sorted(self._retired)))
         after = Seen(
             {name: found.signature for name, found in self._text.corpora.items()},
             self._taken,

@@ -11,8 +11,10 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.failures import note_failure
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.names import Names
 from nanoset_assets.partitions import dependencies_of, partitions_of
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.running import open_in_run
 from nanoset_assets.ui.metadata import result
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Manifest
@@ -29,6 +31,7 @@ class Work:
     """One run of an asset, or of one partition of it."""
 
     context: dg.AssetExecutionContext
+    names: Names
     project: Project
     stage: Stage
     key: Key
@@ -92,31 +95,37 @@ def live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
     return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
 
 
-def stage_asset(stage: Stage, config: ProjectConfig, subject: str) -> dg.AssetsDefinition:
+def stage_asset(stage: Stage, hosted: HostedProject, subject: str) -> dg.AssetsDefinition:
     """The asset of a stage: of one nanoset or webdataset, or of all corpora."""
+    config, names = hosted.config, hosted.names
     page, details = _pages.get(stage, (_plain, _no_details))
     given = dict(details(config, subject))
     # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
     given["metadata"] = {"dagster/uri": live_place(stage, config, subject)} | given.get("metadata", {})
 
+    given["tags"] = {**given.get("tags", {}), **hosted.tags}
+    if "pool" in given:
+        given["pool"] = names.pool(given["pool"])
+
     decorate = dg.asset(
-        key=list(Node(stage, Key(subject)).asset),
-        deps=dependencies_of(stage, config, subject),
-        partitions_def=partitions_of(stage, config, subject),
-        group_name=GROUP if stage.by_corpus else subject.replace("-", "_"),
+        key=names.asset(Node(stage, Key(subject)).asset),
+        deps=dependencies_of(stage, hosted, subject),
+        partitions_def=partitions_of(stage, hosted, subject),
+        group_name=names.group(GROUP if stage.by_corpus else subject),
         code_version=str(stage.version),
+        owners=list(hosted.owners),
         **given,
     )
 
-    def asset(context: dg.AssetExecutionContext, project: ProjectResource) -> Iterator[dg.MaterializeResult[Any]]:
+    def asset(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        opened = project.open(context)
+        opened = open_in_run(hosted, context)
         # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
         if not given.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
             return
-        work = Work(context, opened, stage, key)
+        work = Work(context, names, opened, stage, key)
         try:
             found = page(work)
         except Exception as error:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import warnings
 from collections import defaultdict
-from functools import cache
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
-from nanoset_assets import sensors
+from nanoset_assets import automation, sensors
 from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.hosted import HostedProject
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
@@ -37,6 +33,7 @@ class Platform:
     def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
         self.config_file, self.instance = config_file, instance
         self.cursor = self.automation_cursor = None
+        self.asked_for: list[dg.RunRequest] = []
         self.load()
 
     def load(self) -> None:
@@ -45,32 +42,30 @@ class Platform:
         self.raw = self.config.raw_folder
         self.definitions = build_definitions(self.config)
         self._repository = self.definitions.get_repository_def()
-        self._resources = {"project": ProjectResource(config_file=str(self.config_file))}
+        self.names = HostedProject.of(self.config).names
 
     @property
     def corpora(self) -> set[str]:
-        return set(self.instance.get_dynamic_partitions(CORPORA.name))
+        return set(self.instance.get_dynamic_partitions(self.names.corpora_name))
+
+    def evaluate(self, sensor: str, cursor: str | None) -> dg.SensorResult:
+        """One tick of a sensor; what it asks for is not carried out."""
+        with (
+            dg.build_sensor_context(instance=self.instance, cursor=cursor, repository_def=self._repository) as context,
+            dg.partition_loading_context(dynamic_partitions_store=self.instance),
+        ):
+            return self._repository.get_sensor_def(self.names.unit(sensor)).evaluate_tick(context)
 
     def look(self):
         """One tick; its partition requests are carried out, its runs are not."""
-        sensor = self._repository.get_sensor_def(sensors.SENSOR)
-        with (
-            dg.build_sensor_context(
-                instance=self.instance,
-                cursor=self.cursor,
-                repository_def=self._repository,
-                resources=self._resources,
-            ) as context,
-            dg.partition_loading_context(dynamic_partitions_store=self.instance),
-        ):
-            tick = sensor.evaluate_tick(context)
+        tick = self.evaluate(sensors.SENSOR, self.cursor)
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:
             if isinstance(request, dg.AddDynamicPartitionsRequest):
-                self.instance.add_dynamic_partitions(CORPORA.name, request.partition_keys)
+                self.instance.add_dynamic_partitions(self.names.corpora_name, request.partition_keys)
             else:
                 for name in request.partition_keys:
-                    self.instance.delete_dynamic_partition(CORPORA.name, name)
+                    self.instance.delete_dynamic_partition(self.names.corpora_name, name)
         return tick
 
     def asked(self) -> dict[str, str]:
@@ -78,7 +73,7 @@ class Platform:
         return {request.partition_key: request.run_key for request in self.look().run_requests or []}
 
     def run(self, request, *, raises: bool = True) -> dg.ExecuteInProcessResult:
-        return self.definitions.resolve_job_def("corpus").execute_in_process(
+        return self.definitions.resolve_job_def(self.names.unit("corpus")).execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             tags={**request.tags, "dagster/run_key": request.run_key},
@@ -93,33 +88,35 @@ class Platform:
         return sorted(request.partition_key for request in done)
 
     def automation(self) -> dict[str, set[str | None]]:
-        """One tick of the conditions: asset → partitions asked for."""
-        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-            warnings.simplefilter("ignore", category=dg.BetaWarning)
-            # Asked for a hundred times a tick, and the same all the time.
-            patch.setattr(self.instance, "get_dynamic_partitions", cache(self.instance.get_dynamic_partitions))
-            evaluated = dg.evaluate_automation_conditions(
-                self.definitions, self.instance, cursor=self.automation_cursor
-            )
-        self.automation_cursor = evaluated.cursor
-        keys = self.definitions.resolve_asset_graph().get_all_asset_keys()
-        asked = {key.to_user_string(): set(evaluated.get_requested_partitions(key)) for key in keys}
-        return {asset: partitions for asset, partitions in asked.items() if partitions}
+        """One tick of the sensor over everything downstream: asset → partitions asked for."""
+        tick = self.evaluate(automation.SENSOR, self.automation_cursor)
+        self.automation_cursor, self.asked_for = tick.cursor, tick.run_requests or []
+        asked: dict[str, set[str | None]] = defaultdict(set)
+        for request in self.asked_for:
+            for key in request.asset_selection:
+                asked[key.to_user_string()].add(request.partition_key)
+        return dict(asked)
 
-    def carry_out(self, asked: dict[str, set[str | None]], *, raises: bool = True) -> None:
-        """Run what was asked for, as the daemon does: one run for each partition."""
-        runs: dict[str | None, list[dg.AssetKey]] = defaultdict(list)
-        for asset, partitions in asked.items():
-            for partition in partitions:
-                runs[partition].append(dg.AssetKey.from_user_string(asset))
+    def carry_out(self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True) -> None:
+        """Run what the last tick asked for, as the daemon does, or some partitions of assets, as a person does."""
+        if asked is None:
+            for request in self.asked_for:
+                self.definitions.resolve_job_def(request.job_name).execute_in_process(
+                    instance=self.instance,
+                    partition_key=request.partition_key,
+                    asset_selection=list(request.asset_selection),
+                    tags=request.tags,
+                    raise_on_error=raises,
+                )
         job = self.definitions.resolve_implicit_global_asset_job_def()
-        for partition in sorted(runs, key=str):
-            job.execute_in_process(
-                instance=self.instance,
-                partition_key=partition,
-                asset_selection=runs[partition],
-                raise_on_error=raises,
-            )
+        for asset, partitions in (asked or {}).items():
+            for partition in sorted(partitions, key=str):
+                job.execute_in_process(
+                    instance=self.instance,
+                    partition_key=partition,
+                    asset_selection=[dg.AssetKey.from_user_string(asset)],
+                    raise_on_error=raises,
+                )
 
     def follow(self) -> list[dict[str, set[str | None]]]:
         """Ticks, each carried out, until one asks for nothing."""
@@ -127,7 +124,7 @@ class Platform:
         while asked := self.automation():
             ticks.append(asked)
             assert len(ticks) < 10, f"it does not come to rest: {ticks}"
-            self.carry_out(asked)
+            self.carry_out()
         return ticks
 
 

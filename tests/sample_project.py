@@ -122,13 +122,13 @@ def run_stages(project: Project) -> None:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file below `folder`, and the targets of links; not the memory of file times."""
+    """Relative path → sha256 of every file below `folder`, and the targets of links; not what is only remembered."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             found[name] = f"-> {path.readlink()}"
-        elif path.is_file() and path.name != ".fingerprints.json":
+        elif path.is_file() and path.name not in (".fingerprints.json", ".registered.json"):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

@@ -51,7 +51,7 @@ def split(work: Work) -> Mapping[str, Any]:
 @page_of(TRAINER_FILES, _handoff_details)
 def handoff(work: Work) -> Mapping[str, Any]:
     """Write the trainer's files, and show how it is started."""
-    return handoff_metadata(work.make())
+    return handoff_metadata(work.project, work.make(), work.key.subject)
 
 
 def _tags(spec: NanosetSpec) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nanoset_assets.run_requests import BY_ITSELF
+from nanoset_assets.run_requests import was_asked_by_itself
 from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.corpus import raw_metadata
 from nanoset_core.config.project import ProjectConfig
@@ -29,7 +29,7 @@ def raw_jsonl(work: Work) -> Mapping[str, Any]:
     """Survey a corpus, and show its files and what changed of them."""
     corpus = work.key.subject
     before = _last_inventory(work.project, corpus)
-    inventory = raw.survey(work.project, corpus, settled=not BY_ITSELF.isdisjoint(work.context.run.tags))
+    inventory = raw.survey(work.project, corpus, settled=was_asked_by_itself(work.names, work.context.run.tags))
     work.made(raw.publish_inventory(work.project, inventory))
     notices = [*awaited(inventory.awaited), *raw.notices(work.project, corpus)]
     for notice in notices:

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.resources import WORKERS_POOL
+from nanoset_assets.running import WORKERS_POOL
 from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.metadata import snapshot_before
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata

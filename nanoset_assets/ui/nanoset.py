@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, place, table
 from nanoset_assets.ui.previews import first_samples
 from nanoset_core.config import CONFIG_FILE
@@ -101,7 +102,7 @@ def _option(project: Project) -> str:
     return "" if name == CONFIG_FILE else f" --config {shlex.quote(name)}"
 
 
-def handoff_metadata(manifest: Manifest) -> dict[str, Any]:
+def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
     """Of the files with which a trainer starts."""
     samples = manifest.facts["samples"]
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
@@ -109,4 +110,6 @@ def handoff_metadata(manifest: Manifest) -> dict[str, Any]:
         "summary": markdown(f"**Ready to train**: every index file that the trainer looks for is there; {counts}."),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
+        NAME: name,
+        ROOT: project.config.root if project.config.root_place is not None else str(project.config.root_folder),
     }

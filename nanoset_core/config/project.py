@@ -11,7 +11,7 @@ from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.corpora import CorpusSpec, check_corpus
 from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
 from nanoset_core.config.nanoset_checks import check_nanoset
-from nanoset_core.config.running import AutomationSpec, ExecutorSpec, check_automation, check_executor
+from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, check_automation, check_executor
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec, check_tokenization
 from nanoset_core.config.webdataset import WebdatasetSpec, check_webdataset
 from nanoset_core.errors import ConfigError, MissingError
@@ -55,6 +55,8 @@ class ProjectConfig:
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
     """How buckets are reached, where raw or root is s3://…"""
+    dagster: DagsterSpec = field(default_factory=DagsterSpec)
+    """What the project is called in Dagster."""
     history: str = ".dagster"
     """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set, it comes first."""
     file: Path = field(default=Path(CONFIG_FILE), init=False)

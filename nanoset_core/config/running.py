@@ -44,6 +44,16 @@ class AutomationSpec:
     """Time zone of the cron line, such as Europe/Vienna."""
 
 
+@dataclass(frozen=True, slots=True)
+class DagsterSpec:
+    """What the project is called in Dagster, so that it can live beside other projects and other people's assets."""
+
+    key_prefix: tuple[str, ...] = ()
+    """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""
+    group_prefix: str | None = None
+    """Before the name of every group of assets; absent = made of key_prefix."""
+
+
 def check_executor(file: Path, spec: ExecutorSpec) -> None:
     """Check that a kind has its address, and an address its kind.
 

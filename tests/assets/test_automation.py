@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-import warnings
 
 import dagster as dg
 import pytest
@@ -13,7 +12,7 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets import run_requests as requests
 from nanoset_assets.automation import SENSOR
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
@@ -81,7 +80,7 @@ def test_a_changed_corpus_rebuilds_what_is_made_of_it_and_nothing_else(built):
 def test_a_corpus_outside_of_every_blend_touches_nothing(built):
     (built.raw / "extra").mkdir()
     change(built, "extra")
-    assert "extra" in built.instance.get_dynamic_partitions(CORPORA.name)
+    assert "extra" in built.instance.get_dynamic_partitions(Names().corpora_name)
     assert built.automation() == {}
 
 
@@ -120,7 +119,7 @@ def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
         patch.setattr(indexed, "VERSION", indexed.VERSION + 1)
         built.load()
         asked = built.automation()
-        assert asked == {"indexed_dataset": {"books", "code", "web"}, "packed_dataset": {"code"}}
+        assert asked == {"indexed_dataset": {"books", "code", "web"}}, "what is made of them waits for their runs"
     with monkeypatch.context() as patch:
         patch.setattr(shuffling, "VERSION", shuffling.VERSION + 1)
         assert built.follow() == [
@@ -134,9 +133,9 @@ def test_new_settings_of_the_tokens_rebuild_a_corpus_in_one_run(built):
     edit(built, "append_eod: true", "append_eod: false")
     first = built.automation()
     corpora = {"books", "code", "web"}
-    assert first == {"tokenized_shards": corpora, "indexed_dataset": corpora, "packed_dataset": {"code"}}
+    assert first == {"tokenized_shards": corpora, "indexed_dataset": corpora}
     before = runs(built)
-    built.carry_out(first)
+    built.carry_out()
     assert runs(built) - before == 3
 
 
@@ -250,7 +249,7 @@ def failing(built, monkeypatch):
 def test_a_failure_is_not_repeated_while_nothing_changes(failing):
     asked = failing.automation()
     assert set(asked) == {"plain/index_mappings"}, "others go on"
-    failing.carry_out(asked)
+    failing.carry_out()
     for _ in range(3):
         assert "shuffled/shuffle_plan" not in failing.automation()
 
@@ -281,7 +280,8 @@ def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch)
     change(built, "web")
     with monkeypatch.context() as patch:
         patch.setattr(mapping, "write_mappings", write)
-        built.carry_out(built.automation(), raises=False)
+        built.automation()
+        built.carry_out(raises=False)
     asked = built.automation()
     assert asked == {"shuffled/tars": {"0", "1", "2"}}
     assert Project.open(built.config_file).outputs.current("nanosets", "pretrain/valid/blend") is not None
@@ -297,31 +297,37 @@ def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
     assert built.automation() == DOWNSTREAM_OF_WEB[0]
 
 
-def test_it_is_one_sensor_with_a_run_for_each_partition(built):
-    sensor = built.definitions.get_repository_def().get_sensor_def(SENSOR)
-    assert not sensor.emit_backfills
-    assert sensor.sensor_type.value == "AUTOMATION", "evaluated where the conditions' own code is"
-    names = [found.name for found in built.definitions.get_repository_def().sensor_defs]
-    assert sorted(names) == [SENSOR, "raw_text"], "no other automation sensor is added"
+def test_it_is_a_plain_sensor_beside_which_a_host_may_have_one_of_conditions(built):
+    sensors = {found.name: found for found in built.definitions.get_repository_def().sensor_defs}
+    assert sorted(sensors) == [SENSOR, "raw_text"]
+    assert sensors[SENSOR].sensor_type.value == "STANDARD"
 
 
-def test_the_sensor_itself_asks_for_a_run_for_each_partition(built):
+def test_the_assets_of_a_partition_share_a_run(built):
     change(built, "web")
-    repository = built.definitions.get_repository_def()
-    sensor = repository.get_sensor_def(SENSOR)
-    with (
-        warnings.catch_warnings(),
-        dg.build_sensor_context(instance=built.instance, repository_def=repository) as context,
-        dg.partition_loading_context(dynamic_partitions_store=built.instance),
-    ):
-        warnings.simplefilter("ignore", category=dg.BetaWarning)
-        tick = sensor.evaluate_tick(context)
+    built.automation()
     asked = {
-        request.partition_key: sorted(key.to_user_string() for key in request.asset_selection)
-        for request in tick.run_requests
+        (request.job_name, request.partition_key): sorted(key.to_user_string() for key in request.asset_selection)
+        for request in built.asked_for
     }
     chain = ["pretrain/blend", "pretrain/index_mappings"]
-    assert asked == {None: ["shuffled/shuffle_plan"], **dict.fromkeys(SPLITS, chain)}
+    assert asked == {
+        ("shuffled", None): ["shuffled/shuffle_plan"],
+        **{("pretrain", split): chain for split in SPLITS},
+    }
+
+
+def test_the_cursor_of_an_older_sensor_is_no_obstacle(built):
+    change(built, "web")
+    built.automation_cursor = '{"__class__": "AssetDaemonCursor", "evaluation_id": 7}'
+    assert built.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def test_a_tick_says_what_has_to_wait_and_why(failing):
+    failing.follow()
+    tick = failing.evaluate(SENSOR, failing.automation_cursor)
+    assert "shuffle_plan" in tick.skip_message
+    assert "nothing that it is made from has changed since" in tick.skip_message
 
 
 def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):

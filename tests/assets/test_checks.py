@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 
 from nanoset_assets.build import build
-from nanoset_assets.checks import CHECK, VerificationError, unverified
+from nanoset_assets.checks import CHECK, VerificationError, unverified_of
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
 
@@ -110,6 +110,10 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
     assert build(Project.open(config), instance).made == {}
 
 
+def unverified(instance, definitions):
+    return unverified_of(instance, definitions.resolve_asset_graph().asset_check_keys, Names())
+
+
 def test_a_warning_shows_and_does_not_block(make_project, instance):
     config = make_project()
     build(Project.open(config), instance)
@@ -135,7 +139,7 @@ def test_a_check_can_be_run_alone_as_from_the_ui(make_project, instance):
     config = make_project()
     build(Project.open(config), instance, select='key:"indexed_dataset" or key:"tokenized_shards" or key:"raw_jsonl"')
     definitions = build_definitions(Project.open(config).config)
-    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
     job = definitions.resolve_job_def("corpus")
     outcome = job.get_subset(asset_check_selection={key}, asset_selection=set()).execute_in_process(

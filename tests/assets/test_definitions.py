@@ -7,8 +7,8 @@ import pytest
 
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import describe
+from nanoset_assets.names import Names
+from nanoset_assets.running import describe
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Progress
@@ -51,7 +51,7 @@ def test_the_graph_runs_from_raw_to_tars(config):
 
 
 def test_a_nanoset_depends_on_its_own_corpora_only(config, instance):
-    instance.add_dynamic_partitions(CORPORA.name, ["web", "code", "books"])
+    instance.add_dynamic_partitions(Names().corpora_name, ["web", "code", "books"])
     graph = build_definitions(config).resolve_asset_graph()
     for asset, corpora in (
         (key("pretrain", "index_mappings"), {"web", "code"}),
@@ -73,7 +73,7 @@ def test_every_asset_says_what_it_is(config):
 
 def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instance):
     definitions = build_definitions(config)
-    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     outcome = definitions.resolve_job_def("corpus").execute_in_process(instance=instance, partition_key="web")
     assert outcome.success
     dataset = outcome.asset_materializations_for_node("indexed_dataset")[0]
@@ -82,7 +82,7 @@ def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instanc
 
 
 def test_an_asset_without_its_input_says_which_to_materialise_first(config, instance):
-    instance.add_dynamic_partitions(CORPORA.name, ["web"])
+    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     job = build_definitions(config).resolve_job_def("corpus")
     with pytest.raises(FileNotFoundError, match="materialise raw_jsonl for the corpus 'web' first"):
         job.execute_in_process(

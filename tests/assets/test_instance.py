@@ -15,8 +15,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from nanoset_assets.build import build
-from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance, register_corpora
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
+from nanoset_assets.names import Names
+from nanoset_assets.registration import register
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.pipeline.project import Project
@@ -59,7 +60,7 @@ def begin(file, barrier):
     config = load_config(file)
     barrier.wait()
     with open_instance(config) as instance:
-        register_corpora(instance, ["books", "code", "web"])
+        register(Project(config), Names(), instance, ["books", "code", "web"])
         instance.get_runs()
 
 
@@ -76,21 +77,21 @@ def test_several_who_begin_at_once_make_one_history(make_project, monkeypatch):
             process.join()
         assert [process.exitcode for process in processes] == [0, 0, 0]
         with dg.DagsterInstance.from_config(str(file.parent / ".dagster")) as instance:
-            assert sorted(instance.get_dynamic_partitions(CORPORA.name)) == ["books", "code", "web"]
+            assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == ["books", "code", "web"]
 
 
-def test_corpora_that_another_build_registers_at_that_moment_are_no_error(monkeypatch):
+def test_corpora_that_another_build_registers_at_that_moment_are_no_error(config, monkeypatch):
     with dg.DagsterInstance.ephemeral() as instance:
-        register, failures = instance.add_dynamic_partitions, [IntegrityError("insert", {}, Exception("UNIQUE"))]
+        add, failures = instance.add_dynamic_partitions, [IntegrityError("insert", {}, Exception("UNIQUE"))]
 
         def late(name, keys):
             if failures:
                 raise failures.pop()
-            register(name, keys)
+            add(name, keys)
 
         monkeypatch.setattr(instance, "add_dynamic_partitions", late)
-        register_corpora(instance, ["web"])
-        assert instance.get_dynamic_partitions(CORPORA.name) == ["web"]
+        register(Project(config), Names(), instance, ["web"])
+        assert instance.get_dynamic_partitions(Names().corpora_name) == ["web"]
 
 
 def test_settings_that_dagster_refuses_are_named(config):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sample_project import build_all, jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import tokenized_files, what_changed
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, folded, markdown, place, table
@@ -170,7 +170,7 @@ def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
     pointer = project.outputs.folder / raw.STAGE / "web" / "current.json"
     pointer.write_bytes(b"{")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        instance.add_dynamic_partitions(CORPORA.name, ["web"])
+        instance.add_dynamic_partitions(Names().corpora_name, ["web"])
         job = build_definitions(project.config).resolve_job_def("corpus")
         selected = [dg.AssetKey("raw_jsonl")]
         outcome = job.execute_in_process(instance=instance, partition_key="web", asset_selection=selected)
@@ -248,7 +248,7 @@ def twice(make_project, tmp_path):
     """The materialisations of a corpus's assets, of the first run and of a second one that had nothing to do."""
     definitions = build_definitions(load_config(make_project()))
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        instance.add_dynamic_partitions(CORPORA.name, ["web"])
+        instance.add_dynamic_partitions(Names().corpora_name, ["web"])
         job = definitions.resolve_job_def("corpus")
         outcomes = [job.execute_in_process(instance=instance, partition_key="web") for _ in range(2)]
         return [shown(outcome) for outcome in outcomes]

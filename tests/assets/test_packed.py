@@ -11,7 +11,7 @@ from sample_project import CONFIG
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
@@ -95,7 +95,7 @@ def test_more_text_makes_only_its_own_corpus_again(project, instance):
 def test_a_corpus_that_is_not_listed_succeeds_and_makes_nothing(project, instance):
     opened = project("[web]")
     definitions = build_definitions(opened.config)
-    instance.add_dynamic_partitions(CORPORA.name, ["web", "code"])
+    instance.add_dynamic_partitions(Names().corpora_name, ["web", "code"])
     for job in ("corpus", "packed"):
         outcome = definitions.resolve_job_def(job).execute_in_process(instance=instance, partition_key="code")
         assert outcome.success
@@ -108,7 +108,7 @@ def test_the_asset_hangs_on_the_dataset_and_has_a_job_of_its_own(project, make_p
     definitions.get_repository_def().validate_loadable()
     node = definitions.resolve_asset_graph().get(ASSET)
     assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
-    assert node.partitions_def == CORPORA
+    assert node.partitions_def == Names().corpora
     assert node.group_name == "corpora"
     assert "Only corpora that nanoset.yaml lists" in node.description
     corpus_job = definitions.resolve_job_def("corpus")

@@ -11,8 +11,7 @@ from dagster._core.errors import ScheduleExecutionError
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets.partitions import CORPORA
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.names import Names
 from nanoset_assets.schedules import SCHEDULE
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
@@ -25,13 +24,11 @@ CHAIN = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]
 
 def evaluate(platform: Platform, night: datetime.datetime = NIGHT):
     repository = platform.definitions.get_repository_def()
-    resources = {"project": ProjectResource(config_file=str(platform.config_file))}
     with (
         dg.build_schedule_context(
             instance=platform.instance,
             repository_def=repository,
             scheduled_execution_time=night,
-            resources=resources,
         ) as context,
         dg.partition_loading_context(dynamic_partitions_store=platform.instance),
     ):
@@ -62,7 +59,7 @@ def test_a_new_project_is_registered_and_its_corpora_are_built(make_project, tmp
         platform = Platform(make_project(), instance)
         age(platform.raw)
         assert asked(platform) == [(corpus, CHAIN) for corpus in ("books", "code", "web")]
-        assert set(instance.get_dynamic_partitions(CORPORA.name)) == {"books", "code", "web"}
+        assert set(instance.get_dynamic_partitions(Names().corpora_name)) == {"books", "code", "web"}
 
 
 def test_what_changed_unseen_is_asked_for(built):

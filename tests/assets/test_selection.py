@@ -14,6 +14,7 @@ from sample_project import jsonl, sentences
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.names import Names
 from nanoset_assets.selection import selected
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.graph import Graph, graph_over
@@ -56,7 +57,7 @@ def select(make_project):
     project = Project.open(make_project())
     nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
     definitions = build_definitions(project.config)
-    return lambda *texts: {node.label for node in selected(nodes, texts, (), definitions)}
+    return lambda *texts: {node.label for node in selected(nodes, texts, (), definitions, Names())}
 
 
 def test_outputs_are_selected_by_name_as_verify_does(select):

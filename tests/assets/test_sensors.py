@@ -14,6 +14,7 @@ from sample_project import jsonl, sentences
 from nanoset_assets import run_requests as requests
 from nanoset_assets import sensors
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.names import Names
 from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, owner_tag
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -410,22 +411,22 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
             job_def=job, status=dg.DagsterRunStatus.STARTED, tags=tags, **more
         ).run_id
 
-    host, pid, began, _ = owner_tag()[OWNER_TAG].split(":")
-    alive = run(owner_tag())
+    host, pid, began, _ = owner_tag(Names())[OWNER_TAG].split(":")
+    alive = run(owner_tag(Names()))
     reused = run({OWNER_TAG: f"{host}:{pid}:{int(began) + 1}:"})
     dead = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:"})
     elsewhere = run({OWNER_TAG: f"other-{host}:{2**22 - 7}:1:"})
     retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
     untagged = run({})
     old = run({"nanoset/process": f"{host}:{2**22 - 7}:1:"})
-    assert set(close_abandoned_runs(platform.instance)) == {dead, reused, old}
+    assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused, old}
     under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
     assert under_way == {alive, elsewhere, retried, untagged}
 
 
 def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
     for run in built.instance.get_runs():
-        assert run.tags[OWNER_TAG] == owner_tag(run.run_id)[OWNER_TAG]
+        assert run.tags[OWNER_TAG] == owner_tag(Names(), run.run_id)[OWNER_TAG]
         assert all(tag.startswith((".dagster/", "dagster/")) for tag in run.tags)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sample_project import build_all
 
 from nanoset_assets.assets import shuffling as pages
-from nanoset_assets.resources import ProjectResource
+from nanoset_assets.hosted import HostedProject
 from nanoset_assets.stage_assets import stage_asset
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
@@ -19,10 +19,10 @@ CORPORA = "corpora: [web, code, books]"
 def materialised(make_project):
     file = make_project(replacements={CORPORA: "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"})
     build_all(file)
-    assets = [stage_asset(pages.shuffling.SHUFFLE_PLAN, load_config(file), "shuffled")]
+    assets = [stage_asset(pages.shuffling.SHUFFLE_PLAN, HostedProject.of(load_config(file)), "shuffled")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's own, on sources outside of this selection
-        outcome = dg.materialize([assets[0]], resources={"project": ProjectResource(config_file=str(file))})
+        outcome = dg.materialize([assets[0]])
     (event,) = outcome.get_asset_materialization_events()
     return Project.open(file), assets, event.step_materialization_data.materialization.metadata
 

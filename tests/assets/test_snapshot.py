@@ -11,7 +11,6 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import deserialize_value, serialize_value
 
-from nanoset_assets.automation import FailedBefore, InputsReady, OutputDiffers
 from nanoset_assets.definitions import build_definitions
 from nanoset_core.config.project import load_config
 
@@ -76,26 +75,11 @@ def test_partitions_are_there(nodes):
     assert nodes["shuffled/manifest"].partitions is None
 
 
-def labels(condition):
-    yield condition.node_snapshot.description
-    for child in condition.children:
-        yield from labels(child)
-
-
-def test_every_asset_but_the_first_says_when_it_is_built(nodes):
-    ours = {kind.label for kind in (OutputDiffers, InputsReady, FailedBefore)}
-    for name, node in nodes.items():
-        if name == "raw_jsonl":
-            assert node.automation_condition_snapshot is None
-        else:
-            assert ours < set(labels(node.automation_condition_snapshot))
-
-
 def test_sensors_and_schedule_are_there_and_on(snapshot):
     sensors = {sensor.name: sensor for sensor in snapshot.sensors}
     assert set(sensors) == {"raw_text", "missing_or_stale"}
     assert [target.job_name for target in sensors["raw_text"].target_dict.values()] == ["corpus"]
-    assert sensors["missing_or_stale"].sensor_type.value == "AUTOMATION"
+    assert {sensor.sensor_type.value for sensor in sensors.values()} == {"STANDARD"}
     (schedule,) = snapshot.schedules
     assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == ("reconcile", "0 3 * * *", "UTC")
     statuses = [*(sensor.default_status for sensor in sensors.values()), schedule.default_status]

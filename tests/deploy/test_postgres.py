@@ -23,7 +23,7 @@ from live.processes import running, until
 from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
 
@@ -156,13 +156,13 @@ def check_history(instance: dg.DagsterInstance, corpora: list[str], assets: tupl
 def test_runs_from_the_queue_leave_a_whole_history(platform, project, home):
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert type(instance.event_log_storage).__name__ == "PostgresEventLogStorage"
-        instance.add_dynamic_partitions(CORPORA.name, [name(number) for number in range(REGISTERED)])
+        instance.add_dynamic_partitions(Names().corpora_name, [name(number) for number in range(REGISTERED)])
         corpora = [name(number) for number in range(RUNS)]
         for corpus in corpora:
             answer = query(platform, _LAUNCH % corpus)["launchRun"]
             assert answer["__typename"] == "LaunchRunSuccess", answer
         assert _wait(instance) > 1, "runs were not under way at the same time"
-        assert len(instance.get_dynamic_partitions(CORPORA.name)) == REGISTERED
+        assert len(instance.get_dynamic_partitions(Names().corpora_name)) == REGISTERED
         check_history(instance, corpora)
         for run in instance.get_runs():
             assert list((Path(os.environ["NANOSET_LOG_FOLDER"]) / run.run_id).rglob("*.err")), "no log was kept"
@@ -177,13 +177,13 @@ def test_builds_at_the_same_time_share_one_history(home, tmp_path, tokenizer_fil
     shutil.copyfile(tokenizer_file, tmp_path / "tokenizer.json")
     corpora = [name(number) for number in range(REGISTERED)]
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        instance.add_dynamic_partitions(CORPORA.name, corpora[BUILT:])
+        instance.add_dynamic_partitions(Names().corpora_name, corpora[BUILT:])
     configs = [_part(tmp_path, part) for part in range(BUILDS)]
     builds = [run_build(config, "--select", "raw_jsonl") for config in configs]
     outputs = [one.communicate(timeout=300)[0] for one in builds]
     assert [one.returncode for one in builds] == [0] * BUILDS, outputs
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        assert sorted(instance.get_dynamic_partitions(CORPORA.name)) == corpora
+        assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == corpora
         check_history(instance, corpora[:BUILT], ("raw_jsonl",))
 
 
@@ -229,7 +229,7 @@ def test_a_run_needs_no_access_to_the_cluster(project, postgres_environment, tmp
     home.mkdir()
     shutil.copyfile(DEPLOY / "kubernetes" / "dagster.yaml", home / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        instance.add_dynamic_partitions(CORPORA.name, [name(0)])
+        instance.add_dynamic_partitions(Names().corpora_name, [name(0)])
         job = build_definitions(load_config(project)).resolve_job_def("corpus")
         assert job.execute_in_process(instance=instance, partition_key=name(0)).success
         check_history(instance, [name(0)])

@@ -16,7 +16,7 @@ from nanoset_core.cli.entry import nanoset
 from nanoset_core.config.project import config_from
 
 BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
-OTHER_PROGRAMS = {"aws", "dask", "docker", "export", "kubectl"}
+OTHER_PROGRAMS = {"aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "uv"}
 PYTHON = {
     page: [block for block in blocks("python") if block.page == page] for page in {b.page for b in blocks("python")}
 }
@@ -37,12 +37,20 @@ def test_python_that_needs_more_compiles(block):
     compile(block.code, str(block), "exec")
 
 
-@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "attributes:" not in block.code], ids=str)
 def test_yaml_is_a_nanoset_yaml(block, tmp_path):
     """A whole one, or some of its top-level keys. (Other YAML has a title.)"""
     value = yaml.safe_load(block.code)
     config = config_from(BASE | value, tmp_path / "nanoset.yaml")
     assert value.keys() <= set(type(config).__dataclass_fields__)
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "attributes:" in block.code], ids=str)
+def test_yaml_is_a_component(block):
+    from nanoset_assets import NanosetComponent
+
+    attributes = yaml.safe_load(block.code)["attributes"]
+    assert NanosetComponent.get_model_cls().model_validate(attributes)
 
 
 @pytest.mark.parametrize(("block", "line"), COMMANDS, ids=lambda value: str(value)[:60])

@@ -17,7 +17,7 @@ from sample_project import jsonl, sentences, tree, write_project
 
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
-from nanoset_assets.partitions import CORPORA
+from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.verify import verify_indexed, verify_shards
@@ -63,7 +63,7 @@ def test_everything_is_made_once_and_then_nothing(make_project, instance):
     assert second.made == {}
     assert all(step.done for step in second.steps)
     assert tree(config.parent / "data") == before
-    assert sorted(instance.get_dynamic_partitions(CORPORA.name)) == ["books", "code", "web"]
+    assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == ["books", "code", "web"]
 
 
 def test_the_history_holds_digest_counts_and_path(built, history):

@@ -1,4 +1,4 @@
-"""The project as a Dagster resource."""
+"""How a run opens its project: who hears of its progress, and which process it belongs to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.hosted import HostedProject
 from nanoset_assets.runs import owner_tag
 from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.pipeline.project import Project
@@ -17,25 +17,19 @@ from nanoset_core.pipeline.project import Project
 REBUILD_TAG = "nanoset/rebuild"
 LOG_SECONDS = 15.0
 WORKERS_POOL = "workers"
-"""Runs of assets that start worker processes; dagster.yaml limits how many run at once."""
+"""Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 
 _terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
 
 
-class ProjectResource(dg.ConfigurableResource[Any]):
-    """Opens the project that a nanoset.yaml describes."""
+def open_in_run(hosted: HostedProject, context: dg.AssetExecutionContext) -> Project:
+    """The project as it is configured now; progress goes to the terminal that listens, or else to the run's log.
 
-    config_file: str
-
-    def open(self, context: dg.AssetExecutionContext) -> Project:
-        """The project as it is configured now; progress goes to the terminal that listens, or else to the run's log.
-
-        A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
-        """
-        context.instance.add_run_tags(context.run.run_id, owner_tag(context.run.run_id))
-        listener = _terminal.get() or LogListener(context)
-        rebuild = context.run.tags.get(REBUILD_TAG) == "true"
-        return Project.open(self.config_file, listener, rebuild=rebuild)
+    A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
+    """
+    context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
+    listener = _terminal.get() or LogListener(context)
+    return hosted.open(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
 
 
 @contextmanager

@@ -1,0 +1,196 @@
+"""A project as a component of somebody's Dagster: `type: nanoset_assets.NanosetComponent` in a defs.yaml."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import dagster as dg
+from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, create_model, model_validator
+from pydantic_core import InitErrorDetails
+
+from nanoset_assets.definitions import definitions_of
+from nanoset_assets.hosted import Automation, HostedProject
+from nanoset_assets.stage_assets import GROUP
+from nanoset_core.config import CONFIG_FILE
+from nanoset_core.config.project import ProjectConfig, config_from, load_config
+from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.json_schema import json_schema
+
+_INLINE = "project"
+_TEMPLATE = "{{"
+_INLINE_HELP = "The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file."
+
+
+def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
+    """A value with its templates filled in; text without one stays as it is, and "80,15,5" does not become a tuple."""
+    if isinstance(value, Mapping):
+        return {key: _rendered(context, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rendered(context, item) for item in value]
+    return context.resolve_value(value) if isinstance(value, str) and _TEMPLATE in value else value
+
+
+def _checked(attributes: Any) -> Any:
+    """Point to the key of an inline project that cannot be; one with templates is checked once they are filled in."""
+    value = attributes.get(_INLINE) if isinstance(attributes, Mapping) else None
+    if isinstance(value, Mapping) and _TEMPLATE not in str(value):
+        try:
+            config_from(value, Path(_INLINE))
+        except ConfigError as error:
+            place = (_INLINE, *_key_path(value, error.where or ""))
+            wrong = InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error})
+            raise ValidationError.from_exception_data(_INLINE, [wrong]) from error
+    return attributes
+
+
+def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
+    """The keys of a place such as `project: nanosets.pretrain.blend`, as deep as they are there."""
+    rest, path = where.removeprefix(f"{_INLINE}: "), list[str | int]()
+    while isinstance(value, Mapping) and rest:
+        key = next((key for key in value if rest == key or rest.startswith((f"{key}.", f"{key}["))), None)
+        if key is None:
+            break
+        path.append(key)
+        value, rest = value[key], rest[len(key) :].lstrip(".")
+    return tuple(path)
+
+
+class CorpusUpstream(dg.Resolvable, dg.Model):
+    """Whose work the text of a corpus is."""
+
+    deps: Sequence[dg.ResolvedAssetKey] = Field(
+        default=(), description="Assets that land the text: when one was materialised, the corpus is built at once."
+    )
+    external: Sequence[dg.ResolvedAssetKey] = Field(
+        default=(), description="The same, of systems outside of Dagster: shown as external assets of this project."
+    )
+
+
+def _resolved(context: dg.ResolutionContext, models: Mapping[str, Any]) -> dict[str, CorpusUpstream]:
+    return {name: CorpusUpstream.resolve_from_model(context.at_path(name), model) for name, model in models.items()}
+
+
+Corpora = Annotated[
+    Mapping[str, CorpusUpstream], dg.Resolver(_resolved, model_field_type=Mapping[str, CorpusUpstream.model()])  # type: ignore[misc]
+]
+
+
+class ScaffoldParams(BaseModel):
+    """What `dg scaffold defs` may be told."""
+
+    config: str | None = Field(default=None, description="A nanoset.yaml that is there; default: a new one.")
+    key_prefix: str | None = Field(default=None, description="Before all asset keys; default: the folder's name.")
+
+
+class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
+    """Writes a defs.yaml, and a nanoset.yaml to start from where none is named."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        return ScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        from nanoset_core.config.template import write_config
+
+        folder, params = request.target_path, request.params
+        prefix = (params.key_prefix or folder.name).split("/")
+        if params.config is None:
+            config = write_config((request.project_root or folder) / folder.name).path
+        else:
+            config = Path(params.config).absolute()
+        attributes = {"config": Path(os.path.relpath(config, folder)).as_posix(), "key_prefix": prefix}
+        dg.scaffold_component(request, attributes)
+
+
+@dg.scaffold_with(NanosetScaffolder)
+class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
+    """A nanoset project: raw text of corpora, tokenized, indexed, blended and shuffled for trainers."""
+
+    config: str | None = Field(
+        default=None, description="Path of a nanoset.yaml; relative paths start in the folder of this file."
+    )
+    project: Annotated[Mapping[str, Any] | None, dg.Resolver(_rendered, model_field_type=dict[str, Any])] = Field(
+        default=None, description=_INLINE_HELP
+    )
+    key_prefix: str | Sequence[str] | None = Field(
+        default=None,
+        description="Before the key of every asset, and in all other names; default: what the project says, or none.",
+        examples=[["llm"]],
+    )
+    group_prefix: str | None = Field(
+        default=None, description="Before the name of every group of assets; default: made of key_prefix."
+    )
+    corpora: Corpora = Field(default_factory=dict, description="Corpus → the assets that land its text.")
+    automation: Automation = Field(
+        default="own",
+        description="own: sensors and a schedule of this project; host: the condition `eager` on each asset, for an "
+        "automation-condition sensor of yours; none: neither.",
+    )
+    owners: Sequence[str] = Field(default=(), description="Owners of all its assets.")
+    tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all its assets.")
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """What the attributes are checked with: as Dagster derives it, and each key of an inline project."""
+        return _model(cls)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the project.
+
+        Raises:
+            ConfigError: neither or both of `config` and `project` are given, or what they say cannot be.
+        """
+        hosted = self.hosted(context.path)
+        external = dict.fromkeys(key for corpus in self.corpora.values() for key in corpus.external)
+        specs = [
+            dg.AssetSpec(
+                key,
+                description="Raw text that a system outside of Dagster lands.",
+                group_name=hosted.names.group(GROUP),
+            )
+            for key in external
+        ]
+        return dg.Definitions.merge(definitions_of(hosted, self.automation), dg.Definitions(assets=specs))
+
+    def hosted(self, folder: Path) -> HostedProject:
+        """The project, with paths that start in a folder."""
+        place = folder if folder.is_dir() else folder.parent
+        if (self.config is None) == (self.project is None):
+            raise ConfigError(
+                "a component has one project",
+                where=place,
+                found="neither `config` nor `project`" if self.config is None else "both `config` and `project`",
+                expected="`config`, the path of a nanoset.yaml, or its keys under `project`",
+                remedy=f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`",
+            )
+        if self.config is not None:
+            config, reread = load_config(place / self.config), None
+        else:
+            fixed = config_from(self.project, place / "defs.yaml")
+            config, reread = fixed, lambda: fixed
+        upstream = {name: (*corpus.deps, *corpus.external) for name, corpus in self.corpora.items()}
+        return HostedProject.of(
+            config,
+            self.key_prefix,
+            self.group_prefix,
+            reread=reread,
+            upstream={name: keys for name, keys in upstream.items() if keys},
+            owners=tuple(self.owners),
+            tags=dict(self.tags),
+        )
+
+
+@cache
+def _model(component: type[NanosetComponent]) -> type[BaseModel]:
+    # Not "or null, or text", as Dagster would have it: of several possibilities no checker says which line is wrong.
+    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig))]
+    return create_model(
+        component.__name__,
+        __base__=component.model(),
+        __validators__={"check_project": cast("Callable[..., Any]", model_validator(mode="before")(_checked))},
+        project=(keys, Field(default=None, description=_INLINE_HELP)),
+    )

@@ -1,0 +1,115 @@
+"""What everything of a project is called in Dagster: one object gives every name, so that no two projects share one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import dagster as dg
+
+from nanoset_core.errors import ConfigError
+
+MOST_CHARACTERS = 40
+"""Of a key prefix, its parts joined: it stands in tags of runs, whose names are short."""
+_PART = re.compile(r"[A-Za-z0-9_-]+")
+_GROUP = re.compile(r"[A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one project.
+
+    Without a prefix they are what they have always been: assets `raw_jsonl`, partitions `corpora`, job `corpus`.
+
+    Args:
+        key_prefix: before the key of every asset; in the names of all else that is the project's, too.
+        group_prefix: before the name of every group of assets; default: made of the key prefix.
+    """
+
+    key_prefix: tuple[str, ...] = ()
+    group_prefix: str | None = None
+
+    def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
+        """The key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
+        return dg.AssetKey([*self.key_prefix, *([path] if isinstance(path, str) else path)])
+
+    def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
+        """What the pipeline knows an asset by; None for an asset without this project's prefix."""
+        path, length = tuple(key.path), len(self.key_prefix)
+        return path[length:] if path[:length] == self.key_prefix else None
+
+    @property
+    def corpora(self) -> dg.DynamicPartitionsDefinition:
+        """The partitions of the assets that are cut by corpus."""
+        return _dynamic("/".join([*self.key_prefix, "corpora"]))
+
+    @property
+    def corpora_name(self) -> str:
+        """What the instance knows these partitions by."""
+        return self.corpora.name or ""
+
+    def unit(self, name: str) -> str:
+        """The name of a job, sensor or schedule."""
+        return "__".join([*self.key_prefix, name]).replace("-", "_")
+
+    def pool(self, name: str) -> str:
+        """The name of a pool of concurrent runs."""
+        return "/".join([*self.key_prefix, name])
+
+    def group(self, name: str) -> str:
+        """The name of a group of assets."""
+        prefix = "".join(f"{part}_" for part in self.key_prefix) if self.group_prefix is None else self.group_prefix
+        return f"{prefix}{name}".replace("-", "_")
+
+    def tag(self, name: str) -> str:
+        """The name of a tag by which this project, and no other, finds its runs."""
+        return ".".join([name, *self.key_prefix])
+
+
+@lru_cache(maxsize=256)
+def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
+    # One shared object a name: two dynamic definitions of different names would silently not match.
+    return dg.DynamicPartitionsDefinition(name=name)
+
+
+def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *, where: object) -> Names:
+    """The names under a prefix, checked.
+
+    Args:
+        key_prefix: the parts of the prefix, or its parts with `/` between them; empty: no prefix.
+        group_prefix: see Names.
+        where: what gave them, for messages.
+
+    Raises:
+        ConfigError: one of them can be no part of a name.
+    """
+    parts = tuple(key_prefix.split("/") if isinstance(key_prefix, str) else key_prefix or ())
+    parts = () if parts == ("",) else parts  # as "" splits
+    for part in parts:
+        if _PART.fullmatch(part) is None:
+            raise ConfigError(
+                "this can be no part of a key prefix",
+                where=where,
+                found=repr(part),
+                expected="letters, digits, - and _",
+                remedy="write a prefix such as llm, or [team, llm]",
+            )
+    if len(joined := ".".join(parts)) > MOST_CHARACTERS:
+        raise ConfigError(
+            "this key prefix is too long",
+            where=where,
+            found=f"{len(joined)} characters",
+            expected=f"at most {MOST_CHARACTERS}, with one between two parts",
+            remedy="shorten it",
+        )
+    if _GROUP.fullmatch(group_prefix or "") is None:
+        raise ConfigError(
+            "this can be no part of a group's name",
+            where=where,
+            found=repr(group_prefix),
+            expected="letters, digits and _",
+            remedy="write a prefix such as llm_",
+        )
+    return Names(parts, group_prefix)

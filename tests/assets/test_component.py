@@ -1,0 +1,218 @@
+"""The component that a host adds with a few lines of YAML."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.core.package_entry import discover_package_objects
+from dagster.components.testing import create_defs_folder_sandbox
+from dagster_shared.serdes.objects import EnvRegistryKey
+from jsonschema import Draft202012Validator
+
+import nanoset_assets
+from nanoset_assets import NanosetComponent
+from nanoset_assets.build import build
+from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.errors import ConfigError
+from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.json_schema import json_schema
+
+TYPE = "nanoset_assets.NanosetComponent"
+pytestmark = [  # of what Dagster itself uses
+    pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecatedSince20"),
+    pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
+    pytest.mark.filterwarnings("ignore::dagster.PreviewWarning"),
+    pytest.mark.filterwarnings("ignore::dagster.SupersessionWarning"),
+]
+
+
+def inline(config: Path) -> dict:
+    """The keys of a nanoset.yaml, with paths that hold everywhere."""
+    value = yaml.safe_load(config.read_text())
+    folder = config.parent
+    value |= {"raw": str(folder / "raw"), "root": str(folder / "data")}
+    value["tokenizer"] |= {"path": str(folder / "tokenizer.json")}
+    return value
+
+
+@pytest.fixture
+def sandbox():
+    with create_defs_folder_sandbox() as made:
+        yield made
+
+
+def add(sandbox, name: str, attributes: dict, **more) -> Path:
+    folder = sandbox.defs_folder_path / name
+    folder.mkdir(parents=True)
+    text = yaml.safe_dump({"type": TYPE, "attributes": attributes} | more, sort_keys=False)
+    (folder / "defs.yaml").write_text(text)
+    return folder / "defs.yaml"
+
+
+def keys(definitions: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
+
+
+def test_two_projects_are_two_files(sandbox, make_project):
+    add(sandbox, "one", {"config": str(make_project("one")), "key_prefix": "one"})
+    add(sandbox, "two", {"project": inline(make_project("two")), "key_prefix": ["team", "two"], "group_prefix": "t_"})
+    with sandbox.build_all_defs() as definitions:
+        dg.Definitions.validate_loadable(definitions)
+        assert {"one/raw_jsonl", "one/pretrain/blend", "team/two/raw_jsonl"} <= keys(definitions)
+        graph = definitions.resolve_asset_graph()
+        assert graph.get(dg.AssetKey(["team", "two", "pretrain", "blend"])).group_name == "t_pretrain"
+
+
+def test_paths_start_in_the_folder_of_the_file(sandbox, make_project):
+    file = add(sandbox, "one", {"config": "conf/nanoset.yaml"})
+    shutil.copytree(make_project().parent, file.parent / "conf")
+    with sandbox.build_all_defs() as definitions:
+        assert "pretrain/blend" in keys(definitions)
+
+
+def test_templates_are_filled_in(sandbox, make_project, monkeypatch):
+    value = inline(make_project())
+    monkeypatch.setenv("RAW", value["raw"])
+    value |= {"raw": "{{ env.RAW }}", "tokenization": value["tokenization"] | {"range_mib": "{{ 0.02 }}"}}
+    add(sandbox, "one", {"project": value})
+    with sandbox.build_all_defs() as definitions:
+        assert "pretrain/blend" in keys(definitions)
+
+
+def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
+    add(
+        sandbox,
+        "one",
+        {
+            "config": str(make_project()),
+            "key_prefix": "llm",
+            "owners": ["team:data"],
+            "tags": {"tier": "gold"},
+            "corpora": {"web": {"deps": ["lake/dedup"]}, "code": {"external": ["crm/export"]}},
+        },
+    )
+    with sandbox.build_all_defs() as definitions:
+        graph = definitions.resolve_asset_graph()
+        raw = graph.get(dg.AssetKey(["llm", "raw_jsonl"]))
+        assert raw.parent_keys == {dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["crm", "export"])}
+        assert graph.get(dg.AssetKey(["crm", "export"])).is_external
+        assert raw.owners == ["team:data"]
+        assert raw.tags["tier"] == "gold"
+        assert raw.tags["nanoset/stage"] == "raw"
+        assert "llm__landed" in {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
+
+
+def test_post_processing_changes_the_assets(sandbox, make_project):
+    processing = {"assets": [{"target": "key:llm/pretrain/blend", "attributes": {"group_name": "mine"}}]}
+    add(sandbox, "one", {"config": str(make_project()), "key_prefix": "llm"}, post_processing=processing)
+    with sandbox.build_all_defs() as definitions:
+        graph = definitions.resolve_asset_graph()
+        assert graph.get(dg.AssetKey(["llm", "pretrain", "blend"])).group_name == "mine"
+        assert graph.get(dg.AssetKey(["llm", "raw_jsonl"])).group_name == "llm_corpora"
+
+
+def test_an_inline_project_is_built(sandbox, make_project, tmp_path):
+    value = inline(make_project())
+    add(sandbox, "one", {"project": value, "key_prefix": "llm"})
+    with (
+        sandbox.build_all_defs() as definitions,
+        dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance,
+    ):
+        instance.add_dynamic_partitions("llm/corpora", ["web"])
+        job = definitions.resolve_job_def("llm__corpus")
+        assert job.execute_in_process(instance=instance, partition_key="web").success
+    assert (tmp_path / "project" / "data" / "datasets" / "web" / "current").exists()
+
+
+def failure(sandbox) -> str:
+    with pytest.raises(Exception) as caught, sandbox.build_all_defs():
+        pass
+    texts, error = [], caught.value
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "text"),
+    [
+        ({"rawx": "raw"}, "rawx: raw", "this key is not known"),
+        ({"packed": ["web", "web"]}, "packed:", "packed: a corpus is named twice"),
+        ({"tokenization": {"workers": "two"}}, "  workers: two", "workers"),
+        ({"nanosets": {"pretrain": {"blend": {"web": 0.0}, "sequence_length": 8}}}, "blend:", "blend"),
+    ],
+)
+def test_an_error_points_to_its_line(sandbox, make_project, change, line, text):
+    file = add(sandbox, "one", {"project": inline(make_project()) | change})
+    message = failure(sandbox)
+    lines = file.read_text().splitlines()
+    number = next(n for n, found in enumerate(lines, 1) if found.strip().startswith(line.strip()))
+    assert f"defs.yaml:{number}" in message, message
+    assert text in message
+
+
+@pytest.mark.parametrize("attributes", [{}, {"config": "nanoset.yaml", "project": {"raw": "raw"}}])
+def test_a_component_has_one_project(attributes, tmp_path):
+    with pytest.raises(ConfigError, match="a component has one project"):
+        NanosetComponent(**attributes).hosted(tmp_path)
+
+
+def test_a_wrong_path_is_said_whole(sandbox):
+    add(sandbox, "one", {"config": "nowhere.yaml"})
+    assert "no such configuration" in failure(sandbox)
+
+
+def test_the_scaffold_loads_and_so_does_a_second_one(sandbox):
+    for name in ("llm", "code"):
+        sandbox.scaffold_component(NanosetComponent, defs_path=name)
+    config = load_config(sandbox.project_root / "llm" / "nanoset.yaml")
+    assert config.raw_folder == sandbox.project_root.resolve() / "llm" / "raw"
+    with sandbox.build_all_defs() as definitions:
+        assert {"llm/raw_jsonl", "code/raw_jsonl"} <= keys(definitions)
+
+
+def test_the_scaffold_takes_a_project_that_is_there(sandbox, make_project):
+    config = make_project()
+    folder = sandbox.scaffold_component(
+        NanosetComponent, defs_path="llm", scaffold_params={"config": str(config), "key_prefix": "team/llm"}
+    )
+    attributes = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
+    assert attributes["key_prefix"] == ["team", "llm"]
+    with sandbox.build_all_defs() as definitions:
+        assert "team/llm/pretrain/blend" in keys(definitions)
+
+
+def test_dagster_finds_the_component():
+    assert EnvRegistryKey("nanoset_assets", "NanosetComponent") in discover_package_objects(["nanoset_assets"])
+    assert TYPE.rpartition(".")[2] in dir(nanoset_assets)
+
+
+def test_the_command_does_not_import_dagster():
+    code = "import sys, nanoset_assets, nanoset_core.cli; sys.exit('dagster' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_schema_takes_what_the_parser_takes(make_project):
+    validator = Draft202012Validator(json_schema(ProjectConfig))
+    value = yaml.safe_load(make_project().read_text())
+    assert list(validator.iter_errors(value)) == []
+    for wrong in ({"rawx": 1}, {"raw": 3}, {"tokenization": {"workers": 0.5}}, {"automation": {"sensor_seconds": 0}}):
+        assert list(validator.iter_errors(value | wrong)), wrong
+    assert list(validator.iter_errors({key: item for key, item in value.items() if key != "tokenizer"}))
+    json.dumps(NanosetComponent.get_model_cls().model_json_schema())
+
+
+def test_the_command_reads_the_same_project(make_project, tmp_path):
+    config = make_project()
+    config.write_text(config.read_text() + "dagster: {key_prefix: [llm]}\n")
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        assert not build(Project.open(config), instance, corpora=["web"]).failed
+        assert instance.get_materialized_partitions(dg.AssetKey(["llm", "indexed_dataset"])) == {"web"}

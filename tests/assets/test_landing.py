@@ -1,0 +1,144 @@
+"""Assets of others that land text: their materialisation has exactly the corpora built that depend on them."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+
+import dagster as dg
+import pytest
+from sample_platform import Platform
+from sample_project import jsonl, sentences
+
+from nanoset_assets.definitions import definitions_of
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.landing import LANDED_TAG, SENSOR
+from nanoset_core.config.project import load_config
+
+DEDUP, CRAWL = dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["lake", "crawl"])
+UPSTREAM = {"web": (DEDUP,), "code": (DEDUP, CRAWL), "books": (CRAWL,)}
+
+
+class Host(Platform):
+    """A project, two of whose corpora are landed by assets of a host."""
+
+    landed_cursor: str | None = None
+
+    def load(self) -> None:
+        super().load()
+        hosted = HostedProject.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
+        self.names = hosted.names
+        self.definitions = dg.Definitions.merge(definitions_of(hosted), dg.Definitions(assets=[dedup, crawl]))
+        self._repository = self.definitions.get_repository_def()
+
+    def land(self) -> dg.SensorResult:
+        """One tick; what it asks for is carried out."""
+        tick = self.evaluate(SENSOR, self.landed_cursor)
+        self.landed_cursor = tick.cursor or self.landed_cursor
+        for request in tick.run_requests or []:
+            assert self.run(request).success
+        return tick
+
+
+@dg.asset(key=DEDUP)
+def dedup() -> None: ...
+
+
+@dg.asset(key=CRAWL, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+def crawl() -> None: ...
+
+
+@pytest.fixture
+def host(make_project, tmp_path):
+    config = make_project()
+    for corpus in ("web", "code", "books"):
+        shutil.rmtree(config.parent / "raw" / corpus)
+        (config.parent / "raw" / corpus).mkdir()
+        (config.parent / "raw" / corpus / "a.jsonl").write_bytes(jsonl(sentences(corpus, 5)))
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        yield Host(config, instance)
+
+
+def materialise(host, key, partition=None):
+    host.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=host.instance, asset_selection=[key], partition_key=partition
+    )
+
+
+def asked(tick):
+    return sorted(request.partition_key for request in tick.run_requests or [])
+
+
+def test_exactly_the_corpora_that_depend_on_it_are_built_and_once(host):
+    assert "nothing has landed" in host.land().skip_message
+    materialise(host, DEDUP)
+    tick = host.land()
+    assert asked(tick) == ["code", "web"]
+    assert host.corpora == {"code", "web"}
+    assert host.land().run_requests == []
+    materialise(host, CRAWL, "2026-01-02")
+    materialise(host, CRAWL, "2026-01-03")
+    assert asked(host.land()) == ["books", "code"]
+    assert asked(host.land()) == []
+    made = host.instance.get_materialized_partitions(dg.AssetKey(["llm", "indexed_dataset"]))
+    assert made == {"books", "code", "web"}
+
+
+def test_what_has_landed_is_taken_without_waiting_for_it_to_settle(host):
+    materialise(host, DEDUP)
+    assert host.look().run_requests == [], "it was written a moment ago"
+    assert asked(host.land()) == ["code", "web"]
+    host.look()
+    assert host.look().run_requests == [], "and is not built again"
+
+
+def test_an_event_from_outside_counts(host):
+    host.instance.report_runless_asset_event(dg.AssetMaterialization(DEDUP))
+    assert asked(host.land()) == ["code", "web"]
+
+
+def test_text_that_is_not_there_is_said_and_waited_for(host):
+    shutil.rmtree(host.raw / "web")
+    materialise(host, DEDUP)
+    tick = host.land()
+    assert asked(tick) == ["code"]
+    assert "web: what lands it was materialised, but there is no text in raw" in host.land().skip_message
+    (host.raw / "web").mkdir()
+    (host.raw / "web" / "b.jsonl").write_bytes(jsonl(sentences("web", 3)))
+    assert asked(host.land()) == ["web"]
+
+
+def test_a_run_under_way_is_followed_by_another(host):
+    materialise(host, DEDUP)
+    host.land()
+    run = host.instance.create_run_for_job(
+        job_def=host.definitions.resolve_job_def("llm__corpus"), tags={"dagster/partition": "web"}
+    )
+    materialise(host, DEDUP)
+    assert asked(host.land()) == ["code"]
+    host.instance.report_run_failed(run, "killed")
+    assert asked(host.land()) == ["web"]
+    assert host.instance.get_runs(dg.RunsFilter(tags={LANDED_TAG + ".llm": "web:0"})) == []
+
+
+@pytest.mark.parametrize("cursor", [None, "{", "[1]", '{"web": "x"}'])
+def test_without_its_cursor_what_was_built_is_looked_at_again(host, cursor):
+    materialise(host, DEDUP)
+    host.land()
+    host.landed_cursor = cursor
+    assert asked(host.land()) == ["code", "web"]
+
+
+def test_lineage_shows_what_lands_the_text(host):
+    graph = host.definitions.resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["llm", "raw_jsonl"])).parent_keys == {DEDUP, CRAWL}
+    assert dg.AssetKey(["llm", "raw_jsonl"]) in graph.get(CRAWL).child_keys
+    day = datetime.datetime(2026, 1, 2).strftime("%Y-%m-%d")
+    assert host.instance.get_materialized_partitions(CRAWL) == set()
+    materialise(host, CRAWL, day)
+    assert host.instance.get_materialized_partitions(CRAWL) == {day}
+
+
+def test_a_project_without_such_assets_has_no_such_sensor(make_project):
+    hosted = HostedProject.of(load_config(make_project()))
+    assert SENSOR not in {sensor.name for sensor in definitions_of(hosted).get_repository_def().sensor_defs}

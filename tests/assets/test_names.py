@@ -1,0 +1,177 @@
+"""What everything of a project is called in Dagster, with and without a prefix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.names import Names, names_of
+from nanoset_core.config.project import config_from, load_config
+from nanoset_core.config.running import DagsterSpec
+from nanoset_core.errors import ConfigError
+
+
+@pytest.fixture
+def config(make_project):
+    return load_config(make_project())
+
+
+def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
+    """Kind → names of all that a code location holds."""
+    repository = definitions.get_repository_def()
+    graph = definitions.resolve_asset_graph()
+    nodes = [graph.get(key) for key in graph.get_all_asset_keys()]
+    return {
+        "assets": {key.to_user_string() for key in graph.get_all_asset_keys()},
+        "groups": {node.group_name for node in nodes},
+        "partitions": {node.partitions_def.name for node in nodes if hasattr(node.partitions_def, "name")} - {None},
+        "pools": {pool for node in nodes for pool in node.pools},
+        "jobs": {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"},
+        "sensors": {sensor.name for sensor in repository.sensor_defs},
+        "schedules": {schedule.name for schedule in repository.schedule_defs},
+        "resources": set(definitions.resources or {}),
+    }
+
+
+def test_without_a_prefix_the_names_are_what_they_have_always_been(config):
+    found = everything(build_definitions(config))
+    assert "raw_jsonl" in found["assets"]
+    assert "pretrain/blend" in found["assets"]
+    assert found["groups"] == {"corpora", "pretrain", "plain", "shuffled"}
+    assert found["partitions"] == {"corpora"}
+    assert found["pools"] == {"workers"}
+    assert found["jobs"] == {"corpus", "pretrain", "plain", "shuffled"}
+    assert found["sensors"] == {"raw_text", "missing_or_stale"}
+    assert found["schedules"] == {"reconcile"}
+
+
+def test_with_a_prefix_no_name_is_shared(config):
+    plain, llm, team = (
+        everything(build_definitions(config, key_prefix=prefix)) for prefix in (None, "llm", ["team", "llm"])
+    )
+    for one, other in ((plain, llm), (plain, team), (llm, team)):
+        assert not {kind: one[kind] & other[kind] for kind in one if one[kind] & other[kind]}
+    assert all(key.startswith("team/llm/") for key in team["assets"])
+    assert "llm_pretrain" in llm["groups"]
+    assert everything(build_definitions(config, key_prefix="llm", group_prefix="x_"))["groups"] == {
+        "x_corpora",
+        "x_pretrain",
+        "x_plain",
+        "x_shuffled",
+    }
+
+
+def test_nothing_that_a_host_has_is_brought_along(config):
+    definitions = build_definitions(config)
+    assert not definitions.resources
+    assert definitions.executor is None
+
+
+def test_nanoset_yaml_may_give_the_prefix(config):
+    named = replace_dagster(config, DagsterSpec(("llm",)))
+    assert everything(build_definitions(named)) == everything(build_definitions(config, key_prefix="llm"))
+    assert HostedProject.of(named, "llm").names == Names(("llm",))
+    with pytest.raises(ConfigError, match=r"another key prefix already\n  found: llm\n  expected: other"):
+        build_definitions(named, key_prefix="other")
+
+
+def replace_dagster(config, spec):
+    named = replace(config, dagster=spec)
+    object.__setattr__(named, "file", config.file)
+    return named
+
+
+@pytest.mark.parametrize("prefix", ["a b", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]])
+def test_a_prefix_that_can_be_no_name_is_refused(prefix):
+    with pytest.raises(ConfigError, match="can be no part of a key prefix"):
+        names_of(prefix, None, where="here")
+
+
+def test_a_prefix_that_no_tag_could_hold_is_refused():
+    with pytest.raises(ConfigError, match="this key prefix is too long"):
+        names_of("x" * 41, None, where="here")
+    tag = names_of("x" * 40, None, where="here").tag(".dagster/nanoset_raw_text")
+    assert len(tag.partition("/")[2]) <= 63
+
+
+def test_the_longest_prefix_is_one_that_dagster_takes(config):
+    definitions = build_definitions(config, key_prefix=["x" * 19, "y-" * 10])
+    dg.Definitions.validate_loadable(definitions)
+
+
+def merged(host: dg.Definitions, *ours: dg.Definitions) -> list[str]:
+    definitions = dg.Definitions.merge(host, *ours)
+    dg.Definitions.validate_loadable(definitions)
+    return [key.to_user_string() for key in definitions.resolve_all_asset_keys()]
+
+
+@dg.asset(automation_condition=dg.AutomationCondition.eager())
+def theirs() -> None: ...
+
+
+@dg.asset
+def raw_jsonl() -> None: ...
+
+
+@dg.job
+def corpus() -> None: ...
+
+
+def over_everything() -> dg.Definitions:
+    sensor = dg.AutomationConditionSensorDefinition("everything", target=dg.AssetSelection.all())
+    return dg.Definitions(assets=[theirs], sensors=[sensor])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        dg.Definitions(),
+        dg.Definitions(assets=[theirs]),
+        dg.Definitions(assets=[theirs], executor=dg.multiprocess_executor),
+        dg.Definitions(assets=[theirs], resources={"project": 1, "s3": 2}),
+        dg.Definitions(assets=[raw_jsonl], jobs=[corpus]),
+        over_everything(),
+    ],
+    ids=["nothing", "an asset", "an executor", "resources", "our names", "a sensor over everything"],
+)
+@pytest.mark.parametrize("automation", ["own", "host", "none"])
+def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(make_project, host, automation):
+    projects = [
+        build_definitions(load_config(make_project(name)), key_prefix=name, automation=automation)
+        for name in ("one", "two", "three")
+    ]
+    found = merged(host, *projects)
+    assert {"one/raw_jsonl", "two/raw_jsonl", "three/raw_jsonl"} <= set(found)
+
+
+def test_an_unprefixed_project_stands_beside_a_prefixed_one(config, make_project):
+    other = build_definitions(load_config(make_project("other")), key_prefix="llm")
+    found = merged(over_everything(), build_definitions(config), other)
+    assert {"raw_jsonl", "llm/raw_jsonl", "theirs"} <= set(found)
+
+
+def test_whose_automation_builds_ours(config):
+    def conditions(automation):
+        graph = build_definitions(config, automation=automation).resolve_asset_graph()
+        return {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).automation_condition}
+
+    def units(automation):
+        repository = build_definitions(config, automation=automation).get_repository_def()
+        return {unit.name for unit in (*repository.sensor_defs, *repository.schedule_defs)}
+
+    assert conditions("own") == conditions("none") == set()
+    assert "raw_jsonl" not in conditions("host")
+    assert {"tokenized_shards", "pretrain/blend", "shuffled/manifest"} <= conditions("host")
+    assert units("own") == {"raw_text", "missing_or_stale", "reconcile"}
+    assert units("host") == {"raw_text", "default_automation_condition_sensor"}
+    assert units("none") == set()
+
+
+def test_a_configuration_that_is_no_file_makes_definitions(tmp_path):
+    value = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "</s>"}}
+    definitions = build_definitions(config_from(value, tmp_path / "nanoset.yaml"), key_prefix="llm")
+    assert merged(dg.Definitions(), definitions)
