@@ -194,14 +194,18 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """
     node = Node(stage, key)
     known: dict[Node, Recipe] = {}
-    waiting = [node]
+    graph = Graph(project, known)
+    waiting, seen = [node], {node}
     while waiting:
         for parent in waiting.pop().inputs(project.config).values():
+            if parent in seen:
+                continue
+            seen.add(parent)
             if _belongs(parent, node) and parent.inputs(project.config):
                 waiting.append(parent)
-            elif (manifest := parent.stage.current(project, parent.key).manifest) is not None:
+            elif (manifest := graph.current(parent).manifest) is not None:
                 known[parent] = Recipe(**manifest.recipe)
-    return list(dict.fromkeys(_from_the_root(Graph(project, known), node)))
+    return list(dict.fromkeys(_from_the_root(graph, node)))
 
 
 def _from_the_root(graph: Graph, node: Node) -> Iterator[str]:

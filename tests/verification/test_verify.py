@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from built_project import one, poke, whats
 from sample_project import jsonl, sentences
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline import handoff, indexed, raw, shuffling, stage, tokenization
+from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.verify import (
     targets,
@@ -67,6 +69,22 @@ def test_selecting(project):
     ]
     with pytest.raises(ConfigError, match="selects nothing"):
         targets(project, ["nothing"])
+
+
+def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
+    asked = Counter()
+    real = stage.current_version
+
+    def current_version(outputs, folder, name):
+        asked[folder, name] += 1
+        return real(outputs, folder, name)
+
+    monkeypatch.setattr(stage, "current_version", current_version)
+    for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (shuffling.WEBDATASET, "shuffled")):
+        assert stale_reasons(project, asset, stage.Key(subject)) == []
+    datasets = [("datasets", corpus) for corpus in ("web", "code")]
+    assert all(asked[one] == 2 for one in datasets), "once for each of the two"
+    assert max(asked.values()) == 2
 
 
 def test_nothing_was_built(copy):
