@@ -23,6 +23,8 @@ from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 from nanoset_core.tokenization.files.definition import define, installed_version
 
 _MOST_LEFT_TOKENS = 64
+_MOST_LEARNT, _WEIGHED_EVERY = 192 << 20, 16 << 20
+"""Bytes by which a process may grow before the library is loaded again; characters after which that is looked at."""
 
 
 class GigatokenEngine:
@@ -40,6 +42,11 @@ class GigatokenEngine:
         """`normalises`: whether the library does what the tokenizer's normalizer says, or is given text that was."""
         self.reason = "asked for"
         self.version = version()
+        self._source = tokenizer_json
+        self._normalises = normalises
+        self._load()
+
+    def _load(self) -> None:
         try:
             import gigatoken
         except ImportError as error:
@@ -50,12 +57,12 @@ class GigatokenEngine:
                 remedy="pip install 'nanoset-platform[fast]', or set engine: auto",
             ) from error
         try:
-            definition = define(tokenizer_json)
-            if not normalises:
+            definition = define(self._source)
+            if not self._normalises:
                 content = orjson.loads(definition.json()) | {"normalizer": None}
                 tokenizer = gigatoken.Tokenizer.from_json(orjson.dumps(content))
             elif definition.content is None:
-                tokenizer = gigatoken.Tokenizer(os.fspath(tokenizer_json))
+                tokenizer = gigatoken.Tokenizer(os.fspath(self._source))
             else:
                 tokenizer = gigatoken.Tokenizer.from_json(definition.content.json)
             # One text at a time, with what it learnt from those before; lists of texts want awkward, and in the
@@ -65,6 +72,14 @@ class GigatokenEngine:
             if not (isinstance(error, Exception) or is_panic(error)):
                 raise
             raise NotRecognisedError(f"the library cannot load it: {error}") from error
+        self._resident, self._unweighed = resident_bytes(), 0
+
+    def _forget(self) -> None:
+        """Begin anew where words have taken much memory: some versions of the library keep all they ever saw."""
+        self._unweighed = 0
+        if resident_bytes() - self._resident > _MOST_LEARNT:
+            del self._encode
+            self._load()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
@@ -80,8 +95,20 @@ class GigatokenEngine:
             raise
         if not lists:
             return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
+        self._unweighed += sum(map(len, texts))
+        if self._unweighed > _WEIGHED_EVERY:
+            self._forget()
         lengths = np.fromiter(map(len, lists), np.int32, len(lists))
         return Encoded(np.concatenate(lists).view(np.int32), lengths)
+
+
+def resident_bytes() -> int:
+    """Memory that this process takes; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def is_installed() -> bool:

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -84,7 +84,7 @@ class Proofs:
         key = self._key(engine, engine_version)
         path = self._path(engine, key)
         try:
-            write_atomic(path, orjson.dumps({"proof": asdict(proof), "sha256": _checksum(key, proof)}))
+            write_atomic(path, orjson.dumps({"proof": proof, "sha256": _checksum(key, proof)}))
         except OSError as error:
             logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
 
@@ -102,7 +102,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _checksum(key: str, proof: Proof) -> str:
-    return hashlib.sha256(key.encode() + orjson.dumps(asdict(proof))).hexdigest()
+    return hashlib.sha256(key.encode() + orjson.dumps(proof)).hexdigest()
 
 
 @cache

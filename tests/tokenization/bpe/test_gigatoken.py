@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenization import bpe
-from nanoset_core.tokenization.bpe import make_engine, proofs
+from nanoset_core.tokenization.bpe import gigatoken, make_engine, proofs
 from nanoset_core.tokenization.bpe.canaries import all_canaries
 from nanoset_core.tokenization.bpe.gigatoken import ambiguous_tokens, form_apart
 from nanoset_core.tokenization.bpe.inert import InertTextEngine, Normalising, doubtful_points
@@ -306,3 +306,24 @@ def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch)
         make_engine(tokenizer_files["no_alphabet"], "gigatoken", cache=tmp_path)
     assert "byte 0x51" in str(error.value.found)
     assert make_engine(tokenizer_files["no_alphabet"], cache=tmp_path).name == "numpy"
+
+
+def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
+    loaded = []
+
+    class Library:
+        def __init__(self, path) -> None:
+            loaded.append(path)
+            self.backend = SimpleNamespace(encode=lambda text: np.arange(len(text), dtype=np.uint32))
+
+    sizes = iter([300 << 20, 400 << 20, 600 << 20, 500 << 20, 600 << 20])
+    monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=Library))
+    monkeypatch.setattr(gigatoken, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(gigatoken, "_WEIGHED_EVERY", 10)
+    engine = gigatoken.GigatokenEngine(tokenizer_files["gpt2"])
+    counts = []
+    for _ in range(6):
+        encoded = engine.encode(["four", "", "words"])
+        assert (encoded.ids.tolist(), encoded.lengths.tolist()) == ([*range(4), *range(5)], [4, 0, 5])
+        counts.append(len(loaded))
+    assert counts == [1, 1, 1, 2, 2, 2]
