@@ -20,11 +20,10 @@ import tempfile
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from faults.references import BATCH, compare, expected_digests
@@ -191,17 +190,8 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 
 def remember_probes() -> None:
-    """Ask the library about its classes of characters and its normal forms once, and not for every file."""
+    """Ask the library about its classes of characters once, and not for every file."""
     probe_cache.probe_classes = functools.cache(probe_cache.probe_classes)
-    trusts_python, known = probe_cache.trusts_python, dict[tuple[str, str], bool]()
-
-    def remembered(normalise: Callable[[str], str], form: Any) -> bool:
-        kind = (form, normalise("e\u0301\ufb01\u00b5 A"))
-        if kind not in known:
-            known[kind] = trusts_python(normalise, form)
-        return known[kind]
-
-    probe_cache.trusts_python = remembered
 
 
 def small_tokenizers(folder: Path, select: str) -> list[Path]:

@@ -157,7 +157,7 @@ def _numpy_engine(source: _Source) -> Engine:
     known = load_cached(source.file, source.folder)
     engine = _proven(known, source) if known else None
     if engine is None:
-        known = probe_tokenizer(source.file, source.reference)
+        known = probe_tokenizer(source.file, source.reference, source.folder)
         engine = _passing(known, source)
         if engine is None:
             raise WrongTokensError(NumpyEngine.name)
@@ -205,7 +205,7 @@ def _gigatoken_engine(source: _Source) -> Engine:
     if proof is None:
         content = source.content()
         engine = GigatokenEngine(source.file, normalises=not form_apart(content))
-        proof = prove(engine, source.reference, content)
+        proof = prove(engine, source.reference, content, source.folder)
         source.proofs.remember(*known, proof)
     elif not proof.refusal:
         engine = GigatokenEngine(source.file, normalises=not proof.form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, pairwise, product
@@ -67,7 +68,7 @@ def _samples(categories: Mapping[int, str]) -> list[str]:
     found: dict[tuple[str, int], list[int]] = {}
     for point, kind in categories.items():
         if kind != "Cs":
-            size = sum(point >= bound for bound in _UTF8_BOUNDS)
+            size = bisect_right(_UTF8_BOUNDS, point)
             found.setdefault((kind, size), [point, point])[1] = point
     return [chr(point) for point in sorted({point for pair in found.values() for point in pair})]
 
@@ -86,9 +87,10 @@ def _points(categories: Mapping[int, str]) -> Iterator[str]:
 def _marks() -> Iterator[str]:
     """Two marks of each combining class behind one another on a letter, in every order."""
     classes: dict[int, list[str]] = {}
-    for point in range(0x300, 0x1F000):
-        classes.setdefault(combining(chr(point)), []).append(chr(point))
-    marks = [mark for order, found in sorted(classes.items()) if order for mark in {found[0], found[-1]}]
+    for mark in map(chr, range(0x300, 0x1F000)):
+        if order := combining(mark):
+            classes.setdefault(order, []).append(mark)
+    marks = [mark for _, found in sorted(classes.items()) for mark in {found[0], found[-1]}]
     yield from (" ".join(f"e{first}{second}" for second in marks) for first in marks)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -16,9 +17,8 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe.canaries import added_tokens, all_canaries, texts_with
 from nanoset_core.tokenization.bpe.checks import differing
 from nanoset_core.tokenization.bpe.inert import Form, InertTextEngine, Normalising, doubtful_points, holds_any
-from nanoset_core.tokenization.bpe.proofs import Proof
+from nanoset_core.tokenization.bpe.proofs import Proof, trusts_python_with
 from nanoset_core.tokenization.bpe.reference import SURROGATE, Encoded, Engine, ReferenceEngine, is_panic, not_unicode
-from nanoset_core.tokenization.bpe.units import trusts_python
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
 from nanoset_core.tokenization.files.definition import define, installed_version
 
@@ -121,13 +121,14 @@ def version() -> str:
     return installed_version("gigatoken")
 
 
-def prove(engine: Engine, reference: ReferenceEngine, tokenizer: Mapping[str, Any]) -> Proof:
+def prove(engine: Engine, reference: ReferenceEngine, tokenizer: Mapping[str, Any], folder: Path | None) -> Proof:
     """Compare canary texts, and find out which text has to be left to the reference.
 
     Args:
         engine: the library with the tokenizer; without its normalizer where `form_apart` names a form.
         reference: what it is held to.
         tokenizer: the parsed `tokenizer.json`.
+        folder: where is kept what holds for every tokenizer.
     """
     try:
         form, tokens = normal_form(tokenizer), ambiguous_tokens(tokenizer)
@@ -140,7 +141,7 @@ def prove(engine: Engine, reference: ReferenceEngine, tokenizer: Mapping[str, An
             form=apart,
             changing_points=doubtful_points(apart),
             raw_tokens=tuple(filter(None, raw)),
-            trusts_python=trusts_python(reference.normalise, apart),
+            trusts_python=trusts_python_with(apart, folder),
         )
     else:
         proof = Proof(left_points=doubtful_points(form))

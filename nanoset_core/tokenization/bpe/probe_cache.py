@@ -21,9 +21,10 @@ from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, probe_classes
 from nanoset_core.tokenization.bpe.patterns import GPT2, SPLIT_PATTERNS, SplitPattern
+from nanoset_core.tokenization.bpe.proofs import trusts_python_with
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Rules, recognise
-from nanoset_core.tokenization.bpe.units import cuts_are_safe, seams_are_safe, trusts_python
+from nanoset_core.tokenization.bpe.units import cuts_are_safe, seams_are_safe
 from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, Vocabulary
 from nanoset_core.tokenization.files import define
 
@@ -62,8 +63,10 @@ def fingerprint(tokenizer_json: str | os.PathLike[str], folder: Path | None) -> 
         return ""
 
 
-def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine) -> TokenizerProbe:
-    """Read the rules and probe the library.
+def probe_tokenizer(
+    tokenizer_json: str | os.PathLike[str], reference: ReferenceEngine, folder: Path | None = None
+) -> TokenizerProbe:
+    """Read the rules and probe the library; what holds for other tokenizers too is kept in `folder`.
 
     Raises:
         NotRecognisedError: the numpy engine does not understand the tokenizer, or the library's Unicode tables.
@@ -73,7 +76,7 @@ def probe_tokenizer(tokenizer_json: str | os.PathLike[str], reference: Reference
         raise NotRecognisedError(recognition.reason)
     rules = recognition.rules
     _check_ids_of_runs(rules, reference)
-    if rules.form and not trusts_python(reference.normalise, rules.form):
+    if rules.form and not trusts_python_with(rules.form, folder):
         raise NotRecognisedError("the library's Unicode tables are newer than Python's")
     pattern = rules.split if isinstance(rules.split, SplitPattern) else GPT2  # for the canary's choice of texts only
     classes = probe_classes(pattern.classes, pattern.rest)

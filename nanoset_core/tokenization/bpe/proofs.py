@@ -22,6 +22,7 @@ import orjson
 
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.inert import Form
+from nanoset_core.tokenization.bpe.units import trusts_python
 from nanoset_core.tokenization.cache import code_digest
 from nanoset_core.tokenization.files.definition import define, installed_version
 
@@ -55,9 +56,10 @@ class Proof:
 class Proofs:
     """The proofs of one tokenizer, in a folder or, without one, nowhere."""
 
-    def __init__(self, tokenizer_json: str | os.PathLike[str], folder: Path | None) -> None:
+    def __init__(self, tokenizer_json: str | os.PathLike[str] | None, folder: Path | None) -> None:
+        """`tokenizer_json` None: what holds for every tokenizer."""
         self._folder = folder
-        self._tokenizer = define(tokenizer_json).identity
+        self._tokenizer = "" if tokenizer_json is None else define(tokenizer_json).identity
 
     def recall(self, engine: str, engine_version: str) -> Proof | None:
         """What an earlier start found; None where that is not known, or its file is damaged."""
@@ -95,6 +97,19 @@ class Proofs:
     def _path(self, engine: str, key: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{key[:32]}-{engine}.json"
+
+
+@cache
+def trusts_python_with(form: Form, folder: Path | None) -> bool:
+    """`trusts_python` of the reference's normal form, found out once for all tokenizers that have it."""
+    proofs = Proofs(None, folder)
+    proof = proofs.recall(form, unidata_version)
+    if proof is None:
+        from tokenizers import normalizers
+
+        proof = Proof(form=form, trusts_python=trusts_python(getattr(normalizers, form)().normalize_str, form))
+        proofs.remember(form, unidata_version, proof)
+    return proof.trusts_python
 
 
 def _frozen(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import patterns, probe_cache
+from nanoset_core.tokenization.bpe import patterns, probe_cache, proofs
 from nanoset_core.tokenization.bpe.probe_cache import TokenizerProbe, probe_tokenizer
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 
@@ -193,18 +193,17 @@ def _each_probe_once() -> Iterator[None]:
     The tests of the probes themselves call them where they are.
     """
     classes = cache(probe_cache.probe_classes)
-    trusted: dict[tuple[str, str], bool] = {}
+    trusted: dict[str, bool] = {}
+    original = proofs.trusts_python
 
     def trusts_python(normalise, form):
-        normalizer = str(normalise.__self__.tokenizer.normalizer)
-        if (normalizer, form) not in trusted:
-            trusted[normalizer, form] = original(normalise, form)
-        return trusted[normalizer, form]
+        if form not in trusted:
+            trusted[form] = original(normalise, form)
+        return trusted[form]
 
-    original = probe_cache.trusts_python
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe_cache, "probe_classes", lambda *rules: classes(*rules).copy())
-        patch.setattr(probe_cache, "trusts_python", trusts_python)
+        patch.setattr(proofs, "trusts_python", trusts_python)
         yield
 
 

@@ -327,3 +327,13 @@ def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
         assert (encoded.ids.tolist(), encoded.lengths.tolist()) == ([*range(4), *range(5)], [4, 0, 5])
         counts.append(len(loaded))
     assert counts == [1, 1, 1, 2, 2, 2]
+
+
+def test_what_holds_for_all_tokenizers_is_found_out_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(proofs, "trusts_python", lambda normalise, form: asked.append((form, normalise("e\u0301"))))
+    for form in ("NFC", "NFKC", "NFC"):
+        proofs.trusts_python_with.cache_clear()
+        proofs.trusts_python_with(form, tmp_path)
+    assert asked == [("NFC", "é"), ("NFKC", "é")]
+    proofs.trusts_python_with.cache_clear()
