@@ -353,6 +353,7 @@ class _Call:
             max_line_bytes=self.options.max_line_bytes,
             fail_on_reject=self.options.on_reject == "fail",
             documents=self.options.count_by_file,
+            hashed=False,
         )
         recipe_options = {
             "tokenizer": self.tokenizer.fingerprint,

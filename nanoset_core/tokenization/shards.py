@@ -67,6 +67,8 @@ class ShardSettings:
     """Whether the first reject ends the work."""
     documents: bool = True
     """Whether a table of the documents is written, too."""
+    hashed: bool = True
+    """Whether the manifest holds the files' sha256: not of shards that live no longer than the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, checked.documents, engine.helper)
     found = facts.to_json() | {distrust.ENCODER: asdict(encoder)}
-    return found, {name: sha256_file(folder / name) for name in names}
+    return found, {name: sha256_file(folder / name) for name in names if settings.hashed}
 
 
 def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
