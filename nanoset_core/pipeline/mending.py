@@ -36,7 +36,7 @@ def suspects(outputs: OutputRoot, corpus: str) -> list[tuple[Manifest, Distrust]
 
 def suspicion(outputs: OutputRoot, corpus: str) -> str | None:
     """Why the tokens of a corpus, and all that is made from them, may be wrong."""
-    if not outputs.access.names(outputs.folder / distrust.FOLDER):
+    if not distrust.is_any(outputs):
         return None
     found = suspects(outputs, corpus)
     if found:

@@ -79,9 +79,10 @@ class FileAccess(ABC):
 
     @abstractmethod
     def fetch_all(self, folder: Path, name: str) -> None:
-        """As `fetch`, of every file of this name below a folder, as they are now.
+        """As `fetch`, of every file of this name below a folder, as they are now; each completes what lies beside it.
 
         Copies that the store does not have stay: a build may have made them a moment ago, and be about to send them.
+        Where the copy was another, those beside it are of another making and are dropped, whatever their size.
         """
 
     @abstractmethod
@@ -92,7 +93,7 @@ class FileAccess(ABC):
     def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
         """(bytes of a small file, relative name → bytes of all that lies in its folder, where that was told as well).
 
-        FileNotFoundError where there is no such file.
+        The file completes what lies beside it, see `fetch_all`. FileNotFoundError where there is no such file.
         """
 
     @abstractmethod
@@ -294,7 +295,7 @@ class CopyAccess(FileAccess):
     def fetch_all(self, folder: Path, name: str) -> None:
         names = (found.name for found in self.origin.list(self.name(folder)))
         paths = [self.folder / found for found in names if is_inside(found)]  # others would lie elsewhere
-        in_parallel(self._refresh, [path for path in paths if path.name == name])
+        in_parallel(self._complete, [path for path in paths if path.name == name])
 
     def renew(self, path: Path) -> None:
         """Fetch a file unless the copy has the size and time of the object as it is now; remove that of none.
@@ -317,13 +318,23 @@ class CopyAccess(FileAccess):
             raise FileNotFoundError(self.url(path))
         return data
 
-    def _refresh(self, path: Path) -> bytes | None:
-        """Make a small file what the store has now; → its bytes, or None, leaving the copy, where it has none."""
+    def _complete(self, path: Path) -> bytes | None:
+        """As `_refresh`, of a file that completes what lies beside it."""
+        return self._refresh(path, drop=_drop_beside)
+
+    def _refresh(self, path: Path, drop: Callable[[Path], None] = lambda path: None) -> bytes | None:
+        """Make a small file what the store has now; → its bytes, or None, leaving the copy, where it has none.
+
+        A copy that was another is given to `drop` first.
+        """
         found = self.origin.read_stored(self.name(path))
         if found is None:
             return None
         data, stored = found
-        if not path.is_file() or path.read_bytes() != data:
+        had = path.read_bytes() if path.is_file() else None
+        if had != data:
+            if had is not None:
+                drop(path)
             write_atomic(path, data)
         _date(path, stored)
         return data
@@ -332,7 +343,7 @@ class CopyAccess(FileAccess):
         place = self.name(path.parent)
         listed = {found.name: found for found in self.origin.list(place)}
         stored = listed.get(self.name(path))
-        data = None if stored is None else self._copy_of(path, stored) or self._refresh(path)
+        data = None if stored is None else self._copy_of(path, stored) or self._complete(path)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data, {name[len(place) + 1 :]: found.size for name, found in listed.items()}
@@ -432,6 +443,14 @@ class CopyAccess(FileAccess):
         self.remove_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return ()
+
+
+def _drop_beside(path: Path) -> None:
+    """Remove all files of a folder but this one; where that is cut short, the next call does the rest."""
+    for folder, _, names in os.walk(path.parent):
+        for name in names:
+            if (other := Path(folder, name)) != path:
+                other.unlink(missing_ok=True)
 
 
 def _date(path: Path, stored: Stored) -> None:

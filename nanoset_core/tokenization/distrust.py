@@ -69,6 +69,11 @@ def note(outputs: OutputRoot, distrust: Distrust) -> None:
     )
 
 
+def is_any(outputs: OutputRoot) -> bool:
+    """Whether there are records below a root."""
+    return bool(outputs.access.names(outputs.folder / FOLDER))
+
+
 def noted(outputs: OutputRoot) -> list[Distrust]:
     """All records below a root; one that cannot be read is passed over with a warning."""
     found = []

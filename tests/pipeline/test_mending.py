@@ -6,41 +6,17 @@ import json
 import logging
 
 import dagster as dg
-import numpy as np
 import pytest
+from sabotage import Sabotaged, Shortened, poison, sabotaged
 from sample_project import jsonl, run_stages, sentences, tree
 
 from nanoset_assets.build import build
 from nanoset_core.pipeline import indexed, mending, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.tokenization import bpe, distrust, shards
-from nanoset_core.tokenization.bpe.reference import Encoded
+from nanoset_core.tokenization import distrust, shards
 from nanoset_core.versions.status import project_status
 
 PLAIN = {"tokenization: {": "tokenization: {audit: 0, "}
-
-
-class Sabotaged:
-    """An engine that is wrong about some texts."""
-
-    def __init__(self, engine, is_wrong) -> None:
-        self.engine, self.is_wrong, self.reference = engine, is_wrong, engine.reference
-        self.name, self.version, self.reason = engine.name, engine.version, engine.reason
-        self.helper = engine.helper
-
-    def encode(self, texts):
-        encoded = self.engine.encode(texts)
-        wrong = np.repeat(np.array([self.is_wrong(text) for text in texts], bool), encoded.lengths)
-        return Encoded(np.where(wrong, 5, encoded.ids).astype(np.int32), encoded.lengths)
-
-
-class Shortened(Sabotaged):
-    """One that leaves out the last token of these texts."""
-
-    def encode(self, texts):
-        lists = [self.engine.encode([text]).ids for text in texts]
-        kept = [ids[: len(ids) - self.is_wrong(text)] for ids, text in zip(lists, texts, strict=True)]
-        return Encoded(np.concatenate([np.empty(0, np.int32), *kept]), np.array([len(ids) for ids in kept], np.int32))
 
 
 FAULTS = {
@@ -52,18 +28,7 @@ FAULTS = {
 
 @pytest.fixture
 def sabotage(monkeypatch):
-    """A function that spoils the numpy engine for texts of which is_wrong is True."""
-
-    def install(is_wrong, kind=Sabotaged):
-        def make(file, name="auto", **options):
-            engine = bpe.make_engine(file, name, **options)
-            return engine if engine.name == "tokenizers" else kind(engine, is_wrong)
-
-        monkeypatch.setattr(shards, "make_engine", make)
-        shards._loaded_engine.cache_clear()
-
-    yield install
-    shards._loaded_engine.cache_clear()
+    yield from sabotaged(monkeypatch)
 
 
 @pytest.fixture
@@ -140,15 +105,6 @@ def test_what_was_built_before_is_mended_by_one_build(make_project, expected, sa
     older = {name for name in made.keys() - right.keys() if "/cache/" not in name}
     assert {name: made[name] for name in older} == {name: right_before[name] for name in older}
     assert why(config) == {}
-
-
-def poison(config):
-    """Note that the engine which made all shards is wrong, though it is right."""
-    outputs = Project.open(config).outputs
-    shard = next(one for one in outputs.versions("shards", "web") if distrust.encoder_of(one).engine == "numpy")
-    encoder = distrust.encoder_of(shard)
-    tokenizer = shard.recipe["options"]["tokenizer"]
-    distrust.note(outputs, distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"))
 
 
 def test_status_shows_suspects_and_equal_bytes_change_nothing(make_project):

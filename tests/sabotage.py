@@ -1,0 +1,56 @@
+"""Engines that give wrong tokens for some texts, and records of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nanoset_core.pipeline.project import Project
+from nanoset_core.tokenization import bpe, distrust, shards
+from nanoset_core.tokenization.bpe.reference import Encoded
+
+
+class Sabotaged:
+    """An engine that is wrong about some texts."""
+
+    def __init__(self, engine, is_wrong) -> None:
+        self.engine, self.is_wrong, self.reference = engine, is_wrong, engine.reference
+        self.name, self.version, self.reason = engine.name, engine.version, engine.reason
+        self.helper = engine.helper
+
+    def encode(self, texts):
+        encoded = self.engine.encode(texts)
+        wrong = np.repeat(np.array([self.is_wrong(text) for text in texts], bool), encoded.lengths)
+        return Encoded(np.where(wrong, 5, encoded.ids).astype(np.int32), encoded.lengths)
+
+
+class Shortened(Sabotaged):
+    """One that leaves out the last token of these texts."""
+
+    def encode(self, texts):
+        lists = [self.engine.encode([text]).ids for text in texts]
+        kept = [ids[: len(ids) - self.is_wrong(text)] for ids, text in zip(lists, texts, strict=True)]
+        return Encoded(np.concatenate([np.empty(0, np.int32), *kept]), np.array([len(ids) for ids in kept], np.int32))
+
+
+def sabotaged(monkeypatch):
+    """What a fixture yields from: a function that spoils the numpy engine for texts of which is_wrong is True."""
+
+    def install(is_wrong, kind=Sabotaged):
+        def make(file, name="auto", **options):
+            engine = bpe.make_engine(file, name, **options)
+            return engine if engine.name == "tokenizers" else kind(engine, is_wrong)
+
+        monkeypatch.setattr(shards, "make_engine", make)
+        shards._loaded_engine.cache_clear()
+
+    yield install
+    shards._loaded_engine.cache_clear()
+
+
+def poison(config):
+    """Note that the engine which made all shards is wrong, though it is right."""
+    outputs = Project.open(config).outputs
+    shard = next(one for one in outputs.versions("shards", "web") if distrust.encoder_of(one).engine == "numpy")
+    encoder = distrust.encoder_of(shard)
+    tokenizer = shard.recipe["options"]["tokenizer"]
+    distrust.note(outputs, distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"))
