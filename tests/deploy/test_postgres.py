@@ -31,10 +31,10 @@ REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
 REGISTERED = 200
-RUNS = 4
+RUNS = 3
 DOCUMENTS = 40
-BUILDS = 8
-BUILT = 16
+BUILDS = 4
+BUILT = 8
 CONFIG = """\
 raw: raw
 root: data

@@ -44,6 +44,9 @@ from nanoset_core.tokenization.tokenizer import tokenizer_facts
 EXTRA_BYTES = 400 << 20
 """address space that a case may take on top of the process as it is"""
 SECONDS = 60
+"""of a processor, for one case"""
+STILL_SECONDS = 600
+"""after which a case hangs that takes none"""
 MOST_LINE_BYTES = 16 << 20
 ENOUGH = 100_000
 """documents and rejects after which a case counts as read without harm"""
@@ -511,7 +514,7 @@ def run(name: str) -> tuple[str, Any, int]:
             told = pipe.read()
         status = os.waitpid(child, 0)[1]
     if not told:
-        return ("hung" if status == signal.SIGALRM else "crashed"), f"status {status}", 0
+        return ("hung" if status in (signal.SIGPROF, signal.SIGALRM) else "crashed"), f"status {status}", 0
     outcome, value, mib = json.loads(told)
     return outcome, value, mib
 
@@ -522,7 +525,8 @@ def _child(made: Case, folder: Path, pipe: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(STILL_SECONDS)
     try:
         outcome, value = "read", made(folder)
     except NanosetError as error:
