@@ -111,8 +111,12 @@ class _Tick:
         gone = self._registered.difference(there)
         seen = self._before.marks.keys() | self._before.gone
         self._gone = own(self._project, self._names, self._registered, seen) & gone
+        awaited = self._hosted.upstream.keys() - set(there) - self._registered
+        for corpus in sorted(awaited & named_corpora(self._project.config)):
+            landing = ", ".join(key.to_user_string() for key in self._hosted.upstream[corpus])
+            self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
         try:
-            check_corpora(self._project.config, there)
+            check_corpora(self._project.config, [*there, *awaited])
         except NanosetError as error:
             self._complaints.append(error)
         return (self._gone & self._before.gone) - named_corpora(self._project.config)

@@ -92,6 +92,19 @@ def test_what_has_landed_is_taken_without_waiting_for_it_to_settle(host):
     assert host.look().run_requests == [], "and is not built again"
 
 
+def test_a_corpus_that_has_not_landed_yet_is_no_fault(host):
+    shutil.rmtree(host.raw / "web")
+    tick = host.look()
+    assert "web: there is no text yet; lake/dedup lands it" in host.look().skip_message
+    assert tick.run_requests == []
+    shutil.rmtree(host.raw / "books")
+    host.instance.add_dynamic_partitions(host.names.corpora_name, ["books"])
+    with pytest.raises(Exception, match="this corpus is not in the raw folder"):
+        host.look()
+        host.look()
+        host.look()
+
+
 def test_an_event_from_outside_counts(host):
     host.instance.report_runless_asset_event(dg.AssetMaterialization(DEDUP))
     assert asked(host.land()) == ["code", "web"]

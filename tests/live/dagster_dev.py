@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from live.processes import running, until
@@ -21,19 +23,26 @@ _LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries {
 
 
 @contextmanager
-def dagster_dev(config: Path, home: Path, log: Path) -> Iterator[str]:
-    """The address of the UI, once it answers; all processes are ended, and seen to be gone, at the end."""
+def dagster_dev(
+    project: Path, home: Path, log: Path, *, module: str | None = None, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """The address of the UI, once it answers; all processes are ended, and seen to be gone, at the end.
+
+    Args:
+        project: a nanoset.yaml, or the folder of a project that is loaded from a module of its own.
+        home: the history's folder.
+        log: what it prints.
+        module: that module.
+        more: of the environment; to its PYTHONPATH the repository is added.
+    """
     port = _free_port()
-    environment = {
-        "NANOSET_CONFIG": str(config),
-        "DAGSTER_HOME": str(home),
-        "PYTHONPATH": str(REPOSITORY),
-        "PYTHONUNBUFFERED": "1",
-    }
-    command = [sys.executable, "-m", "dagster", "dev", "--workspace", str(REPOSITORY / "workspace.yaml")]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
+    environment = {"NANOSET_CONFIG": str(project), "DAGSTER_HOME": str(home), "PYTHONUNBUFFERED": "1", **more}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [more.get("PYTHONPATH"), str(REPOSITORY)]))
+    location = ["--workspace", str(REPOSITORY / "workspace.yaml")] if module is None else ["--module-name", module]
+    command = [sys.executable, "-m", "dagster", "dev", *location, "--host", "127.0.0.1", "--port", str(port)]
     address = f"http://127.0.0.1:{port}"
-    with running(command, log, folder=config.parent, environment=environment) as process:
+    folder = project if project.is_dir() else project.parent
+    with running(command, log, folder=folder, environment=environment) as process:
         until(lambda: _loaded(process, address, log), 60, lambda: f"no UI came up:\n{log.read_text()}")
         yield address
 

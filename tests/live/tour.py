@@ -16,6 +16,7 @@ from pathlib import Path
 
 from live.browser import Browser, browsing, chromium
 from live.dagster_dev import dagster_dev
+from live.host import write_host
 from live.processes import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
@@ -50,6 +51,10 @@ SCENES = (
     Scene("checks", "/assets/indexed_dataset?view=checks&checkDetail=verified", ("verified", "Passed"), 800),
 )
 
+_HOST_GROUPS = ",".join(f"global@global:{group}" for group in ("lake", "training", "llm_corpora", "llm_pretrain"))
+HOST = Scene("your_dagster", f"/asset-groups?expanded={_HOST_GROUPS}", ("web_dedup", "handoff", "model"), 860, 2150)
+"""Of somebody else's project, for docs/your_dagster.md."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -70,6 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             for scene in scenes:
                 _photograph(browser, address, scene, options.output / f"{scene.name}.png")
+        if options.only in (None, HOST.name):
+            home = scratch / "home"
+            more = write_host(scratch / "acme", home, (demo / "tokenizer.json").read_bytes())
+            with (
+                dagster_dev(
+                    scratch / "acme", home, scratch / "host.log", module="acme.definitions", more=more
+                ) as address,
+                browsing(program, home) as browser,
+            ):
+                _photograph(browser, address, HOST, options.output / f"{HOST.name}.png")
     return 0
 
 
