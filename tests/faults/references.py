@@ -120,9 +120,10 @@ def expected_digests(
     return made, time.process_time() - begun
 
 
-def compare(engine: Engine, texts: Iterator[str], expected: NDArray[np.uint64]) -> tuple[int, list[str]]:
-    """(how many texts, those of which the tokens differ)."""
-    count, wrong = 0, []
+def compare(engine: Engine, texts: Iterator[str], expected: NDArray[np.uint64]) -> list[str]:
+    """Texts of which the tokens differ."""
+    count = 0
+    wrong: list[str] = []
     for batch in batches(texts):
         theirs = expected[count : count + len(batch)]
         ours = digests(engine.encode(batch))
@@ -130,4 +131,4 @@ def compare(engine: Engine, texts: Iterator[str], expected: NDArray[np.uint64]) 
         count += len(batch)
     if count != len(expected):
         raise ValueError(f"{count:,} texts, of which {len(expected):,} have expected tokens")
-    return count, wrong
+    return wrong

@@ -224,7 +224,7 @@ def main() -> int:
         small = () if options.tokenizers else small_tokenizers(Path(folder), options.select)
         for source in map(_source, options.tokenizers or map(str, small)):
             if fnmatchcase(_name(source), options.select):
-                bad += _try_file(source, options, options.expected or Path(folder))
+                bad += _try_file(source, options, Path(folder))
     return int(bad > 0)
 
 
@@ -239,43 +239,48 @@ def _name(source: TokenizerFile) -> str:
 
 def _try_file(source: TokenizerFile, options: argparse.Namespace, folder: Path) -> int:
     """Print what came of one tokenizer; → how much was wrong."""
-    name, definition, bad = _name(source), define(source), 0
+    definition = define(source)
     content = definition.json()
     added = added_tokens(content)
     corpus = [f"{path.absolute()} {path.stat().st_size}" for path in options.texts]
+    made = [_made(source, kind, folder / "cache" / _name(source)) for kind in options.engine]
+    engines = [engine for engine in made if engine is not None]
+    bad = len(made) - len(engines) + sum(engine.name not in options.engine for engine in engines)
     for what, key, texts in (
         ("documents", f"{corpus} {options.megabytes}", lambda: documents(options.texts, options.megabytes)),
         ("strings", f"{options.seed} {options.strings}", lambda: islice(strings(options.seed, added), options.strings)),
     ):
-        expected, seconds = expected_digests(source, f"{what} {key}", texts, folder)
-        print(f"{name}: {len(expected):,} {what} by {definition.kind}'s own library, {seconds:.0f} s", flush=True)
-        for kind in options.engine:
-            bad += _try_engine(source, kind, what, texts(), expected)
+        expected, seconds = expected_digests(source, f"{what} {key}", texts, options.expected or folder)
+        name = f"{_name(source)}: {len(expected):,} {what}"
+        print(f"{name} by {definition.kind}'s own library, {seconds:.0f} s", flush=True)
+        for engine in engines:
+            begun = time.process_time()
+            wrong = compare(engine, texts(), expected)
+            print(f"{name}, {len(wrong)} wrong, {engine.name}, {time.process_time() - begun:.0f} s", flush=True)
+            for text in wrong[:3]:
+                print(f"  {text[:300]!r}", flush=True)
+            bad += len(wrong)
     if options.mutations and definition.content is None and len(content) < _MUTABLE_BYTES:
         begun = time.process_time()
         counts, notes = try_mutations(content, options.engine[0], options.mutations, options.seed)
         bad += counts["wrong"] + counts["failed"]
-        print(f"{name}: {counts.total():,} mutations, {dict(counts)}, {time.process_time() - begun:.0f} s", flush=True)
+        told = f"{_name(source)}: {counts.total():,} mutations, {dict(counts)}"
+        print(f"{told}, {time.process_time() - begun:.0f} s", flush=True)
         for note in sorted(notes)[::-1][:20]:
             print(f"  {note}", flush=True)
     return bad
 
 
-def _try_engine(source: TokenizerFile, kind: str, what: str, texts: Iterator[str], expected: NDArray[np.uint64]) -> int:
-    """Print what came of one engine; → how many texts were wrong, or 1 where it was not taken."""
+def _made(source: TokenizerFile, kind: str, cache: Path) -> Engine | None:
+    """An engine that learns all anew; None where it is not taken, which is printed."""
     begun = time.process_time()
-    with tempfile.TemporaryDirectory() as cache:
-        try:
-            engine = make_engine(source, kind, cache=cache)
-        except NanosetError as error:
-            print(f"{_name(source)}, {kind}: refused: {error.found}", flush=True)
-            return 1
-        count, wrong = compare(engine, texts, expected)
-    seconds = time.process_time() - begun
-    print(f"{_name(source)}, {kind}: {count:,} {what}, {len(wrong)} wrong, {engine.name}, {seconds:.0f} s", flush=True)
-    for text in wrong[:3]:
-        print(f"  {text[:300]!r}", flush=True)
-    return len(wrong) + (engine.name != kind)
+    try:
+        engine = make_engine(source, kind, cache=cache)
+    except NanosetError as error:
+        print(f"{_name(source)}, {kind}: refused: {error.found}", flush=True)
+        return None
+    print(f"{_name(source)}, {engine.name}: made, {time.process_time() - begun:.0f} s", flush=True)
+    return engine
 
 
 if __name__ == "__main__":
