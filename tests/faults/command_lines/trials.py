@@ -19,7 +19,7 @@ from child_processes import members
 
 from nanoset_core.cli import main
 
-SECONDS = 120.0
+SECONDS = 600.0
 """for one command"""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _FINGERPRINTS = ".fingerprints.json"
@@ -75,8 +75,9 @@ def run(
             said += os.read(reader, 1 << 16)
         pid, found = os.waitpid(child, os.WNOHANG)
         status = found if pid else None
-        if time.monotonic() - started > SECONDS:
-            os.killpg(child, signal.SIGKILL)
+        if status is None and time.monotonic() - started > SECONDS:
+            with contextlib.suppress(ProcessLookupError):  # it may end just now
+                os.killpg(child, signal.SIGKILL)
             said += b"\nHUNG"
     seconds = time.monotonic() - started
     left = _left(child)
