@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 
 import dagster as dg
 import pytest
 from live.browser import browsing, chromium
-from live.dagster_dev import dagster_dev
+from live.dagster_dev import REPOSITORY, dagster_dev
 from live.host import write_host
 from live.processes import until
 
@@ -61,3 +64,27 @@ def made(instance, path):
 
 def is_asked_for(instance, key):
     return any(key in (run.asset_selection or ()) for run in instance.get_runs())
+
+
+def test_dagsters_own_commands_know_the_component(tokenizer_file, tmp_path):
+    folder = tmp_path / "acme"
+    environment = write_host(folder, tmp_path / "home", tokenizer_file.read_bytes())
+    environment = {**os.environ, **environment, "DAGSTER_HOME": str(tmp_path / "home")}
+    environment["PYTHONPATH"] += os.pathsep + str(REPOSITORY)
+
+    def dg_says(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = "from dagster_dg_cli.cli import main; main()"
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    for arguments in (["check", "yaml"], ["check", "defs"]):
+        checked = dg_says(*arguments)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    listed = dg_says("list", "defs", "--json")
+    assert "llm/pretrain/handoff" in listed.stdout, listed.stdout + listed.stderr
+    file = folder / "src/acme/defs/llm/defs.yaml"
+    file.write_text(file.read_text().replace("sensor_seconds: 2", "sensor_secs: 2"))
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "sensor_secs" in text)
+    refused = dg_says("check", "yaml")
+    assert refused.returncode == 1
+    assert f"defs.yaml:{line}" in refused.stdout
