@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at
-from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, POSITION_BITS, Merger, PairRanks
+from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
 from nanoset_core.tokenization.bpe.vocabulary import SPACE_SIGN, Vocabulary
 
 _BLANK, _SEPARATOR = 0x20, 0xFF
@@ -154,9 +154,9 @@ class CharacterMerger(Merger):
         self._ranks = ranks
         self._characters = CharacterTokens(vocabulary)
 
-    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        tokens = self._characters.first_tokens(letters.T, NO_TOKEN)
-        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int32)
+    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        tokens = self._characters.first_tokens(letters.T, NO_TOKEN).astype(np.uint64)
+        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int64)
         pairs = tokens[1:] != NO_TOKEN
         ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
-        return tokens, ranks << POSITION_BITS
+        return tokens, ranks

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.reference import FlatLists
-from nanoset_core.tokenization.bpe.words import ABSENT, FILL_LIMIT, Keys, TokenLists, WordTable, unique_keys
+from nanoset_core.tokenization.bpe.words import (
+    ABSENT,
+    FILL_LIMIT,
+    MARK,
+    Codes,
+    Keys,
+    TokenLists,
+    WordTable,
+    unique_keys,
+)
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
@@ -27,6 +36,8 @@ PADDING = LONGEST + 8
 
 _SAMPLED_WORDS = 256
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+_NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
+_NO_MARK = np.int32(0)
 _DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
 
 EncodeWords: TypeAlias = Callable[[NDArray[np.uint8]], FlatLists]
@@ -41,18 +52,19 @@ class Batch:
 
     size: int = 0
     """Words so far."""
-    numbers: list[NDArray[np.int32]] = field(default_factory=list)
-    """int32, shape (words,), for each block: list numbers of the words, ABSENT where unknown."""
+    codes: list[Codes] = field(default_factory=list)
+    """int32, shape (words,), for each block: codes of the words' tokens, ABSENT where unknown."""
     unknown: dict[int, list[tuple[Keys, NDArray[np.int64]]]] = field(default_factory=dict)
     """By width: (keys, places int64, shape (words,)) of words that the tables did not hold."""
     long: list[tuple[int, bytes]] = field(default_factory=list)
     """(place, word) of those above LONGEST bytes."""
 
-    def note(self, width: int, keys: Keys, places: NDArray[np.int64], found: NDArray[np.int32]) -> None:
-        """Note the words that were not found among those at `places` of the block at hand; shape (words,)."""
-        missing = np.flatnonzero(found == ABSENT)
+    def note(self, width: int, keys: Keys, places: NDArray[np.int64] | None, found: Codes) -> None:
+        """Note the words that were not found among those at `places` (None: all) of the block at hand."""
+        missing = (found == ABSENT).nonzero()[0]
         if len(missing):
-            noted = [key[missing] for key in keys], places[missing] + self.size
+            places = missing if places is None else places[missing]
+            noted = [key[missing] for key in keys], places + self.size
             self.unknown.setdefault(width, []).append(noted)
 
 
@@ -85,7 +97,6 @@ class Lexicon:
         self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
         self._seed(self)
         self._seeded = {width: len(table) for width, table in self._tables.items()}
-        self._seeded_lists = len(self._lists)
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +104,8 @@ class Lexicon:
         return self._lists.nbytes + sum(table.nbytes for table in self._tables.values())
 
     def __len__(self) -> int:
-        return len(self._lists)
+        """How many words it knows."""
+        return sum(map(len, self._tables.values()))
 
     @property
     def learnt(self) -> int:
@@ -106,13 +118,12 @@ class Lexicon:
         if arrays is None:
             return False
         try:
-            self._lists = TokenLists.from_arrays(arrays["heads"], arrays["rests"], arrays["tokens"])
+            self._lists = TokenLists.from_arrays(arrays["ends"], arrays["tokens"])
             self._tables = {
-                width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"values{width}"], len(self._lists))
+                width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"], len(self._lists))
                 for width in SLOT_BITS_LIMITS
             }
-            self._seeded_lists, *seeded = arrays["seeded"].tolist()
-            self._seeded = dict(zip(SLOT_BITS_LIMITS, seeded, strict=True))
+            self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
             if not all(map(self._knows, SLOT_BITS_LIMITS)):
                 raise ValueError("other tokens than are made now")
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -126,11 +137,11 @@ class Lexicon:
         table = self._tables[width]
         if table.width != width:
             return False
-        keys, numbers = table.sample(_SAMPLED_WORDS, self._seeded_lists)
-        ids, lengths = self._lists.gather(numbers)
-        wanted = self._encode(np.stack(keys, axis=1).view(np.uint8)) if len(numbers) else (ids, lengths)
+        keys, codes = table.sample(_SAMPLED_WORDS)
+        ids, lengths = self._lists.gather(codes)
+        wanted = self._encode(np.stack(keys, axis=1).view(np.uint8)) if len(codes) else (ids, lengths)
         found = np.array_equal(ids, wanted[0]) and np.array_equal(lengths, wanted[1])
-        return found and np.array_equal(table.find(keys), numbers)
+        return found and np.array_equal(table.find(keys), codes)
 
     def _keep(self) -> None:
         """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
@@ -139,8 +150,7 @@ class Lexicon:
         self._saved = self.learnt
         if not all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _DRIFTING):
             return
-        seeded = np.array([self._seeded_lists, *(self._seeded[width] for width in SLOT_BITS_LIMITS)])
-        arrays = self._lists.to_arrays() | {"seeded": seeded}
+        arrays = self._lists.to_arrays() | {"seeded": np.array([self._seeded[width] for width in SLOT_BITS_LIMITS])}
         for width, table in self._tables.items():
             arrays |= {f"{name}{width}": array for name, array in table.to_arrays().items()}
         self._kept.save(arrays)
@@ -151,10 +161,10 @@ class Lexicon:
         """Words of one token each; those already known stay as they are."""
         every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
         for width, chosen in every:
-            keys = _keys(data, begins[chosen], lengths[chosen], width)
-            fresh = np.flatnonzero(self._tables[width].find(keys) == ABSENT)
-            numbers = self._lists.add(tokens[chosen[fresh]], np.ones(len(fresh), np.int32))
-            self._tables[width].insert([key[fresh] for key in keys], numbers)
+            keys = _keys(data, begins.take(chosen), lengths.take(chosen), width)
+            fresh = (self._tables[width].find(keys) == ABSENT).nonzero()[0]
+            codes = self._lists.add(tokens[chosen[fresh]], np.ones(len(fresh), np.int32))
+            self._tables[width].insert([key[fresh] for key in keys], codes)
 
     def look_up(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], batch: Batch
@@ -167,20 +177,20 @@ class Lexicon:
             lengths: int64, shape (words,), in bytes, 1 or more; no zero byte is inside a word.
             batch: takes them.
         """
-        rest = np.flatnonzero(lengths > 8)
+        rest = (lengths > 8).nonzero()[0]
         short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
-        numbers = self._tables[1].find(short, skip=rest)
-        batch.note(1, short, np.arange(len(numbers)), numbers)
+        codes = self._tables[1].find(short, skip=rest)
+        batch.note(1, short, None, codes)
         for width, chosen in _by_width(rest, lengths):
-            keys = _keys(data, begins[chosen], lengths[chosen], width)
+            keys = _keys(data, begins.take(chosen), lengths.take(chosen), width)
             found = self._tables[width].find(keys)
-            numbers[chosen] = found
+            codes[chosen] = found
             batch.note(width, keys, chosen, found)
         for place in np.flatnonzero(lengths > LONGEST).tolist():
             word = data[begins[place] : begins[place] + lengths[place]].tobytes()
             batch.long.append((place + batch.size, word))
-        batch.numbers.append(numbers)
-        batch.size += len(numbers)
+        batch.codes.append(codes)
+        batch.size += len(codes)
 
     def learn(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], encode: EncodeWords
@@ -188,24 +198,23 @@ class Lexicon:
         """Words for the seed whose tokens `encode` knows; those already known stay as they are."""
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
-        numbers = batch.numbers[0]
         for width, parts in batch.unknown.items():
-            self._learn(width, *_joined(parts), numbers, encode)
+            self._learn(width, *_joined(parts), batch.codes[0], encode)
 
     def tokens(self, batch: Batch) -> FlatLists:
         """Tokens of all words of a batch."""
-        numbers = np.concatenate(batch.numbers) if batch.numbers else np.empty(0, np.int32)
+        codes = np.concatenate(batch.codes) if batch.codes else np.empty(0, np.int32)
         unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
         roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
         for width in roomy:
-            self._learn(width, *unknown.pop(width), numbers, self._encode)
+            self._learn(width, *unknown.pop(width), codes, self._encode, MARK)
         kept = len(self._lists)  # what there is no room for follows, to be dropped after use
         for width, (keys, places) in unknown.items():
-            self._learn(width, keys, places, numbers, self._encode, remember=False)
+            self._learn(width, keys, places, codes, self._encode, remember=False)
         if batch.long:
             places = np.array([place for place, _ in batch.long])
-            numbers[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
-        gathered = self._lists.gather(numbers)
+            codes[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
+        gathered = self._lists.gather(codes)
         self._lists.truncate(kept)
         if any(width in _DRIFTING for width in unknown):
             self.restart()
@@ -217,19 +226,20 @@ class Lexicon:
         width: int,
         keys: Keys,
         places: NDArray[np.int64],
-        numbers: NDArray[np.int32],
+        codes: Codes,
         encode: EncodeWords,
+        mark: np.int32 = _NO_MARK,
         *,
         remember: bool = True,
     ) -> None:
-        """Encode the distinct words of `keys` and set `numbers` at `places`."""
+        """Encode the distinct words of `keys` and set `codes` at `places`; those that are remembered get the mark."""
         first, inverse = unique_keys(keys)
         distinct = [key[first] for key in keys]
         words = np.stack(distinct, axis=1).view(np.uint8)  # (distinct words, 8 * width)
-        added = self._lists.add(*encode(words))
+        added = self._lists.add(*encode(words)) | mark
         if remember:
             self._tables[width].insert(distinct, added)
-        numbers[places] = added[inverse]
+        codes[places] = added[inverse]
 
     def _has_room(self, width: int, count: int) -> bool:
         learnt = len(self._tables[width]) - self._seeded[width]
@@ -247,18 +257,20 @@ def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[
 def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """(width, which of the chosen words have it: int64, shape (words,)), for the widths above 1 that occur."""
     for width in list(SLOT_BITS_LIMITS)[1:]:
-        fits = lengths[chosen] <= 8 * width
+        fits = lengths.take(chosen) <= 8 * width
         if fits.any():
-            yield width, chosen[fits]
-            chosen = chosen[~fits]
+            yield width, chosen.take(fits.nonzero()[0])
+            chosen = chosen.take((~fits).nonzero()[0])
 
 
 def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> Keys:
     """Bytes of each word as `width` 64-bit words, zero-padded, read through a view that ignores alignment."""
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+    least = 8 * (_NEXT_NARROWER[width]) if width > 1 else 0
     keys = []
     for word in range(width):
         key = view[begins + 8 * word] if word else view[begins]
-        key &= _MASKS.take(lengths - 8 * word if word else lengths, mode="clip")
+        if 8 * (word + 1) > least:
+            key &= _MASKS.take(lengths - 8 * word if word else lengths, mode="clip")
         keys.append(key)
     return keys

@@ -22,65 +22,78 @@ NO_TOKEN = MOST_IDS
 MOST_MERGES = NO_RANK = (1 << RANK_BITS) - 1
 """The rank of a pair that does not merge; greater than any other."""
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_RANK = np.uint64(NO_RANK)
+_FACTOR = 0x9E3779B97F4A7C15
+_RANK, _RANK_BITS, _ID_BITS = np.uint64(NO_RANK), np.uint64(RANK_BITS), np.uint64(ID_BITS)
 _FREE = np.uint64((1 << 64) - 1)
+_OTHERS, _FREE_SLOTS = np.uint64(1 << RANK_BITS), np.uint64(1 << (RANK_BITS + 2 * ID_BITS))
 _SPREAD = 2  # slots per merge, as a power of two: most lookups are of pairs that do not merge, and should meet a gap
 
 LONGEST_WORD = 248
 """Bytes in the longest word that `merge_words` takes."""
 
-POSITION_BITS = 8
-_POSITION = (1 << POSITION_BITS) - 1
-_NO_PRIORITY = NO_RANK << POSITION_BITS
+PLACE_BITS = 32
+"""A priority is a rank, and below it the place of the pair in so many bits."""
+_PLACE = (1 << PLACE_BITS) - 1
+_NO_PRIORITY = NO_RANK << PLACE_BITS
 _BATCH = 8192
 _FEW = 0.75
 """Words per byte of width below which the reference is faster: merging takes rounds, whatever the number of words."""
 
 
 class PairRanks:
-    """Looks up pairs of tokens in bulk."""
+    """Looks up pairs of tokens in bulk: in a hash table, where another pair is in its slot in the next smaller one."""
 
     def __init__(self, left: NDArray[np.int32], right: NDArray[np.int32], merged: NDArray[np.int32]) -> None:
         """Pairs of token ids in order of rank, and the token that each makes; shape (merges,). Pairs are distinct."""
-        self.merged = merged.astype(np.int32)
-        """int32, shape (merges,): the token that the merge of each rank makes."""
-        bits = max(len(merged) - 1, 1).bit_length() + _SPREAD
-        self._shift = np.uint64(64 - bits)
-        self._mask = (1 << bits) - 1
-        self._slots = np.full(1 << bits, _FREE)
-        pairs = left.astype(np.uint64) << np.uint64(ID_BITS) | right.astype(np.uint64)
-        ranks = np.arange(len(merged), dtype=np.uint64)
-        self._insert(pairs, pairs << np.uint64(RANK_BITS) | ranks)
+        self.merged = merged.astype(np.uint64)
+        """uint64, shape (merges,): the token that the merge of each rank makes."""
+        pairs = left.astype(np.uint64) << _ID_BITS | right.astype(np.uint64)
+        entries = pairs << _RANK_BITS | np.arange(len(merged), dtype=np.uint64)
+        self._levels: list[_Level] = []
+        while len(entries) or not self._levels:
+            level = _Level(len(entries), len(self._levels))
+            places = level.places(pairs)
+            level.slots[places[::-1]] = entries[::-1]
+            self._levels.append(level)
+            pending = (level.slots.take(places) != entries).nonzero()[0]
+            pairs, entries = pairs.take(pending), entries.take(pending)
 
-    def find(self, left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Ranks of pairs of token ids: int32, shape (pairs,), NO_RANK for those that do not merge."""
-        pairs = left.astype(np.uint64)
-        pairs <<= np.uint64(ID_BITS)
-        pairs |= right.astype(np.uint64)
-        slots = (pairs * _FACTOR >> self._shift).view(np.int64)
-        found = self._slots.take(slots)
-        ranks = (found & _RANK).astype(np.int32)
-        other = found >> np.uint64(RANK_BITS) != pairs
-        ranks[other] = NO_RANK
-        unsettled = np.flatnonzero(other & (found != _FREE))
-        pairs, slots = pairs[unsettled], slots[unsettled]
-        while len(unsettled):
-            slots = slots + 1 & self._mask
-            found = self._slots.take(slots)
-            same = found >> np.uint64(RANK_BITS) == pairs
-            ranks[unsettled[same]] = (found[same] & _RANK).astype(np.int32)
-            follow = ~same & (found != _FREE)
-            unsettled, pairs, slots = unsettled[follow], pairs[follow], slots[follow]
+    def find(self, left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Ranks of pairs of token ids, uint64: int64, shape (pairs,), NO_RANK for those that do not merge."""
+        pairs = left << _ID_BITS
+        pairs |= right
+        ranks, unsettled = self._levels[0].find(pairs)
+        places = unsettled
+        for level in self._levels[1:]:
+            if not len(places):
+                break
+            pairs = pairs.take(unsettled)
+            ranks[places], unsettled = level.find(pairs)
+            places = places.take(unsettled)
         return ranks
 
-    def _insert(self, pairs: NDArray[np.uint64], entries: NDArray[np.uint64]) -> None:
-        slots = (pairs * _FACTOR >> self._shift).view(np.int64)
-        while len(entries):
-            free = self._slots[slots] == _FREE
-            self._slots[slots[free]] = entries[free]
-            pending = self._slots[slots] != entries  # taken before, or by another entry of this round
-            entries, slots = entries[pending], slots[pending] + 1 & self._mask
+
+class _Level:
+    """One table of pairs and their ranks, each where its hash says or not at all."""
+
+    def __init__(self, count: int, number: int) -> None:
+        bits = max(count - 1, 1).bit_length() + _SPREAD
+        self.slots = np.full(1 << bits, _FREE)
+        self._shift = np.uint64(64 - bits)
+        self._factor = np.uint64(pow(_FACTOR, number + 1, 1 << 64))
+
+    def places(self, pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """int64, shape (pairs,): the slot of each."""
+        hashed = pairs * self._factor
+        hashed >>= self._shift
+        return hashed.view(np.int64)
+
+    def find(self, pairs: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(ranks of pairs, NO_RANK where they are not here; numbers of those in whose slot another pair is)."""
+        found = self.slots.take(self.places(pairs))
+        found ^= pairs << _RANK_BITS  # the rank where the slot is this pair's, else more than any rank
+        others = (found - _OTHERS < _FREE_SLOTS - _OTHERS).nonzero()[0]
+        return np.minimum(found, _RANK, out=found).view(np.int64), others
 
 
 class Merger:
@@ -89,14 +102,10 @@ class Merger:
     def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
         """byte_tokens: int32, shape (256,): token of each byte, -1 for those that no word holds."""
         self._ranks = ranks
-        self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.int32)
+        self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
         self._byte_tokens[0] = NO_TOKEN  # what words are padded with
-        self._pair_priorities = self._priorities_of_byte_pairs()
-
-    def _priorities_of_byte_pairs(self) -> NDArray[np.int32]:
-        """int32, shape (65536,): rank << POSITION_BITS of each pair of bytes."""
         left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
-        return self._ranks.find(left, right) << POSITION_BITS
+        self._of_byte_pair = ranks.find(left, right)  # int64, shape (65536,)
 
     def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
         """Tokens of words.
@@ -110,61 +119,60 @@ class Merger:
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
     def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
-        """letters: uint8, shape (width, words). Row `width` of each table stands for what is beside a word."""
+        """letters: uint8, shape (width, words). Row `width` of each table stands for what is beside a word.
+
+        A place is a number in the flat tables, its row times `words` and its column: within a word, further to the
+        right is greater.
+        """
         width, n = letters.shape
-        tokens = np.full((width + 1, n), NO_TOKEN, np.int32)
-        priorities = np.full((width + 1, n), _NO_PRIORITY, np.int32)  # of the pair that begins at each position
-        tokens[:width], pairs = self._begin(letters)
-        priorities[: width - 1] = pairs + np.arange(width - 1, dtype=np.int32)[:, None]
-        following = np.empty((width + 1, n), np.uint8)  # position of the next token
-        following[:] = np.minimum(np.arange(1, width + 2), width)[:, None]
-        preceding = np.empty((width + 1, n), np.uint8)
-        preceding[:] = np.array([width, *range(width)])[:, None]
-        while self._merge_once(tokens, priorities, following, preceding):
-            pass
-        by_word = np.ascontiguousarray(tokens[:width].T)
+        tokens = np.full((width + 1, n), NO_TOKEN, np.uint64)
+        priorities = np.full((width + 1, n), _NO_PRIORITY, np.int64)  # of the pair that begins at each place
+        tokens[:width], ranks = self._begin(letters)
+        places = np.arange((width + 1) * n).reshape(width + 1, n)
+        np.bitwise_or(ranks << PLACE_BITS, places[: width - 1], out=priorities[: width - 1])
+        following = np.concatenate([places[1:], places[-1:]])
+        preceding = np.concatenate([places[-1:], places[:-1]])
+        self._merge_all(priorities, *(table.reshape(-1) for table in (priorities, tokens, following, preceding)))
+        by_word = tokens[:width].T.astype(np.int32)
         kept = by_word != NO_TOKEN
         return by_word[kept], np.count_nonzero(kept, axis=1)
 
-    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(first tokens, int32, shape (width, words); priorities of their pairs, int32, shape (width - 1, words))."""
+    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """(first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape (width - 1, words))."""
         pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
-        return self._byte_tokens[letters], self._pair_priorities[pairs]
+        return self._byte_tokens.take(letters), self._of_byte_pair.take(pairs)
 
-    def _merge_once(
+    def _merge_all(
         self,
-        tokens: NDArray[np.int32],
-        priorities: NDArray[np.int32],
-        following: NDArray[np.uint8],
-        preceding: NDArray[np.uint8],
-    ) -> bool:
-        """Make the best merge of every word that has one; False when none has."""
-        n = tokens.shape[1]
-        best = priorities[:-1].min(axis=0)
-        words = np.flatnonzero(best < _NO_PRIORITY)
-        if not len(words):
-            return False
-        best = best[words]
-        left = best & _POSITION
-        # Flat indices into the tables: the pair's two tokens and the tokens beside them.
-        at_left = left * np.int64(n) + words
-        at_right = following.take(at_left) * np.int64(n) + words
-        after, before = following.take(at_right), preceding.take(at_left)
-        at_after, at_before = after * np.int64(n) + words, before * np.int64(n) + words
-        merged = self._ranks.merged.take(best >> POSITION_BITS)
-        tokens.ravel()[at_left] = merged
-        tokens.ravel()[at_right] = NO_TOKEN
-        following.ravel()[at_left] = after
-        preceding.ravel()[at_after] = left
-        ranks = self._ranks.find(
-            np.concatenate([tokens.take(at_before), merged]), np.concatenate([merged, tokens.take(at_after)])
-        )
-        ranks <<= POSITION_BITS
-        flat = priorities.ravel()
-        flat[at_right] = _NO_PRIORITY
-        flat[at_before] = ranks[: len(words)] + before
-        flat[at_left] = ranks[len(words) :] + left
-        return True
+        by_row: NDArray[np.int64],
+        priorities: NDArray[np.int64],
+        tokens: NDArray[np.uint64],
+        following: NDArray[np.int64],
+        preceding: NDArray[np.int64],
+    ) -> None:
+        """Make the best merge of every word that has one until none has; flat tables, the first in rows once more."""
+        while True:
+            best = by_row[:-1].min(axis=0)
+            words = (best < _NO_PRIORITY).nonzero()[0]
+            if not len(words):
+                return
+            best = best.take(words)
+            left = best & _PLACE
+            best >>= PLACE_BITS
+            right, before = following.take(left), preceding.take(left)
+            after = following.take(right)
+            merged = self._ranks.merged.take(best)
+            tokens[left] = merged
+            tokens[right] = NO_TOKEN
+            following[left] = after
+            preceding[after] = left
+            priorities[right] = _NO_PRIORITY
+            lefts = np.concatenate([tokens.take(before), merged])
+            ranks = self._ranks.find(lefts, np.concatenate([merged, tokens.take(after)]))
+            ranks <<= PLACE_BITS
+            changed = np.concatenate([before, left])
+            ranks |= changed
+            priorities[changed] = ranks
 
 
 class WordEncoder:

@@ -181,7 +181,9 @@ class NumpyEngine:
         separators = np.cumsum([0] + [len(text) + 1 for text in texts])
         starts[separators] = False
         begins = np.flatnonzero(starts[:-1])
-        lengths = np.diff(begins, append=separators[-1])
+        lengths = np.empty_like(begins)
+        np.subtract(begins[1:], begins[:-1], out=lengths[:-1])
+        lengths[-1:] = separators[-1] - begins[-1:]
         first = np.searchsorted(begins, separators[:-1] + 1)
         lengths[first[1:] - 1] -= 1  # the separator after each text's last word
         return data, begins, lengths, first

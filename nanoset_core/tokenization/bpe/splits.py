@@ -98,12 +98,12 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
     The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
     left over at its end is ordinary white space.
     """
-    joined = np.zeros(len(blank) + 1, bool)  # joined[i]: bytes i - 1 and i are both spaces
-    np.logical_and(blank[1:], blank[:-1], out=joined[1:-1])
-    inside = joined[1:] | joined[:-1]
-    codes[inside] = RUN
-    edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1  # the buffer's first and last byte are no spaces
-    begins, ends = edges[::2], edges[1::2]
+    followed = (blank[1:] & blank[:-1]).nonzero()[0]  # spaces that another one follows
+    last = (followed[1:] != followed[:-1] + 1).nonzero()[0]
+    begins = followed.take(np.append(0, last + 1)[: len(followed)])
+    ends = followed.take(np.append(last, -1)[: len(followed)]) + 2
+    codes[followed] = RUN
+    codes[ends - 1] = RUN
     lengths = ends - begins
     long = np.flatnonzero(lengths > longest)
     begins, ends, lengths = begins[long], ends[long], lengths[long]

@@ -92,12 +92,12 @@ def test_other_content_under_the_right_name_is_not_taken(kept, file, change):
     if change == "tokens":
         arrays["tokens"] += 1
     elif change == "numbers":
-        taken = arrays["values1"] >= 0
-        arrays["values1"][taken] = np.roll(arrays["values1"][taken], 1)
+        taken = arrays["codes1"] >= 0
+        arrays["codes1"][taken] = np.roll(arrays["codes1"][taken], 1)
     elif change == "beyond":
-        arrays["values2"] += len(arrays["heads"])
+        arrays["codes2"][arrays["codes2"] >= 0] += len(arrays["ends"])
     elif change == "slots":
-        arrays["values1"] = arrays["values1"][:-1]
+        arrays["codes1"] = arrays["codes1"][:-1]
     else:
         del arrays["keys4"]
     np.savez(file, **arrays)
@@ -124,13 +124,13 @@ def test_many_write_at_once(kept, tmp_path):
 
 def test_a_larger_file_stays_and_old_ones_go(kept, file, tmp_path):
     size = file.stat().st_size
-    kept.save({"heads": np.zeros(3)})
+    kept.save({"ends": np.zeros(3)})
     assert file.stat().st_size == size
     for number in range(12):
         (tmp_path / "cache" / f"{number}.words.npz").write_bytes(b"")
         os.utime(tmp_path / "cache" / f"{number}.words.npz", (number, number))
     file.unlink()
-    kept.save({"heads": np.zeros(3)})
+    kept.save({"ends": np.zeros(3)})
     assert len(list((tmp_path / "cache").iterdir())) == 8
     assert file.exists()
 

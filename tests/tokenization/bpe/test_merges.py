@@ -78,6 +78,6 @@ def test_ranks_are_a_dict(pairs):
     listed = sorted(pairs)
     left, right = np.array(listed).T
     ranks = PairRanks(left, right, np.arange(len(listed)))
-    asked = np.array(listed + [(right, left) for left, right in listed], np.int32)
+    asked = np.array(listed + [(right, left) for left, right in listed], np.uint64)
     expected = {pair: rank for rank, pair in enumerate(listed)}
     assert ranks.find(*asked.T).tolist() == [expected.get(tuple(pair), NO_RANK) for pair in asked.tolist()]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.words import ABSENT, TokenLists, WordTable, unique_keys
+from nanoset_core.tokenization.bpe.words import ABSENT, MARK, TokenLists, WordTable, unique_keys
 
 
 def columns(keys: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
@@ -68,7 +68,9 @@ def test_unique_keys(width):
     check()
 
 
-token_lists = st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6), max_size=30)
+token_lists = st.lists(
+    st.lists(st.one_of(st.integers(0, 2**20 + 2), st.integers(0, 2**31 - 1)), min_size=1, max_size=6), max_size=30
+)
 
 
 def add(lists: TokenLists, added: list[list[int]]) -> np.ndarray:
@@ -80,23 +82,26 @@ def add(lists: TokenLists, added: list[list[int]]) -> np.ndarray:
 @given(token_lists, token_lists, token_lists, st.randoms())
 def test_gathered_lists_are_those_added(first, dropped, second, random):
     lists = TokenLists()
-    add(lists, first)
+    codes = add(lists, first)
+    kept = len(lists)
     add(lists, dropped)
-    lists.truncate(len(first))
-    numbers = add(lists, second)
-    assert numbers.tolist() == list(range(len(first), len(first) + len(second)))
+    lists.truncate(kept)
+    codes = np.append(codes, add(lists, second))
     every = first + second
+    numbered = [len(tokens) > 1 or tokens[0] >= 2**20 for tokens in every]
+    assert len(lists) == sum(numbered)
+    assert all(number or code == tokens[0] for number, code, tokens in zip(numbered, codes, every, strict=True))
     chosen = [random.randrange(len(every)) for _ in range(50)] if every else []
-    ids, lengths = lists.gather(np.array(chosen, np.int32))
+    marks = np.array([random.choice((0, MARK)) for _ in chosen], np.int32)
+    ids, lengths = lists.gather(codes[chosen] | marks)
     assert ids.tolist() == [token for number in chosen for token in every[number]]
     assert lengths.tolist() == [len(every[number]) for number in chosen]
-    assert len(lists) == len(every)
+    assert ids.dtype == np.int32
 
 
 def test_lists_grow_past_their_first_size_and_gather_in_slices():
     lists = TokenLists()
     tokens = [[number] * (number % 4 + 1) for number in range(70_000)]
-    add(lists, tokens)
-    ids, lengths = lists.gather(np.arange(70_000, dtype=np.int32)[::-1])
+    ids, lengths = lists.gather(add(lists, tokens)[::-1])
     assert ids.tolist() == [token for item in reversed(tokens) for token in item]
     assert lengths.tolist() == [len(item) for item in reversed(tokens)]
