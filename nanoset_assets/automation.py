@@ -207,7 +207,8 @@ def _request(names: Names, run: list[Step]) -> dg.RunRequest:
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
     """Assets that somebody else's automation sensor has built: each when what it depends on was made anew."""
-    when, first = dg.AutomationCondition[dg.AssetKey].eager(), names.asset(INVENTORY.asset)
+    here, first = dg.AutomationCondition[dg.AssetKey], names.asset(INVENTORY.asset)
+    when = here.eager() & here.all_deps_blocking_checks_passed()
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
         # The sensor over raw text asks for it.

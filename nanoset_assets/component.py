@@ -14,7 +14,7 @@ from pydantic_core import InitErrorDetails
 
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import Automation, HostedProject
-from nanoset_assets.stage_assets import GROUP
+from nanoset_assets.names import names_of
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, config_from, load_config
 from nanoset_core.errors import ConfigError
@@ -35,16 +35,28 @@ def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def _checked(attributes: Any) -> Any:
-    """Point to the key of an inline project that cannot be; one with templates is checked once they are filled in."""
-    value = attributes.get(_INLINE) if isinstance(attributes, Mapping) else None
+    """Point to the key that cannot be; what has templates is checked once they are filled in."""
+    if not isinstance(attributes, Mapping):
+        return attributes
+    value = attributes.get(_INLINE)
+    plain = {name: attributes.get(name) for name in ("key_prefix", "group_prefix")}
+    try:
+        if _TEMPLATE not in str(plain):
+            names_of(plain["key_prefix"], plain["group_prefix"], where="key_prefix, group_prefix")
+    except ConfigError as error:
+        name = "group_prefix" if error.found == repr(plain["group_prefix"]) else "key_prefix"
+        raise _pointing(error, attributes, name) from error
     if isinstance(value, Mapping) and _TEMPLATE not in str(value):
         try:
             config_from(value, Path(_INLINE))
         except ConfigError as error:
-            place = (_INLINE, *_key_path(value, error.where or ""))
-            wrong = InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error})
-            raise ValidationError.from_exception_data(_INLINE, [wrong]) from error
+            raise _pointing(error, value, _INLINE, *_key_path(value, error.where or "")) from error
     return attributes
+
+
+def _pointing(error: ConfigError, value: Any, *place: str | int) -> ValidationError:
+    wrong = InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error})
+    return ValidationError.from_exception_data(NanosetComponent.__name__, [wrong])
 
 
 def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
@@ -63,10 +75,9 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
     """Whose work the text of a corpus is."""
 
     deps: Sequence[dg.ResolvedAssetKey] = Field(
-        default=(), description="Assets that land the text: when one was materialised, the corpus is built at once."
-    )
-    external: Sequence[dg.ResolvedAssetKey] = Field(
-        default=(), description="The same, of systems outside of Dagster: shown as external assets of this project."
+        default=(),
+        description="Assets that land the text: when one was materialised, the corpus is built at once. One that "
+        "nobody defines is shown as an external asset.",
     )
 
 
@@ -83,7 +94,9 @@ class ScaffoldParams(BaseModel):
     """What `dg scaffold defs` may be told."""
 
     config: str | None = Field(default=None, description="A nanoset.yaml that is there; default: a new one.")
-    key_prefix: str | None = Field(default=None, description="Before all asset keys; default: the folder's name.")
+    key_prefix: str | None = Field(
+        default=None, description="Before all asset keys; default: what the project says, or the folder's name."
+    )
 
 
 class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
@@ -97,13 +110,19 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         from nanoset_core.config.template import write_config
 
         folder, params = request.target_path, request.params
-        prefix = (params.key_prefix or folder.name).split("/")
+        names = names_of(params.key_prefix or folder.name, None, where="the key prefix; by default the folder's name")
+        attributes: dict[str, Any] = {}
         if params.config is None:
             config = write_config((request.project_root or folder) / folder.name).path
+            with config.open("a", encoding="utf-8") as file:
+                file.write(
+                    f"# What the project is called in Dagster.\ndagster: {{key_prefix: {list(names.key_prefix)}}}\n"
+                )
         else:
             config = Path(params.config).absolute()
-        attributes = {"config": Path(os.path.relpath(config, folder)).as_posix(), "key_prefix": prefix}
-        dg.scaffold_component(request, attributes)
+            if params.key_prefix or not load_config(config).dagster.key_prefix:
+                attributes = {"key_prefix": list(names.key_prefix)}
+        dg.scaffold_component(request, {"config": Path(os.path.relpath(config, folder)).as_posix()} | attributes)
 
 
 @dg.scaffold_with(NanosetScaffolder)
@@ -127,11 +146,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     corpora: Corpora = Field(default_factory=dict, description="Corpus → the assets that land its text.")
     automation: Automation = Field(
         default="own",
-        description="own: sensors and a schedule of this project; host: the condition `eager` on each asset, for an "
+        description="own: sensors and a schedule of this project; host: a condition on each asset, for an "
         "automation-condition sensor of yours; none: neither.",
     )
     owners: Sequence[str] = Field(default=(), description="Owners of all its assets.")
     tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all its assets.")
+    run_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all runs of its jobs.")
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -144,17 +164,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         Raises:
             ConfigError: neither or both of `config` and `project` are given, or what they say cannot be.
         """
-        hosted = self.hosted(context.path)
-        external = dict.fromkeys(key for corpus in self.corpora.values() for key in corpus.external)
-        specs = [
-            dg.AssetSpec(
-                key,
-                description="Raw text that a system outside of Dagster lands.",
-                group_name=hosted.names.group(GROUP),
-            )
-            for key in external
-        ]
-        return dg.Definitions.merge(definitions_of(hosted, self.automation), dg.Definitions(assets=specs))
+        return definitions_of(self.hosted(context.path), self.automation)
 
     def hosted(self, folder: Path) -> HostedProject:
         """The project, with paths that start in a folder."""
@@ -172,15 +182,15 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         else:
             fixed = config_from(self.project, place / "defs.yaml")
             config, reread = fixed, lambda: fixed
-        upstream = {name: (*corpus.deps, *corpus.external) for name, corpus in self.corpora.items()}
         return HostedProject.of(
             config,
             self.key_prefix,
             self.group_prefix,
             reread=reread,
-            upstream={name: keys for name, keys in upstream.items() if keys},
+            upstream={name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps},
             owners=tuple(self.owners),
             tags=dict(self.tags),
+            run_tags=dict(self.run_tags),
         )
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._utils.schedules import is_valid_cron_string
 
 from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard
 
 __all__ = [
+    "backfilled_assets",
     "interruptible_runs",
     "is_valid_cron_string",
     "latest_data_versions",
@@ -46,6 +48,12 @@ def latest_data_versions(
         found |= dict.fromkeys(instance.get_materialized_partitions(asset), "")
         found |= {partition: version.get(DATA_VERSION_TAG, "") for partition, version in tags.items()}
     return found
+
+
+def backfilled_assets(instance: dg.DagsterInstance) -> set[dg.AssetKey]:
+    """Assets of all backfills that have not ended."""
+    going_on = BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING])
+    return {key for backfill in instance.get_backfills(going_on) for key in backfill.asset_selection or ()}
 
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:

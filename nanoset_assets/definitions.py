@@ -49,8 +49,8 @@ def build_definitions(
         key_prefix: before the key of every asset, such as `llm` or ["team", "llm"]; default: what nanoset.yaml says
             under `dagster`.
         group_prefix: before the name of every group of assets; default: that of nanoset.yaml, or made of key_prefix.
-        automation: `own`: by sensors and a schedule of the project; `host`: what follows raw text bears the automation
-            condition `eager`, for a sensor of yours; `none`: neither.
+        automation: `own`: by sensors and a schedule of the project; `host`: what follows raw text bears an automation
+            condition, for a sensor of yours; `none`: neither.
 
     Raises:
         ConfigError: the prefix can be no part of a name, or is another than that of nanoset.yaml.
@@ -64,11 +64,11 @@ def definitions_of(hosted: HostedProject, automation: Automation = "own") -> dg.
     for stage in stages():
         for subject in subjects_of(stage, hosted.config):
             by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject))
-    jobs = jobs_over(hosted.names, by_job)
+    jobs = jobs_over(hosted.names, by_job, hosted.run_tags)
     assets = [asset for assets in by_job.values() for asset in assets]
     corpus_job = jobs[INVENTORY.kind]
     sensors = [] if automation == "none" else [raw_text_sensor(hosted, corpus_job)]
-    if automation != "none" and hosted.upstream:
+    if hosted.upstream:
         sensors.append(landing_sensor(hosted, corpus_job))
     if automation == "own":
         sensors.append(automation_sensor(hosted, jobs.values()))

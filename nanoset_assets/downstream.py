@@ -11,7 +11,7 @@ from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import HANDOFF, STAGE, load_nanoset
+from nanoset_core.loading.opening import HANDOFF, STAGE, live_version, load_nanoset
 from nanoset_core.outputs.root import open_root
 from nanoset_core.storage.location import StorageSpec
 
@@ -62,4 +62,14 @@ def load_materialized(
             expected=version,
             remedy="take the latest materialisation; where the outputs were moved, say by `root` where they lie",
         )
-    return load_nanoset(outputs, values[NAME], split, storage, **masks)
+    nanoset = load_nanoset(outputs, values[NAME], split, storage, **masks)
+    live_split = live_version(outputs, f"{values[NAME]}/{split}").digest
+    if live_split != live.recipe["parents"].get(split, live_split):
+        raise StaleError(
+            "the split was built anew since, and the handoff was not",
+            where=outputs.folder / STAGE / values[NAME] / split,
+            found=live_split,
+            expected=live.recipe["parents"][split],
+            remedy="wait until the handoff is made, and take its latest materialisation",
+        )
+    return nanoset

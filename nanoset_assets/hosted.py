@@ -9,7 +9,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from nanoset_assets.names import Names, names_of
-from nanoset_assets.run_requests import partitions_under_way
+from nanoset_assets.run_requests import assets_under_way, partitions_under_way
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
@@ -36,6 +36,8 @@ class HostedProject:
     """Of all its assets."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of all its assets, beside their own."""
+    run_tags: Mapping[str, str] = field(default_factory=dict)
+    """Of all runs of its jobs."""
 
     def open(self, listener: Listener = silent, *, rebuild: bool = False) -> Project:
         """The project as it is configured now; see load_config for what it raises."""
@@ -46,6 +48,12 @@ class HostedProject:
         """Corpora of which a run is queued or has not ended."""
         assets = [self.names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset]
         return partitions_under_way(instance, self.names.unit(INVENTORY.kind), assets)
+
+    def being_landed(self, instance: dg.DagsterInstance) -> dict[str, str]:
+        """Corpus whose text is being landed → the asset that a run or backfill is to make."""
+        landing = assets_under_way(instance, {key for keys in self.upstream.values() for key in keys})
+        first = {name: next((key for key in keys if key in landing), None) for name, keys in self.upstream.items()}
+        return {name: key.to_user_string() for name, key in first.items() if key is not None}
 
     @staticmethod
     def of(
@@ -61,7 +69,9 @@ class HostedProject:
         """
         spec, where = config.dagster, f"{config.file}: dagster"
         configured = names_of(spec.key_prefix, spec.group_prefix, where=where)
-        given = names_of(key_prefix, group_prefix or spec.group_prefix, where="key_prefix")
+        given = names_of(
+            key_prefix, spec.group_prefix if group_prefix is None else group_prefix, where="key_prefix, group_prefix"
+        )
         if configured.key_prefix and given.key_prefix not in ((), configured.key_prefix):
             raise ConfigError(
                 "this project has another key prefix already",

@@ -18,14 +18,17 @@ def job_of(stage: Stage, subject: str) -> str:
     return stage.kind if stage.by_corpus else subject.replace("-", "_")
 
 
-def jobs_over(names: Names, by_job: Mapping[str, Sequence[dg.AssetsDefinition]]) -> dict[str, Any]:
-    """Job → its definition, by the name that the pipeline knows it by."""
+def jobs_over(
+    names: Names, by_job: Mapping[str, Sequence[dg.AssetsDefinition]], tags: Mapping[str, str]
+) -> dict[str, Any]:
+    """Job → its definition, by the name that the pipeline knows it by; `tags` are on all their runs."""
     return {
         job: dg.define_asset_job(
             names.unit(job),
             assets,
             description=_DESCRIPTIONS.get(job, f"All of {job}."),
             # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
+            tags=tags,
             executor_def=dg.in_process_executor,
         )
         for job, assets in by_job.items()

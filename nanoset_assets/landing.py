@@ -11,6 +11,8 @@ import dagster as dg
 from nanoset_assets.dagster_compat import latest_materializations
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.registration import register
+from nanoset_assets.sensors import MOST_REQUESTS
+from nanoset_assets.sensors import SENSOR as RAW
 from nanoset_core.pipeline import raw
 
 SENSOR = "landed"
@@ -43,25 +45,23 @@ def landing_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
         due = {corpus: event for corpus, event in newest.items() if event > handled.get(corpus, 0)}
         if not due:
             return dg.SensorResult(skip_reason=f"nothing has landed since the last look ({len(assets):,} assets)")
-        project, under_way = hosted.open(), hosted.corpora_under_way(instance)
-        there = raw.scan(project).corpora
-        requests, notes = [], []
-        for corpus, event in due.items():
-            if corpus not in there:
-                notes.append(f"{corpus}: what lands it was materialised, but there is no text in {project.config.raw}")
-            elif corpus in under_way:
-                notes.append(f"{corpus}: a run is under way, another follows it")
-            else:
-                requests.append(_request(names.tag(LANDED_TAG), corpus, event))
-                handled[corpus] = event
+        busy, writing = hosted.corpora_under_way(instance), hosted.being_landed(instance)
+        free = [corpus for corpus in due if corpus not in busy and corpus not in writing][:MOST_REQUESTS]
+        project = hosted.open()
+        there = raw.scan(project).corpora if free else {}
+        notes = [f"{corpus}: a run is under way, another follows it" for corpus in due if corpus in busy]
+        notes += [f"{corpus}: waits until {writing[corpus]} has ended" for corpus in due if corpus in writing]
+        notes += [
+            f"{corpus}: what lands it was made, but there is no text in {project.config.raw}; {RAW} waits for it"
+            for corpus in free
+            if corpus not in there
+        ]
+        handled |= {corpus: due[corpus] for corpus in free}
+        requests = [_request(names.tag(LANDED_TAG), corpus, due[corpus]) for corpus in free if corpus in there]
         for note in notes:
             context.log.info(note)
         register(project, names, instance, [str(request.partition_key) for request in requests])
-        return dg.SensorResult(
-            requests,
-            skip_reason=None if requests else "; ".join(notes),
-            cursor=json.dumps(handled),
-        )
+        return dg.SensorResult(requests, skip_reason=None if requests else "; ".join(notes), cursor=json.dumps(handled))
 
     return landed
 

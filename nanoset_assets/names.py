@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError
 
 MOST_CHARACTERS = 40
 """Of a key prefix, its parts joined: it stands in tags of runs, whose names are short."""
-_PART = re.compile(r"[A-Za-z0-9_-]+")
+_PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 _GROUP = re.compile(r"[A-Za-z0-9_]*")
 
 
@@ -52,7 +52,7 @@ class Names:
 
     def unit(self, name: str) -> str:
         """The name of a job, sensor or schedule."""
-        return "__".join([*self.key_prefix, name]).replace("-", "_")
+        return "__".join([*self.key_prefix, name])
 
     def pool(self, name: str) -> str:
         """The name of a pool of concurrent runs."""
@@ -93,7 +93,7 @@ def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *
                 "this can be no part of a key prefix",
                 where=where,
                 found=repr(part),
-                expected="letters, digits, - and _",
+                expected="letters and digits, with single _ between them",
                 remedy="write a prefix such as llm, or [team, llm]",
             )
     if len(joined := ".".join(parts)) > MOST_CHARACTERS:

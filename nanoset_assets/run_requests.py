@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_planned_run
+from nanoset_assets.dagster_compat import DATA_VERSION_TAG, backfilled_assets, latest_planned_run
 from nanoset_assets.names import Names
 
 RAW_TAG = ".dagster/nanoset_raw_text"
@@ -41,6 +41,14 @@ def partitions_under_way(instance: dg.DagsterInstance, job: str, assets: Collect
         for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
         if _PARTITION_TAG in run.tags and (run.job_name == job or not (run.asset_selection or set()).isdisjoint(assets))
     }
+
+
+def assets_under_way(instance: dg.DagsterInstance, assets: Collection[dg.AssetKey]) -> set[dg.AssetKey]:
+    """Those of some assets, of whatever partition, that a run or a backfill is to make which has not ended."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    chosen = {key for run in runs for key in run.asset_selection or ()} | backfilled_assets(instance)
+    unsaid = any(run.asset_selection is None for run in runs)  # a whole job
+    return {key for key in assets if key in chosen or (unsaid and is_under_way(instance, key, None))}
 
 
 def is_any_under_way(instance: dg.DagsterInstance) -> bool:
@@ -91,7 +99,7 @@ class Attempts:
         """Look up what was tried."""
         records = [
             record
-            for tag in (names.tag(RAW_TAG), names.tag(_SHOWN_RAW_TAG))
+            for tag in (names.tag(RAW_TAG), *([] if names.key_prefix else [_SHOWN_RAW_TAG]))
             for record in instance.get_run_records(dg.RunsFilter(tags={tag: state}))
         ]
         if not records:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import dagster as dg
 
 from nanoset_assets.hosted import HostedProject
-from nanoset_assets.runs import owner_tag
+from nanoset_assets.runs import is_run_process, owner_tag
 from nanoset_core.execution.progress import Listener, Progress
 from nanoset_core.pipeline.project import Project
 
@@ -27,7 +27,8 @@ def open_in_run(hosted: HostedProject, context: dg.AssetExecutionContext) -> Pro
 
     A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
     """
-    context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
+    if is_run_process():
+        context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
     listener = _terminal.get() or LogListener(context)
     return hosted.open(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
 

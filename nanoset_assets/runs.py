@@ -6,8 +6,10 @@ Dagster notices a killed run while its code server lives. After a restart of eve
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -26,6 +28,11 @@ _UNFINISHED = [
 ]
 
 
+def is_run_process() -> bool:
+    """Whether this process executes a run, and not one step of it: that one ends before the run does."""
+    return multiprocessing.parent_process() is None and "execute_step" not in sys.argv
+
+
 def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
     """The tag for a run that this process executes.
 
@@ -37,7 +44,7 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
     """Report this project's runs as failed whose process on this machine is gone; → their ids."""
-    tags = (names.tag(OWNER_TAG), names.tag(_SHOWN_OWNER_TAG))
+    tags = (names.tag(OWNER_TAG), *([] if names.key_prefix else [_SHOWN_OWNER_TAG]))
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
     abandoned = [
         run for run in runs if _is_abandoned(run, next((run.tags[tag] for tag in tags if tag in run.tags), ""))

@@ -12,7 +12,7 @@ import dagster as dg
 
 from nanoset_assets.graph_state import current_inventories
 from nanoset_assets.hosted import HostedProject
-from nanoset_assets.registration import own, remember
+from nanoset_assets.registration import forget, own, remember
 from nanoset_assets.reloading import not_loaded
 from nanoset_assets.run_requests import RAW_TAG, Attempts
 from nanoset_assets.runs import close_abandoned_runs
@@ -110,9 +110,9 @@ class _Tick:
         there = [*self._text.corpora, *self._text.faults]
         gone = self._registered.difference(there)
         seen = self._before.marks.keys() | self._before.gone
-        self._gone = own(self._project, self._names, self._registered, seen) & gone
+        self._gone = own(self._project, self._names, gone, seen)
         awaited = self._hosted.upstream.keys() - set(there) - self._registered
-        for corpus in sorted(awaited & named_corpora(self._project.config)):
+        for corpus in sorted(awaited):
             landing = ", ".join(key.to_user_string() for key in self._hosted.upstream[corpus])
             self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
         try:
@@ -145,6 +145,7 @@ class _Tick:
 
     def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
         under_way = self._hosted.corpora_under_way(self._instance) if changed else set()
+        landing = self._hosted.being_landed(self._instance) if changed and self._hosted.upstream else {}
         asked, now_ns = 0, time.time_ns()
         settle = self._project.config.automation.settle_seconds
         for found in changed:
@@ -152,6 +153,8 @@ class _Tick:
             quiet = is_quiescent(found, self._before.marks.get(name), now_ns=now_ns, settle_seconds=settle)
             if name in under_way:
                 self.notes.append(f"{name}: a run is under way")
+            elif name in landing:
+                self.notes.append(f"{name}: waits until {landing[name]} has ended")
             elif not quiet and self._is_awaited(found, now_ns / 1e9):
                 continue
             elif quiet and self._is_the_same_text(found):
@@ -231,6 +234,7 @@ class _Tick:
             partitions.append(self._names.corpora.build_add_request(new))
         if self._retired:
             partitions.append(self._names.corpora.build_delete_request(sorted(self._retired)))
+            forget(self._project, self._names, self._retired)
         after = Seen(
             {name: found.signature for name, found in self._text.corpora.items()},
             self._taken,

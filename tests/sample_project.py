@@ -128,7 +128,7 @@ def tree(folder: Path) -> dict[str, str]:
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             found[name] = f"-> {path.readlink()}"
-        elif path.is_file() and path.name not in (".fingerprints.json", ".registered.json"):
+        elif path.is_file() and path.name != ".fingerprints.json" and "/.registered/" not in name:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

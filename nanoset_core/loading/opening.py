@@ -63,7 +63,7 @@ def load_nanoset(
         FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
     outputs = open_root(root, storage)
-    manifest = _live(outputs, f"{name}/{split}")
+    manifest = live_version(outputs, f"{name}/{split}")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
         raise MissingError(
@@ -104,7 +104,8 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
     return ends.pop() if len(ends) == 1 else None
 
 
-def _live(outputs: OutputRoot, place: str) -> Manifest:
+def live_version(outputs: OutputRoot, place: str) -> Manifest:
+    """The live blend of a split such as `pretrain/train`, or its index mappings where it is not blended."""
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
         outputs.access.fetch_all(outputs.folder / STAGE, MANIFEST)

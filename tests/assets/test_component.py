@@ -95,7 +95,8 @@ def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
             "key_prefix": "llm",
             "owners": ["team:data"],
             "tags": {"tier": "gold"},
-            "corpora": {"web": {"deps": ["lake/dedup"]}, "code": {"external": ["crm/export"]}},
+            "corpora": {"web": {"deps": ["lake/dedup"]}, "code": {"deps": ["crm/export"]}},
+            "run_tags": {"team": "data"},
         },
     )
     with sandbox.build_all_defs() as definitions:
@@ -104,6 +105,7 @@ def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
         assert raw.parent_keys == {dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["crm", "export"])}
         assert graph.get(dg.AssetKey(["crm", "export"])).is_external
         assert raw.owners == ["team:data"]
+        assert definitions.resolve_job_def("llm__corpus").run_tags["team"] == "data"
         assert raw.tags["tier"] == "gold"
         assert raw.tags["nanoset/stage"] == "raw"
         assert "llm__landed" in {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
@@ -188,6 +190,42 @@ def test_the_scaffold_takes_a_project_that_is_there(sandbox, make_project):
     assert attributes["key_prefix"] == ["team", "llm"]
     with sandbox.build_all_defs() as definitions:
         assert "team/llm/pretrain/blend" in keys(definitions)
+
+
+def test_the_scaffold_keeps_the_prefix_of_a_project_that_has_one(sandbox, make_project):
+    config = make_project()
+    config.write_text(config.read_text() + "dagster: {key_prefix: [mine]}\n")
+    folder = sandbox.scaffold_component(NanosetComponent, defs_path="llm", scaffold_params={"config": str(config)})
+    assert list(yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]) == ["config"]
+    with sandbox.build_all_defs() as definitions:
+        assert "mine/pretrain/blend" in keys(definitions)
+
+
+def test_the_scaffold_and_the_command_agree_on_the_prefix(sandbox):
+    sandbox.scaffold_component(NanosetComponent, defs_path="llm")
+    assert load_config(sandbox.project_root / "llm" / "nanoset.yaml").dagster.key_prefix == ("llm",)
+    with pytest.raises(ConfigError, match="can be no part of a key prefix"):
+        sandbox.scaffold_component(NanosetComponent, defs_path="my.llm")
+
+
+def test_two_projects_may_be_landed_by_the_same_asset_of_nobody(sandbox, make_project):
+    for name in ("one", "two"):
+        add(
+            sandbox,
+            name,
+            {"config": str(make_project(name)), "key_prefix": name, "corpora": {"web": {"deps": ["crm"]}}},
+        )
+    with sandbox.build_all_defs() as definitions:
+        dg.Definitions.validate_loadable(definitions)
+        assert definitions.resolve_asset_graph().get(dg.AssetKey("crm")).is_external
+
+
+def test_an_error_in_a_name_points_to_its_line(sandbox, make_project):
+    file = add(sandbox, "one", {"config": str(make_project()), "key_prefix": ["a b"]})
+    number = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "key_prefix" in text)
+    message = failure(sandbox)
+    assert f"defs.yaml:{number}" in message
+    assert "can be no part of a key prefix" in message
 
 
 def test_dagster_finds_the_component():

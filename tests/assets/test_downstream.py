@@ -63,6 +63,16 @@ def test_another_version_than_the_materialised_one_is_refused(built_platform):
     assert nanoset_assets.load_materialized(latest(built_platform), "train", root=root)
 
 
+def test_a_split_that_is_newer_than_the_handoff_is_refused(built_platform):
+    event, root = latest(built_platform), built_platform.config.root_folder
+    text = built_platform.config_file.read_text()
+    built_platform.config_file.write_text(text.replace("seed: 7", "seed: 8"))
+    build(Project.open(built_platform.config_file), built_platform.instance, select="pretrain/train")
+    with pytest.raises(StaleError, match="the split was built anew since, and the handoff was not"):
+        nanoset_assets.load_materialized(event, "train", root=root)
+    assert len(nanoset_assets.load_materialized(event, "valid", root=root))
+
+
 def test_what_is_no_handoff_is_refused(built_platform):
     for event in (None, latest(built_platform, dg.AssetKey(["plain", "index_mappings"]))):
         with pytest.raises(MissingError, match="no materialisation of a nanoset's handoff"):

@@ -13,7 +13,6 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets import automation, registration, sensors
 from nanoset_assets.build import build
-from nanoset_assets.hosted import HostedProject
 from nanoset_assets.names import Names
 from nanoset_assets.runs import close_abandoned_runs
 from nanoset_core.pipeline.project import Project
@@ -111,8 +110,7 @@ def test_a_project_from_before_it_remembered_retires_what_it_took_in(make_projec
     instance.add_dynamic_partitions("corpora", ["somebody_elses"])
     platform.tick()
     platform.tick()
-    memory = platform.config.root_folder / "inventory" / ".registered.json"
-    memory.unlink()
+    shutil.rmtree(platform.config.root_folder / "inventory" / ".registered")
     shutil.rmtree(platform.raw / "code")
     platform.cursor = None
     for _ in range(3):
@@ -173,15 +171,17 @@ def test_nanoset_build_records_under_the_prefix(make_project, instance):
     assert "none is missing or stale" in tick.skip_message
 
 
-def test_a_memory_that_cannot_be_read_is_none(make_project, instance):
-    config = project(make_project, "one", ["web"])
-    opened, names = Project.open(config), HostedProject.of(Project.open(config).config).names
+def test_what_was_registered_is_remembered_until_it_is_taken_away(make_project, instance):
+    opened = Project.open(project(make_project, "one", ["web"]))
+    names = Names()
     registration.register(opened, names, instance, ["web"])
-    file = opened.config.root_folder / "inventory" / ".registered.json"
     assert registration.own(opened, names, ["web", "other"]) == {"web"}
-    for text in ("{", "[]", '{"corpora": 3}'):
-        file.write_text(text)
-        assert registration.own(opened, names, ["other"]) == set()
+    registration.forget(opened, names, ["web"])
+    assert registration.own(opened, names, ["web", "other"], seen=["other"]) == set()
+    shutil.rmtree(opened.config.root_folder)
+    opened.config.root_folder.write_text("not a folder")
+    registration.register(opened, names, instance, ["more"])
+    assert registration.own(opened, names, ["web", "other"], seen=["other"]) == {"other"}
 
 
 def test_sensor_names(make_project, instance):

@@ -7,7 +7,7 @@ import shutil
 
 import dagster as dg
 import pytest
-from sample_platform import Platform
+from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import definitions_of
@@ -110,15 +110,45 @@ def test_an_event_from_outside_counts(host):
     assert asked(host.land()) == ["code", "web"]
 
 
-def test_text_that_is_not_there_is_said_and_waited_for(host):
+def test_text_that_is_not_there_is_said_and_left_to_the_other_sensor(host):
     shutil.rmtree(host.raw / "web")
+    shutil.rmtree(host.raw / "code")
     materialise(host, DEDUP)
-    tick = host.land()
-    assert asked(tick) == ["code"]
-    assert "web: what lands it was materialised, but there is no text in raw" in host.land().skip_message
+    assert "web: what lands it was made, but there is no text in raw" in host.land().skip_message
+    assert "nothing has landed" in host.land().skip_message
     (host.raw / "web").mkdir()
     (host.raw / "web" / "b.jsonl").write_bytes(jsonl(sentences("web", 3)))
-    assert asked(host.land()) == ["web"]
+    age(host.raw / "web")
+    host.look()
+    assert "web" in host.tick()
+
+
+def begun(host, key, partition=None):
+    job = host.definitions.resolve_implicit_global_asset_job_def()
+    tags = {} if partition is None else {"dagster/partition": partition}
+    return host.instance.create_run_for_job(
+        job_def=job.get_subset(asset_selection={key}, asset_check_selection=set()),
+        status=dg.DagsterRunStatus.STARTED,
+        asset_selection=frozenset({key}),
+        tags=tags,
+    )
+
+
+def test_what_is_still_being_landed_is_waited_for(host):
+    materialise(host, CRAWL, "2026-01-02")
+    other = begun(host, CRAWL, "2026-01-03")
+    assert "books: waits until lake/crawl has ended" in host.land().skip_message
+    age(host.raw)
+    host.look()
+    assert asked(host.look()) == ["web"], "nor does the sensor over raw text read what is being written"
+    host.instance.report_run_canceled(other)
+    assert asked(host.land()) == ["books", "code"]
+
+
+def test_no_more_runs_are_asked_for_in_a_tick_than_another_sensor_does(host, monkeypatch):
+    monkeypatch.setattr("nanoset_assets.landing.MOST_REQUESTS", 1)
+    materialise(host, DEDUP)
+    assert [asked(host.land()), asked(host.land()), asked(host.land())] == [["web"], ["code"], []]
 
 
 def test_a_run_under_way_is_followed_by_another(host):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import dagster as dg
 import pytest
 
+from nanoset_assets import checks
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.names import Names, names_of
 from nanoset_core.config.project import config_from, load_config
 from nanoset_core.config.running import DagsterSpec
 from nanoset_core.errors import ConfigError
+from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.verification.report import Report
 
 
 @pytest.fixture
@@ -85,7 +89,7 @@ def replace_dagster(config, spec):
     return named
 
 
-@pytest.mark.parametrize("prefix", ["a b", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]])
+@pytest.mark.parametrize("prefix", ["a b", "a-b", "a__b", "_a", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]])
 def test_a_prefix_that_can_be_no_name_is_refused(prefix):
     with pytest.raises(ConfigError, match="can be no part of a key prefix"):
         names_of(prefix, None, where="here")
@@ -99,7 +103,7 @@ def test_a_prefix_that_no_tag_could_hold_is_refused():
 
 
 def test_the_longest_prefix_is_one_that_dagster_takes(config):
-    definitions = build_definitions(config, key_prefix=["x" * 19, "y-" * 10])
+    definitions = build_definitions(config, key_prefix=["x" * 19, "y" * 20])
     dg.Definitions.validate_loadable(definitions)
 
 
@@ -169,6 +173,25 @@ def test_whose_automation_builds_ours(config):
     assert units("own") == {"raw_text", "missing_or_stale", "reconcile"}
     assert units("host") == {"raw_text", "default_automation_condition_sensor"}
     assert units("none") == set()
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(config, tmp_path, monkeypatch, passed):
+    if not passed:
+        faulty = Report("datasets/books")
+        faulty.error("it is not right")
+        monkeypatch.setitem(checks._CHECKS, DATASET, (checks._CHECKS[DATASET][0], lambda project, key: faulty))
+    definitions = build_definitions(config, automation="host")
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        instance.add_dynamic_partitions("corpora", ["web", "code", "books"])
+        cursor = dg.evaluate_automation_conditions(definitions, instance).cursor
+        job = definitions.resolve_job_def("corpus")
+        run = job.execute_in_process(instance=instance, partition_key="books", raise_on_error=False)
+        assert run.success == passed
+        evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
+        asked = evaluated.get_requested_partitions(dg.AssetKey(["plain", "index_mappings"]))
+        assert asked == ({"train", "valid", "test"} if passed else set())
 
 
 def test_a_configuration_that_is_no_file_makes_definitions(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import time
 
@@ -15,7 +16,7 @@ from nanoset_assets import run_requests as requests
 from nanoset_assets import sensors
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, owner_tag
+from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.pipeline import raw, tokenization
@@ -422,6 +423,12 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
     assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused, old}
     under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
     assert under_way == {alive, elsewhere, retried, untagged}
+
+
+def test_only_the_process_of_a_run_is_its_owner_and_not_that_of_a_step():
+    assert is_run_process()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert not pool.apply(is_run_process)
 
 
 def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
