@@ -41,7 +41,7 @@ def automation_sensor(hosted: HostedProject, jobs: Iterable[Any]) -> dg.SensorDe
         "what failed until something of which it is made has changed, and what waits for a run that is under way.",
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        project, instance = hosted.open(), context.instance
+        project, instance = hosted.load(), context.instance
         corpora = instance.get_dynamic_partitions(names.corpora_name)
         state = load_graph_state(current_graph(project, corpora), instance, names)
         tick = look(state, instance, names, _remembered(context.cursor))

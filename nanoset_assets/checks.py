@@ -128,7 +128,7 @@ def _verified(stage: Stage, hosted: HostedProject, subject: str, verify: Verify)
     def verified(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        report = verify(hosted.open(), key)
+        report = verify(hosted.load(), key)
         if not report.passed:
             note_failure(Node(stage, key), _failure(report))
         for finding in report.findings:

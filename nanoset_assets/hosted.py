@@ -39,7 +39,7 @@ class HostedProject:
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
 
-    def open(self, listener: Listener = silent, *, rebuild: bool = False) -> Project:
+    def load(self, listener: Listener = silent, *, rebuild: bool = False) -> Project:
         """The project as it is configured now; see load_config for what it raises."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
         return Project(config, listener, rebuild)

@@ -47,7 +47,7 @@ def landing_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
             return dg.SensorResult(skip_reason=f"nothing has landed since the last look ({len(assets):,} assets)")
         busy, writing = hosted.corpora_under_way(instance), hosted.being_landed(instance)
         free = [corpus for corpus in due if corpus not in busy and corpus not in writing][:MOST_REQUESTS]
-        project = hosted.open()
+        project = hosted.load()
         there = raw.scan(project).corpora if free else {}
         notes = [f"{corpus}: a run is under way, another follows it" for corpus in due if corpus in busy]
         notes += [f"{corpus}: waits until {writing[corpus]} has ended" for corpus in due if corpus in writing]

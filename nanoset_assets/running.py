@@ -30,7 +30,7 @@ def open_in_run(hosted: HostedProject, context: dg.AssetExecutionContext) -> Pro
     if is_run_process():
         context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
     listener = _terminal.get() or LogListener(context)
-    return hosted.open(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
+    return hosted.load(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
 
 
 @contextmanager

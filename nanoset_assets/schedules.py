@@ -43,7 +43,7 @@ def reconcile_schedule(hosted: HostedProject) -> list[dg.ScheduleDefinition]:
         "by itself.",
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
-        project = hosted.open()
+        project = hosted.load()
         text = raw.scan(project)
         sweep(project.outputs)
         register(project, names, context.instance, text.corpora)

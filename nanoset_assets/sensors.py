@@ -47,7 +47,7 @@ def raw_text_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         close_abandoned_runs(context.instance, hosted.names)
-        project = hosted.open()
+        project = hosted.load()
         tick = _Tick(hosted, project, context.instance, raw.scan(project), Seen.from_json(context.cursor))
         if (missed := not_loaded(hosted.config, project.config)) is not None:
             tick.notes.insert(0, missed)

@@ -8,6 +8,7 @@ import s3_server
 from sample_platform import Platform
 from sample_project import jsonl, sentences
 
+from nanoset_assets.buckets import bucket_resources
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
 
@@ -61,6 +62,7 @@ def test_own_assets_reach_the_bucket(platform, raw):
         found = s3.get_client().list_objects_v2(Bucket=raw.place.bucket, Prefix=raw.place.prefix)
         return sorted(entry["Key"] for entry in found["Contents"])
 
-    mine = dg.Definitions.merge(platform.definitions, dg.Definitions(assets=[listing]))
+    host = dg.Definitions(assets=[listing], resources=bucket_resources(platform.config))
+    mine = dg.Definitions.merge(platform.definitions, host)
     result = mine.resolve_implicit_global_asset_job_def().execute_in_process(asset_selection=[listing.key])
     assert "raw text/books/books.jsonl.zst" in result.output_for_node("listing")

@@ -268,8 +268,8 @@ def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
 def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
     probe_tokenizer = bpe.probe_tokenizer
 
-    def wrong(path, reference):
-        known = probe_tokenizer(path, reference)
+    def wrong(path, reference, *more):
+        known = probe_tokenizer(path, reference, *more)
         classes = known.classes.copy()
         classes[ord("x")] = 3
         return dataclasses.replace(known, classes=classes)
