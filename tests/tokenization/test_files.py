@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+import unicodedata
 from functools import cache
 from pathlib import Path
 
@@ -137,6 +138,23 @@ def test_bytes_that_utf_8_never_has_need_no_token(tmp_path):
     fewer = TokenizerFile(tmp_path / "vocab.json", merges=FILES / "merges.txt")
     whole, encoded = (make_engine(file, "tokenizers").encode(TEXTS) for file in (SOURCES["vocab.json"], fewer))
     assert encoded.ids.tolist() == whole.ids.tolist()
+
+
+def test_a_special_token_that_the_normal_form_takes_apart_is_none():
+    """Qwen's own code brings text into its form, and looks for special tokens then."""
+    tiktoken = pytest.importorskip("tiktoken")
+    text = "a <|endoftext|>\u0338 b <|endoftext|>"
+    file = SOURCES["ranks.tiktoken qwen2"]
+    ranks = {
+        base64.b64decode(word): int(rank)
+        for word, rank in (line.split() for line in (FILES / "ranks.tiktoken").read_bytes().splitlines())
+    }
+    special = {name: RANKS + number for number, name in enumerate(NAMES)}
+    own = tiktoken.Encoding("own", pat_str=PATTERNS["qwen2"].regex, mergeable_ranks=ranks, special_tokens=special)
+    expected = own.encode(unicodedata.normalize("NFC", text), allowed_special="all")
+    assert expected.count(RANKS) == 1
+    for engine in ("tokenizers", "auto"):
+        assert make_engine(file, engine).encode([text]).ids.tolist() == expected
 
 
 def test_special_tokens_of_the_text_are_not_those_of_tekken_and_sentencepiece():

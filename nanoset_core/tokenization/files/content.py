@@ -57,7 +57,7 @@ def bpe(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dic
     return {"type": "BPE", **unused, **defaults, **options, "vocab": vocabulary, "merges": merges}
 
 
-def added_token(name: str, ident: int, *, special: bool = True) -> dict[str, Any]:
-    """A token that is looked for in text before anything else."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": ident, "content": name, **flags, "special": special}
+def added_token(name: str, ident: int, *, special: bool = True, normalized: bool = False) -> dict[str, Any]:
+    """A token that is looked for in text before anything else; `normalized`: but for the text's normal form."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+    return {"id": ident, "content": name, **flags, "normalized": normalized, "special": special}

@@ -60,7 +60,11 @@ def ranks_content(
     split = {"type": "Split", "pattern": {"Regex": pattern.regex}, "behavior": "Isolated", "invert": False}
     return Content(
         json=tokenizer_json(
-            added_tokens=[added_token(name, ident) for name, ident in special.items() if from_text],
+            added_tokens=[
+                added_token(name, ident, normalized=pattern.form is not None)
+                for name, ident in special.items()
+                if from_text
+            ],
             normalizer={"type": pattern.form} if pattern.form else None,
             pre_tokenizer={"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]},
             decoder=byte_level(use_regex=True),
