@@ -85,7 +85,7 @@ attributes:
     nanosets:
       pretrain: {{blend: {{{corpora}}}, sequence_length: 32, split: "80,15,5"}}
     webdatasets:
-      shuffled: {{corpora: [web], sequence_length: 33, samples_per_shard: 64}}
+      shuffled: {{corpora: [web], sequence_length: 33, samples_per_shard: 64, groups: 1}}
 """
 
 
