@@ -113,11 +113,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         names = names_of(params.key_prefix or folder.name, None, where="the key prefix; by default the folder's name")
         attributes: dict[str, Any] = {}
         if params.config is None:
-            config = write_config((request.project_root or folder) / folder.name).path
-            with config.open("a", encoding="utf-8") as file:
-                file.write(
-                    f"# What the project is called in Dagster.\ndagster: {{key_prefix: {list(names.key_prefix)}}}\n"
-                )
+            config = write_config((request.project_root or folder) / folder.name, key_prefix=names.key_prefix).path
         else:
             config = Path(params.config).absolute()
             if params.key_prefix or not load_config(config).dagster.key_prefix:

@@ -64,7 +64,7 @@ def load_materialized(
         )
     nanoset = load_nanoset(outputs, values[NAME], split, storage, **masks)
     live_split = live_version(outputs, f"{values[NAME]}/{split}").digest
-    if live_split != live.recipe["parents"].get(split, live_split):
+    if live_split != live.recipe["parents"][split]:
         raise StaleError(
             "the split was built anew since, and the handoff was not",
             where=outputs.folder / STAGE / values[NAME] / split,

@@ -45,11 +45,12 @@ def remember(project: Project, names: Names, corpora: Iterable[str]) -> None:
             (folder / corpus).touch()
 
 
-def forget(project: Project, names: Names, corpora: Iterable[str]) -> None:
-    """Note that this project takes some corpora away: whoever registers them again may be another."""
-    for corpus in corpora:
-        with suppress(OSError):
-            (_folder(project, names) / corpus).unlink(missing_ok=True)
+def forget(project: Project, names: Names, registered: Collection[str]) -> None:
+    """Forget the corpora that the instance no longer knows: whoever registers them again may be another."""
+    with suppress(OSError):
+        for path in _folder(project, names).iterdir():
+            if path.name not in registered:
+                path.unlink(missing_ok=True)
 
 
 def own(project: Project, names: Names, registered: Iterable[str], seen: Collection[str] = ()) -> set[str]:

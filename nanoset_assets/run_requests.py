@@ -16,7 +16,7 @@ RAW_TAG = ".dagster/nanoset_raw_text"
 _SHOWN_RAW_TAG = "nanoset/raw_text"
 """Its name in older runs."""
 AUTOMATION_TAG = "nanoset/automation"
-"""On runs that the conditions or the schedule asked for."""
+"""On runs that the sensor over everything downstream, or the schedule, asked for."""
 MOST_ATTEMPTS = 5
 """As often is a run asked for, for the same files, that was killed or whose output is gone."""
 RETRY_SECONDS = 600

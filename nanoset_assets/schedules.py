@@ -21,7 +21,7 @@ SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
 """Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
 MOST_REQUESTS = 1000
-"""Runs that one night asks for; the conditions and the next night ask for the rest."""
+"""Runs that one night asks for; the sensor and the next night ask for the rest."""
 
 
 def reconcile_schedule(hosted: HostedProject) -> list[dg.ScheduleDefinition]:

@@ -109,6 +109,7 @@ class _Tick:
         """This project's registered corpora that were gone at the last look too, and that nothing needs."""
         there = [*self._text.corpora, *self._text.faults]
         gone = self._registered.difference(there)
+        forget(self._project, self._names, self._registered)
         seen = self._before.marks.keys() | self._before.gone
         self._gone = own(self._project, self._names, gone, seen)
         awaited = self._hosted.upstream.keys() - set(there) - self._registered
@@ -234,7 +235,6 @@ class _Tick:
             partitions.append(self._names.corpora.build_add_request(new))
         if self._retired:
             partitions.append(self._names.corpora.build_delete_request(sorted(self._retired)))
-            forget(self._project, self._names, self._retired)
         after = Seen(
             {name: found.signature for name, found in self._text.corpora.items()},
             self._taken,

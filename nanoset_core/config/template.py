@@ -65,10 +65,11 @@ class Start:
     """Corpus → what is to be told of its files."""
 
 
-def write_config(folder: Path) -> Start:
+def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
     """Write nanoset.yaml into `folder`, naming the corpora found in its raw folder, if there are any.
 
-    The first build of what is written succeeds, however little text there is.
+    The first build of what is written succeeds, however little text there is. `key_prefix` is put before the keys of
+    its assets in Dagster.
 
     Raises:
         ConfigError: there is one already, or a folder in raw cannot be a corpus.
@@ -84,6 +85,8 @@ def write_config(folder: Path) -> Start:
         raise fault
     measures = {name: measure(raw / name, found, _TEXT_KEY) for name, found in text.corpora.items()}
     values = _first_values(list(text.corpora), list(measures.values()), *_tokenizer_values(folder))
+    if key_prefix:
+        values["dagster"] = {"key_prefix": list(key_prefix)}
     with writing_to(folder):
         write_atomic(path, config_text(values).encode())
     return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora})

@@ -1,7 +1,7 @@
 """A stage of the pipeline: one kind of output, and everything that the rest of the house asks about it.
 
 Each stage is one object, beside the functions that make its outputs. `build`, `status`, `diff`, `gc`, the freshness
-that `verify` tells, and Dagster's sensors, schedule and conditions ask these objects, by way of `pipeline.graph`.
+that `verify` tells, and Dagster's sensors and schedule ask these objects, by way of `pipeline.graph`.
 """
 
 from __future__ import annotations
