@@ -40,6 +40,9 @@ def _checked(attributes: Any) -> Any:
         return attributes
     value = attributes.get(_INLINE)
     plain = {name: attributes.get(name) for name in ("key_prefix", "group_prefix")}
+    named = [name for name in ("config", _INLINE) if attributes.get(name) is not None]
+    if len(named) != 1:
+        raise _pointing(_no_project(named), attributes, *named[1:])
     try:
         if _TEMPLATE not in str(plain):
             names_of(plain["key_prefix"], plain["group_prefix"], where="key_prefix, group_prefix")
@@ -52,6 +55,25 @@ def _checked(attributes: Any) -> Any:
         except ConfigError as error:
             raise _pointing(error, value, _INLINE, *_key_path(value, error.where or "")) from error
     return attributes
+
+
+def _no_project(named: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        "a component has one project",
+        found="both `config` and `project`" if named else "neither `config` nor `project`",
+        expected="`config`, the path of a nanoset.yaml, or its keys under `project`",
+        remedy="remove one of them"
+        if named
+        else f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`",
+    )
+
+
+def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
+    """The path of a nanoset.yaml, read here so that the line that names it is told where it cannot be."""
+    path: str | None = _rendered(context, value)
+    if path is not None:
+        load_config(context.resolve_source_relative_path(path))
+    return path
 
 
 def _pointing(error: ConfigError, value: Any, *place: str | int) -> ValidationError:
@@ -125,7 +147,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     """A nanoset project: raw text of corpora, tokenized, indexed, blended and shuffled for trainers."""
 
-    config: str | None = Field(
+    config: Annotated[str | None, dg.Resolver(_located, model_field_type=str | None)] = Field(
         default=None, description="Path of a nanoset.yaml; relative paths start in the folder of this file."
     )
     project: Annotated[Mapping[str, Any] | None, dg.Resolver(_rendered, model_field_type=dict[str, Any])] = Field(
@@ -165,14 +187,9 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def hosted(self, folder: Path) -> HostedProject:
         """The project, with paths that start in a folder."""
         place = folder if folder.is_dir() else folder.parent
-        if (self.config is None) == (self.project is None):
-            raise ConfigError(
-                "a component has one project",
-                where=place,
-                found="neither `config` nor `project`" if self.config is None else "both `config` and `project`",
-                expected="`config`, the path of a nanoset.yaml, or its keys under `project`",
-                remedy=f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`",
-            )
+        named = [name for name in ("config", _INLINE) if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise _no_project(named)
         if self.config is not None:
             config, reread = load_config(place / self.config), None
         else:

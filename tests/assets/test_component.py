@@ -143,6 +143,12 @@ def failure(sandbox) -> str:
     return "\n".join(texts)
 
 
+def number_of(file: Path, begin: str) -> int:
+    """The number of the first line that begins so."""
+    lines = file.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(begin))
+
+
 @pytest.mark.parametrize(
     ("change", "line", "text"),
     [
@@ -155,9 +161,7 @@ def failure(sandbox) -> str:
 def test_an_error_points_to_its_line(sandbox, make_project, change, line, text):
     file = add(sandbox, "one", {"project": inline(make_project()) | change})
     message = failure(sandbox)
-    lines = file.read_text().splitlines()
-    number = next(n for n, found in enumerate(lines, 1) if found.strip().startswith(line.strip()))
-    assert f"defs.yaml:{number}" in message, message
+    assert f"defs.yaml:{number_of(file, line.strip())}" in message, message
     assert text in message
 
 
@@ -167,9 +171,22 @@ def test_a_component_has_one_project(attributes, tmp_path):
         NanosetComponent(**attributes).hosted(tmp_path)
 
 
-def test_a_wrong_path_is_said_whole(sandbox):
-    add(sandbox, "one", {"config": "nowhere.yaml"})
-    assert "no such configuration" in failure(sandbox)
+@pytest.mark.parametrize(
+    ("attributes", "line"),
+    [({"key_prefix": "llm"}, "attributes:"), ({"config": "nanoset.yaml", "project": {"raw": "raw"}}, "project:")],
+)
+def test_what_is_not_one_project_points_to_its_line(sandbox, attributes, line):
+    file = add(sandbox, "one", attributes)
+    message = failure(sandbox)
+    assert f"defs.yaml:{number_of(file, line)}" in message, message
+    assert "a component has one project" in message
+
+
+def test_a_path_that_leads_nowhere_points_to_its_line(sandbox):
+    file = add(sandbox, "one", {"key_prefix": "llm", "config": "nowhere.yaml"})
+    message = failure(sandbox)
+    assert f"defs.yaml:{number_of(file, 'config')}" in message, message
+    assert "no such configuration" in message
 
 
 def test_the_scaffold_loads_and_so_does_a_second_one(sandbox):
@@ -222,9 +239,8 @@ def test_two_projects_may_be_landed_by_the_same_asset_of_nobody(sandbox, make_pr
 
 def test_an_error_in_a_name_points_to_its_line(sandbox, make_project):
     file = add(sandbox, "one", {"config": str(make_project()), "key_prefix": ["a b"]})
-    number = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "key_prefix" in text)
     message = failure(sandbox)
-    assert f"defs.yaml:{number}" in message
+    assert f"defs.yaml:{number_of(file, 'key_prefix')}" in message
     assert "can be no part of a key prefix" in message
 
 
