@@ -6,24 +6,16 @@ On Debian and Ubuntu: apt-get install --no-install-recommends radosgw ceph-mon c
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import shutil
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daemons import daemon, free_ports, run, wait_for
 from s3_server import CREDENTIALS
 
 TOOLS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
-START_SECONDS = 90
-STOP_SECONDS = 10
 _CONFIGURATION = """[global]
 fsid = {fsid}
 mon_host = [v2:127.0.0.1:{monitor}/0]
@@ -79,72 +71,26 @@ def ceph_server(folder: Path) -> Iterator[str]:
         pytest.skip(f"{', '.join(missing)} not installed: apt-get install radosgw ceph-mon ceph-osd")
     for name in ("mon", "osd", "rgw", "crash"):
         (folder / name).mkdir(parents=True)
-    fsid, (monitor, gateway) = str(uuid.uuid4()), _free_ports(2)
+    fsid, (monitor, gateway) = str(uuid.uuid4()), free_ports(2)
     conf = folder / "ceph.conf"
     conf.write_text(_CONFIGURATION.format(fsid=fsid, folder=folder, monitor=monitor, gateway=gateway))
     address = f"http://127.0.0.1:{gateway}"
     with contextlib.ExitStack() as daemons:
 
         def start(*command: str) -> None:
-            daemons.enter_context(_daemon(folder, *command))
+            daemons.enter_context(daemon(folder, *command))
 
         monmap, place = folder / "monmap", f"[v2:127.0.0.1:{monitor}/0]"
-        _run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", place, str(monmap))
-        _run("ceph-mon", "-c", str(conf), "-i", "a", "--mkfs", "--monmap", str(monmap))
+        run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", place, str(monmap))
+        run("ceph-mon", "-c", str(conf), "-i", "a", "--mkfs", "--monmap", str(monmap))
         start("ceph-mon", "-c", str(conf), "-i", "a", "-f")
         osd = str(uuid.uuid4())
-        _run("ceph", "-c", str(conf), "--connect-timeout", "30", "osd", "new", osd)
-        _run("ceph-osd", "-c", str(conf), "-i", "0", "--mkfs", "--osd-uuid", osd)
+        run("ceph", "-c", str(conf), "--connect-timeout", "30", "osd", "new", osd)
+        run("ceph-osd", "-c", str(conf), "-i", "0", "--mkfs", "--osd-uuid", osd)
         start("ceph-osd", "-c", str(conf), "-i", "0", "-f")
         keys = [CREDENTIALS["AWS_ACCESS_KEY_ID"], "--secret-key", CREDENTIALS["AWS_SECRET_ACCESS_KEY"]]
         user = ["user", "create", "--uid", "test", "--display-name", "test", "--max-buckets", "0", "--access-key"]
-        _run("radosgw-admin", "-c", str(conf), "-n", "client.rgw", *user, *keys)
+        run("radosgw-admin", "-c", str(conf), "-n", "client.rgw", *user, *keys)
         start("radosgw", "-c", str(conf), "-n", "client.rgw", "-f")
-        _wait_for(address)
+        wait_for(address)
         yield address
-
-
-@contextlib.contextmanager
-def _daemon(folder: Path, *command: str) -> Iterator[None]:
-    with (folder / f"{command[0]}.out").open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder)
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}"
-
-
-def _wait_for(address: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            assert time.monotonic() < deadline, "the gateway does not answer"
-            time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, below those that the system gives to outgoing connections."""
-    ports: list[int] = []
-    chosen = random.Random(os.getpid() ^ time.time_ns())
-    while len(ports) < count:
-        port = chosen.randrange(10_000, 32_000)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            if port not in ports:
-                ports.append(port)
-    return ports

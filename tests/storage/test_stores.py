@@ -1,4 +1,4 @@
-"""The contract of stores, kept by a local folder, a small S3 server in this process, and Ceph where it is installed."""
+"""The contract of stores, kept by a local folder, a small S3 server in this process, and Ceph and Swift if there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 import s3_server
 from ceph_server import ceph_server
 from storage.contract import StoreContract
+from swift_server import CREDENTIALS as SWIFT_CREDENTIALS
+from swift_server import swift_server
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.compose import LEAST_BYTES, MOST_BYTES, MOST_PARTS, plan_parts
@@ -60,6 +62,22 @@ class TestCeph(S3Contract):
     @pytest.fixture
     def store(self, ceph):
         return S3Store(s3_server.new_bucket(ceph, "some/prefix"), part_bytes=LEAST_BYTES)
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory, endpoint):
+    with swift_server(tmp_path_factory.mktemp("swift")) as address:
+        yield address
+
+
+class TestSwift(S3Contract):
+    writes_once = False
+
+    @pytest.fixture
+    def store(self, swift, monkeypatch):
+        for name, value in SWIFT_CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        return S3Store(s3_server.new_bucket(swift, "some/prefix"), part_bytes=LEAST_BYTES)
 
 
 def test_parts_of_any_sizes():
