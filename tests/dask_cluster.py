@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,16 @@ from pathlib import Path
 
 ALLOWED_DEATHS = 1
 """how many workers a task may take with it before it is given up"""
+
+
+OWN_MOUNTS = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+"""Runs a command that sees other file systems than this process does."""
+
+
+def can_hide() -> bool:
+    """Whether this machine lets a process have file systems of its own."""
+    command = [*OWN_MOUNTS, "mount -t tmpfs none /mnt"]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20.0, pause: float = 0.02) -> bool:
@@ -40,12 +51,18 @@ class Cluster:
         assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}")), self.log()
         return str(json.loads(self._file.read_bytes())["address"])
 
-    def staff(self, count: int) -> list[int]:
-        """See to it that so many workers live; → their process ids."""
+    def staff(self, count: int, *, hidden: Path | None = None) -> list[int]:
+        """See to it that so many workers live; → their process ids.
+
+        Args:
+            count: of the workers.
+            hidden: a folder that new workers do not see, each of which has home, temporary and scratch folders of its
+                own, as on a machine of its own.
+        """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
             options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"]
-            self.workers.append(self._start("worker", self.address, *options))
+            self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
         assert wait_until(lambda: self._registered() == count), self.log()
         return [worker.pid for worker in self.workers]
 
@@ -55,7 +72,7 @@ class Cluster:
         with Client(self.address, set_as_default=False) as client:
             return len(client.nthreads())
 
-    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, what: str, *arguments: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
         paths = [str(Path(__file__).parents[1]), *sys.path]  # not through the current folder, which is another
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
@@ -63,6 +80,13 @@ class Cluster:
         }
         with (self.folder / "log").open("ab") as log:
             command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
+            if hidden is not None:
+                machine = self.folder / f"machine-{len(self.workers)}-{time.monotonic_ns()}"
+                for name, variable in (("home", "HOME"), ("temporary", "TMPDIR"), ("cache", "XDG_CACHE_HOME")):
+                    (machine / name).mkdir(parents=True)
+                    environment[variable] = str(machine / name)
+                command += ["--local-directory", str(machine / "scratch")]
+                command = [*OWN_MOUNTS, f'mount -t tmpfs none "{hidden}" && exec "$0" "$@"', *command]
             return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
 
     def log(self) -> str:

@@ -7,12 +7,14 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import pytest
 
 from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
 
 CREDENTIALS = {
@@ -49,6 +51,15 @@ def new_bucket(endpoint: str, prefix: str = "") -> S3Place:
     place = S3Place(f"bucket-{uuid.uuid4().hex[:12]}", prefix, endpoint)
     client(place).create_bucket(Bucket=place.bucket)
     return place
+
+
+def upload_raw(folder: Path, place: S3Place) -> S3Place:
+    """Raw text in the bucket, beside the outputs' prefix; → its place."""
+    raw = S3Place(place.bucket, "raw text", place.endpoint_url)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            S3Store(raw).put_file(path.relative_to(folder).as_posix(), path)
+    return raw
 
 
 def objects(place: S3Place) -> dict[str, str]:

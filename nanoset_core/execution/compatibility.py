@@ -1,24 +1,38 @@
-"""Whether workers of other machines are fit for a task: they see the shared folder, and run the same software."""
+"""Whether workers of other machines are fit for a task: they reach the outputs, and run the same software.
+
+While a run has tasks for workers, a folder of its own stands in the store of its outputs. It holds a marker, which a
+worker has to read there, and files that workers may not have, such as the tokenizer.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.storage.atomic import discard
-from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.scratch import open_unfinished
+from nanoset_core.errors import MissingError, StaleError, StorageError
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.scratch import LOCK, claim_scratch
+from nanoset_core.storage.store import Store
 
+FOLDER = ".workers"
+"""In a bucket: holds the folders of all runs. In a shared folder each is scratch of its own."""
+KEEP_SECONDS = 600.0
+"""After which a run says again that it goes on."""
+_LEFT_BEHIND_SECONDS = 12 * 3600
+"""After which the folder of a run that says nothing any more is swept."""
+_MARKER = "marker"
 _SEEN_WITHIN_SECONDS = 3.0
 """How long a file that another machine wrote may take to appear on a network's file system."""
 _WRITERS = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
@@ -28,15 +42,31 @@ _seen: deque[bytes] = deque(maxlen=64)
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedFile:
+    """A file that a run has in the store for its workers."""
+
+    path: Path
+    """Where the run's owner has it."""
+    name: str
+    """In the store."""
+    sha256: str
+    """Hex, of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompatibilityCheck:
     """What a worker must find before it may begin; a task carries it."""
 
-    marker: Path
-    """A file in the shared folder, there as long as the run."""
+    store: Store
+    """Where the outputs live."""
+    place: str
+    """The run's folder there, as long as the run."""
     token: bytes
-    """What the marker holds."""
+    """What the marker in it holds."""
     software: tuple[tuple[str, str], ...]
     """Name → version of what reaches the bytes, as the run's owner has it."""
+    files: tuple[CarriedFile, ...] = ()
+    """What else is there."""
 
     def check(self) -> None:
         """Check a worker, from within it.
@@ -44,6 +74,7 @@ class CompatibilityCheck:
         Raises:
             MissingError: it does not see the marker; or the run has ended, and the task was called back.
             StaleError: it runs other software.
+            StorageError: it cannot reach the bucket of the outputs, or is refused there.
         """
         found = software()
         if found != self.software:
@@ -55,33 +86,107 @@ class CompatibilityCheck:
                 remedy="install the same versions on all machines, and start the workers again",
             )
         deadline = time.monotonic() + (0 if self.token in _seen else _SEEN_WITHIN_SECONDS)
-        while (seen := _read(self.marker)) != self.token:
+        while (seen := self.store.read(self._marker)) != self.token:
             if time.monotonic() > deadline:
-                raise MissingError(
-                    "a worker does not see the output folder",
-                    where=f"{_worker()}: {self.marker.parent}",
-                    found=seen.strerror if isinstance(seen, OSError) else "another file of that name",
-                    expected=f"{self.marker.name}, which the run that gives it work wrote there",
-                    remedy="give all machines one file system, mounted under the same path, for raw text and outputs",
-                )
+                raise self._unseen(seen)
             time.sleep(0.1)
         if self.token not in _seen:
             _seen.append(self.token)
 
+    def bring(self, folder: Path) -> dict[Path, Path]:
+        """Copy the run's files into a folder of this process, those that are not there yet.
+
+        Returns:
+            Path of each where the run's owner has it → the copy.
+
+        Raises:
+            MissingError: the run has ended.
+            StorageError: the store cannot be reached, or the bytes are not those of the run.
+        """
+        copies = {file.path: folder / file.sha256 / file.path.name for file in self.files}
+        for file in self.files:
+            copy = copies[file.path]
+            if not copy.is_file() and not self.store.fetch(file.name, copy, sha256=file.sha256):
+                raise self._unseen(None)
+        return copies
+
+    def keep(self) -> None:
+        """Say that the run goes on, so that nobody takes its folder for one that was left behind."""
+        if isinstance(self.store, LocalStore):
+            os.utime(self.store.folder / f"{self.place}{LOCK}")
+        else:
+            self.store.put(self._marker, self.token)
+
+    @property
+    def _marker(self) -> str:
+        return f"{self.place}/{_MARKER}"
+
+    def _unseen(self, seen: bytes | None) -> MissingError:
+        is_local = isinstance(self.store, LocalStore)
+        return MissingError(
+            "a worker does not see the output folder" if is_local else "a worker reaches another store",
+            where=f"{_worker()}: {self.store.url()}",
+            found="no such file" if seen is None else "another file of that name",
+            expected=f"{self._marker}, which the run that gives it work wrote there",
+            remedy="give all machines one file system, mounted under the same path, or let raw and root be in a bucket"
+            if is_local
+            else "give all machines the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL",
+        )
+
 
 @contextmanager
-def compatibility_check(folder: Path) -> Iterator[CompatibilityCheck]:
-    """Leave a marker in a folder until the block ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(16).encode()
-    file = open_unfinished(folder / "compatibility")
+def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Iterator[CompatibilityCheck]:
+    """Have a marker, and files, for workers where outputs live until the block ends.
+
+    Args:
+        access: how this process reaches the outputs.
+        files: what workers may not have under the same path.
+    """
+    store, token = access.store, secrets.token_hex(16).encode()
+    with _claimed(access) as place:
+        carried = []
+        for number, path in enumerate(files):
+            digest = sha256_file(path)
+            carried.append(CarriedFile(path, f"{place}/{number}-{path.name}", digest))
+            store.put_file(carried[-1].name, path, sha256=digest, is_new=True)
+        check = CompatibilityCheck(store, place, token, software(), tuple(carried))
+        store.put(f"{place}/{_MARKER}", token)
+        yield check
+
+
+@contextmanager
+def _claimed(access: FileAccess) -> Iterator[str]:
+    """The name of a new folder in the store, which nobody sweeps while this process is alive."""
+    if not access.has_copies:
+        access.folder.mkdir(parents=True, exist_ok=True)
+        with claim_scratch(access.folder / FOLDER.lstrip(".")) as folder:
+            yield folder.name
+        return
+    place = f"{FOLDER}/{secrets.token_hex(8)}"
     try:
-        file.write(token)
-        file.flush()
-        os.fsync(file.fileno())
-        yield CompatibilityCheck(Path(file.name), token, software())
+        yield place
     finally:
-        discard(file)
+        with contextlib.suppress(StorageError):  # it is swept one day, and what ended the run is to be told
+            _remove(access.store, place)
+
+
+def _remove(store: Store, place: str) -> None:
+    for found in list(store.list(place)):
+        store.delete(found.name)
+
+
+def sweep_runs(access: FileAccess) -> None:
+    """Remove from a bucket what runs that were killed left there for their workers; elsewhere it is scratch."""
+    newest: dict[str, int] = {}
+    if access.has_copies:
+        for found in access.store.list(FOLDER):
+            place = found.name.rpartition("/")[0]
+            newest[place] = max(newest.get(place, 0), found.written_ns)
+    if newest:
+        limit = access.store.now() - int(_LEFT_BEHIND_SECONDS * 1e9)
+        for place, written_ns in newest.items():
+            if written_ns < limit:
+                _remove(access.store, place)
 
 
 @lru_cache(maxsize=1)
@@ -108,13 +213,6 @@ def _source_digest() -> str:
 
 def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {version}" for name, version in these if (name, version) not in others)
-
-
-def _read(path: Path) -> bytes | OSError:
-    try:
-        return read_regular(path)
-    except OSError as error:
-        return error
 
 
 def _worker() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,8 +14,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
-from nanoset_core.execution.compatibility import CompatibilityCheck, compatibility_check
+from nanoset_core.execution.compatibility import KEEP_SECONDS, CompatibilityCheck, compatibility_check
 from nanoset_core.execution.processes import bounded
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.workplace import Workplace, working_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -35,14 +36,16 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class DaskExecutor:
-    """Runs tasks on the workers of a Dask cluster; what they write must be on a file system that all share."""
+    """Runs tasks on the workers of a Dask cluster, which share nothing with this process but where outputs live."""
 
     address: str
     """The scheduler's, such as tcp://scheduler:8786."""
-    shared: Path
-    """A folder that the workers must see; outputs lie in it."""
+    shared: FileAccess
+    """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     where: str = "executor.address"
     """What names the address, for messages."""
+    files: tuple[Path, ...] = ()
+    """What workers may not have, and are brought: see `workplace.at_hand`."""
 
     def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
@@ -53,13 +56,13 @@ class DaskExecutor:
 
         Raises:
             ConfigError: `distributed` is not installed, or nothing answers at the address.
-            MissingError: a worker does not see the shared folder.
+            MissingError: a worker does not see the outputs.
             StaleError: a worker has other software.
             NanosetError: no workers, each of several workers died of the same task, or the scheduler is gone.
         """
         if not (known := list(tasks)):
             return
-        with self._connected() as client, compatibility_check(self.shared) as check:
+        with self._connected() as client, compatibility_check(self.shared, self.files) as check:
             yield from _Run(client, self.address, check, work).results(known)
 
     @contextmanager
@@ -111,10 +114,18 @@ class _Job(Generic[Task, Result]):
 
 
 def _carry_out(job: _Job[Any, Result]) -> Result:
-    """On a worker: one task at a time, whatever its number of threads, since engines are made for one."""
+    """On a worker: one task at a time, whatever its number of threads, since engines are made for one.
+
+    Its own folder is the one that Dask gives it (`--local-directory`), and removes after it.
+    """
+    from distributed import get_worker as untyped
+
+    get_worker: Any = untyped
+    folder = Path(get_worker().local_directory) / "nanoset"
     with _one_at_a_time:
         job.check.check()
-        return job.work(job.task)
+        with working_at(Workplace(folder, job.check.bring(folder))):
+            return job.work(job.task)
 
 
 class _Run(Generic[Task, Result]):
@@ -122,7 +133,7 @@ class _Run(Generic[Task, Result]):
 
     def __init__(self, client: Client, address: str, check: CompatibilityCheck, work: Callable[[Task], Result]) -> None:
         self._client, self._address, self._check, self._work = client, address, check, work
-        self._count, self._looked = 0, float("-inf")
+        self._count, self._looked, self._kept = 0, float("-inf"), time.monotonic()
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Run all tasks; see `DaskExecutor.run`."""
@@ -150,7 +161,9 @@ class _Run(Generic[Task, Result]):
         """How many workers there are, asked for every few seconds; it waits a while for the first."""
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return self._count
-        os.utime(self._check.marker)  # one that nothing touches for an hour would be swept as left behind
+        if time.monotonic() > self._kept + KEEP_SECONDS:
+            self._check.keep()
+            self._kept = time.monotonic()
         deadline = time.monotonic() + WORKERS_SECONDS
         while not (count := len(self._ask())):
             if time.monotonic() > deadline:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,11 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.workplace import task_folder
 
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
-_SENT_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,34 +115,18 @@ class OutputRoot:
         return replace(manifest, access=self.access)
 
     @contextlib.contextmanager
-    def sending(self) -> Iterator[Callable[[Manifest], None]]:
-        """A function that sends finished outputs to where they live while others are made.
+    def at_hand(self) -> Iterator[OutputRoot]:
+        """The same outputs for the time of one task, which a worker of a cluster may have been given.
 
-        All are there when the block ends well.
+        A worker has copies of what lives in a bucket in a folder of its own, and none of them afterwards.
         """
-        if not self.access.has_copies:
-            yield lambda manifest: None  # they are made where they live
-            return
-        with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
-            under_way: list[Future[Manifest]] = []
+        with task_folder() as folder:
+            yield self if folder is None else replace(self, access=self.access.with_copies_in(folder))
 
-            def send(manifest: Manifest) -> None:
-                ended: list[Future[Manifest]] = []
-                unended: list[Future[Manifest]] = []
-                for future in under_way:
-                    (ended if future.done() else unended).append(future)
-                under_way[:] = unended  # or each would be looked at again for every output that is sent
-                for future in ended:
-                    future.result()
-                under_way.append(pool.submit(self._send, manifest.folder))
-
-            try:
-                yield send
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-            for future in under_way:
-                future.result()
+    def adopted(self, manifest: Manifest) -> Manifest:
+        """An output that another process made and put where outputs live, as this process reaches it."""
+        place = self.folder / manifest.stage / manifest.name / manifest.digest
+        return replace(manifest, folder=place, access=self.access)
 
     def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         """Complete an output whose files were published one by one into its place: write its manifest, last."""

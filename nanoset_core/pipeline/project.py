@@ -16,7 +16,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.locks import in_use
-from nanoset_core.tokenization.files.source import as_source, no_tokenizer
+from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 _P = ParamSpec("_P")
@@ -50,7 +50,8 @@ class Project:
             return None
         from nanoset_core.execution.dask import DaskExecutor
 
-        return DaskExecutor(spec.address, self.config.root_folder, f"{self.config.file}: executor.address")
+        files = tuple(tokenizer_files(self.config.tokenizer_file))
+        return DaskExecutor(spec.address, self.outputs.access, f"{self.config.file}: executor.address", files)
 
     @property
     def tokenizer(self) -> TokenizerFacts:

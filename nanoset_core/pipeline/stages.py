@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nanoset_core.execution.compatibility import sweep_runs
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
@@ -55,6 +56,7 @@ def added(stage: Stage) -> Iterator[None]:
 def sweep(outputs: OutputRoot) -> None:
     """Remove what killed processes left unfinished, wherever outputs are made."""
     outputs.sweep()
+    sweep_runs(outputs.access)
     for stage in stages():
         stage.sweep(outputs)
 

@@ -17,7 +17,7 @@ from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_in
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization import distrust, job, shards
+from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
@@ -189,21 +189,16 @@ def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
-    work, outputs = _job(project, corpus, ranges), project.outputs
-    try:
-        with outputs.sending() as send:
-            return work.run(
-                project.config.workers,
-                project.executor,
-                listener=project.listener,
-                stage="tokenized_shards",
-                name=corpus,
-                made=_finished_shards(project, work),
-                on_shard=send,
-                on_suspects=lambda shards: mending.begin(outputs, corpus, shards),
-            )
-    finally:
-        distrust.send(outputs)
+    work = _job(project, corpus, ranges)
+    return work.run(
+        project.config.workers,
+        project.executor,
+        listener=project.listener,
+        stage="tokenized_shards",
+        name=corpus,
+        made=_finished_shards(project, work),
+        on_suspects=lambda shards: mending.begin(project.outputs, corpus, shards),
+    )
 
 
 def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
@@ -230,7 +225,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
         fail_on_reject=reject_policy(project, corpus).fails,
     )
     return job.TokenizeJob(
-        root=project.outputs.local,
+        root=project.outputs,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,

@@ -56,6 +56,10 @@ class FileAccess(ABC):
     def has_copies(self) -> bool:
         """Whether what lies in the folder can be had again from elsewhere."""
 
+    @abstractmethod
+    def with_copies_in(self, folder: Path) -> FileAccess:
+        """The same files, with copies in another folder; files that live in the folder itself stay where they are."""
+
     def name(self, path: Path) -> str:
         """A file's name in the store."""
         return path.relative_to(self.folder).as_posix()
@@ -197,6 +201,9 @@ class LocalAccess(FileAccess):
     def has_copies(self) -> bool:
         return False
 
+    def with_copies_in(self, folder: Path) -> FileAccess:
+        return self
+
     def url(self, path: Path) -> str:
         return str(path)
 
@@ -283,6 +290,9 @@ class CopyAccess(FileAccess):
     @property
     def has_copies(self) -> bool:
         return True
+
+    def with_copies_in(self, folder: Path) -> CopyAccess:
+        return CopyAccess(folder, self.origin)
 
     def url(self, path: Path) -> str:
         return self.origin.url(self.name(path))

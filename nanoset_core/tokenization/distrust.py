@@ -64,9 +64,12 @@ class Distrust:
 
 def note(outputs: OutputRoot, distrust: Distrust) -> None:
     """Record it below a root."""
-    write_atomic(
-        outputs.folder / FOLDER / distrust.file_name, orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2)
+    path, data = (
+        outputs.folder / FOLDER / distrust.file_name,
+        orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2),
     )
+    write_atomic(path, data)
+    outputs.access.send_small(path, data)
 
 
 def is_any(outputs: OutputRoot) -> bool:
@@ -86,12 +89,6 @@ def noted(outputs: OutputRoot) -> list[Distrust]:
         except (ValueError, TypeError) as error:
             logger.warning("%s: not a record of a distrusted engine, passed over: %s", folder / name, error)
     return found
-
-
-def send(outputs: OutputRoot) -> None:
-    """Let records that workers wrote here be where the outputs live."""
-    for path in (outputs.folder / FOLDER).glob("*.json"):
-        outputs.access.send_small(path, path.read_bytes())
 
 
 def encoder_of(shard: Manifest) -> Encoder | None:

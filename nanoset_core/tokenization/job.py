@@ -28,7 +28,7 @@ class TokenizeJob:
     """Source ranges of one corpus, each to become a shard named by what it is made from."""
 
     root: OutputRoot
-    """Where workers put the shards."""
+    """Where the shards go; each worker puts there what it made."""
     corpus: str
     """Name of the shards, and of the folder that holds them."""
     folder: RawFolder
@@ -60,7 +60,6 @@ class TokenizeJob:
         stage: str,
         name: str,
         made: Mapping[int, Manifest] | None = None,
-        on_shard: Callable[[Manifest], None] | None = None,
         on_suspects: Callable[[list[Manifest]], None] | None = None,
     ) -> list[Manifest]:
         """Make the shards that are not there yet, and again those of engines that turned out to be wrong.
@@ -72,7 +71,6 @@ class TokenizeJob:
             stage: what the work is called there.
             name: what it is called for.
             made: shards that need no work, by the number of their range.
-            on_shard: called with each shard as it is made.
             on_suspects: called with shards that are about to be made again, since their engine is not trusted any more.
 
         Returns:
@@ -99,9 +97,7 @@ class TokenizeJob:
             listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
         try:
             for place, shard in run_tasks(make_shard, tasks(), workers, executor):
-                if on_shard is not None:
-                    on_shard(shard)
-                shards[missing[place]] = shard
+                shards[missing[place]] = self.root.adopted(shard)
                 done += shard.facts.get("stored_bytes", 0)
                 documents += shard.facts["documents"]
                 tokens += shard.facts["tokens"]
@@ -111,9 +107,7 @@ class TokenizeJob:
                     on_suspects([shards[number] for number in suspects])
                 again = [replace(everything[number], root=replace(self.root, rebuild=True)) for number in suspects]
                 for place, shard in run_tasks(make_shard, again, workers, executor):
-                    if on_shard is not None:
-                        on_shard(shard)
-                    shards[suspects[place]] = shard
+                    shards[suspects[place]] = self.root.adopted(shard)
         finally:
             sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
         return [shards[number] for number in sorted(shards)]

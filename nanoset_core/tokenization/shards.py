@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
-from nanoset_core.tokenization.files import TokenizerPath, define, stamp
+from nanoset_core.tokenization.files import TokenizerPath, define, stamp, tokenizer_at_hand
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 
 STAGE = "shards"
@@ -140,13 +140,15 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 
 
 def make_shard(task: ShardTask) -> Manifest:
-    """Make the shard of one source range, or return it when it is there already.
+    """Make the shard of one source range, and put it where outputs live, or return it when it is there already.
 
     Raises:
         InputError: a line was rejected and the policy is to fail.
         SourceChangedError, MissingError: the files are not those of the inventory.
     """
-    return task.root.publish(task.recipe, lambda folder: _write_shard(task, folder))
+    with task.root.at_hand() as root:
+        here = replace(task, root=root)
+        return root.publish(task.recipe, lambda folder: _write_shard(here, folder))
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -217,7 +219,7 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
 
 def _engine(task: ShardTask) -> Engine:
     """The engine, kept from task to task while the tokenizer stays the one of the sha256 that the recipe names."""
-    file, expected = task.settings.tokenizer_file, task.recipe.options["tokenizer"]
+    file, expected = tokenizer_at_hand(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
     wrong = [one for one in distrust.noted(task.root) if one.tokenizer == expected]
     without = frozenset((one.engine, one.version) for one in wrong)
     engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, without)

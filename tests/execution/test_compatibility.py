@@ -8,22 +8,44 @@ import pytest
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.execution import compatibility as module
 from nanoset_core.execution.compatibility import compatibility_check, software
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import sweep_abandoned
+from nanoset_core.storage.local import LocalStore
 
 
 def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
-    with compatibility_check(tmp_path / "new") as met:
+    with compatibility_check(LocalAccess(tmp_path / "new")) as met:
         met.check()
-        assert met.marker.parent == tmp_path / "new"
-        assert met.marker.name.startswith(".tmp-")
+        assert met.store == LocalStore(tmp_path / "new")
+        assert met.place.startswith(".tmp-")
+        assert list(met.store.list()) == []
         sweep_abandoned(tmp_path / "new")
+        met.keep()
         met.check()
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_files_are_brought_once_and_whole(tmp_path):
+    (tmp_path / "a").mkdir()
+    files = [tmp_path / "vocab.json", tmp_path / "a" / "vocab.json"]
+    for number, file in enumerate(files):
+        file.write_text(f"file {number}")
+    with compatibility_check(LocalAccess(tmp_path / "new"), files) as met:
+        for file in files:
+            file.unlink()
+        brought = met.bring(tmp_path / "own")
+        assert [brought[file].read_text() for file in files] == ["file 0", "file 1"]
+        assert {file.name for file in brought.values()} == {"vocab.json"}
+        written = [file.stat().st_mtime_ns for file in brought.values()]
+        assert met.bring(tmp_path / "own") == brought
+        assert [file.stat().st_mtime_ns for file in brought.values()] == written
+    with pytest.raises(MissingError):
+        met.bring(tmp_path / "other")
+
+
 def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_core.execution.compatibility._SEEN_WITHIN_SECONDS", 120.0)
-    with compatibility_check(tmp_path) as met:
+    with compatibility_check(LocalAccess(tmp_path)) as met:
         met.check()
     started = time.monotonic()
     with pytest.raises(MissingError):
@@ -32,37 +54,40 @@ def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
 
 
 def test_two_runs_do_not_meet(tmp_path):
-    with compatibility_check(tmp_path) as one, compatibility_check(tmp_path) as other:
-        assert one.marker != other.marker
+    access = LocalAccess(tmp_path)
+    with compatibility_check(access) as one, compatibility_check(access) as other:
+        assert one.place != other.place
         assert one.token != other.token
 
 
 @pytest.mark.parametrize("seen", [None, b"of another run"])
 def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
     monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
-    with compatibility_check(tmp_path / "mine") as met:
-        there = tmp_path / "theirs" / met.marker.name
-        there.parent.mkdir()
+    with compatibility_check(LocalAccess(tmp_path / "mine")) as met:
+        theirs = LocalStore(tmp_path / "theirs")
         if seen is not None:
-            there.write_bytes(seen)
+            theirs.put(f"{met.place}/marker", seen)
         with pytest.raises(MissingError, match="does not see the output folder") as caught:
-            replace(met, marker=there).check()
+            replace(met, store=theirs).check()
     assert str(tmp_path / "theirs") in caught.value.where
-    assert caught.value.found == ("No such file or directory" if seen is None else "another file of that name")
+    assert caught.value.found == ("no such file" if seen is None else "another file of that name")
     assert "one file system" in caught.value.remedy
 
 
 def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
-    with compatibility_check(tmp_path) as met:
-        reads = iter([FileNotFoundError(2, "No such file"), FileNotFoundError(2, "No such file"), met.token])
-        monkeypatch.setattr(module, "_read", lambda path: next(reads))
+    with compatibility_check(LocalAccess(tmp_path)) as met:
+        reads = iter([None, None, met.token])
+        monkeypatch.setattr(LocalStore, "read", lambda store, name: next(reads))
         met.check()
         assert list(reads) == []
 
 
 def test_other_software(tmp_path):
     older = tuple((name, "1.26.4" if name == "numpy" else version) for name, version in software())
-    with compatibility_check(tmp_path) as met, pytest.raises(StaleError, match="other software") as caught:
+    with (
+        compatibility_check(LocalAccess(tmp_path)) as met,
+        pytest.raises(StaleError, match="other software") as caught,
+    ):
         replace(met, software=older).check()
     assert caught.value.expected == "numpy 1.26.4"
     assert re.fullmatch(r"numpy [0-9.]+", caught.value.found)

@@ -22,6 +22,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.verification.verify import targets, verify_project
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
@@ -37,7 +38,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def executor(cluster, tmp_path):
     cluster.staff(2)
-    return DaskExecutor(cluster.address, tmp_path / "shared")
+    return DaskExecutor(cluster.address, LocalAccess(tmp_path / "shared"))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_every_result_once_under_its_number(executor):
     tasks = list(range(23))
     results = list(run_tasks(math.factorial, tasks, 1, executor))
     assert sorted(results) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
-    assert list(executor.shared.iterdir()) == []
+    assert list(executor.shared.folder.iterdir()) == []
 
 
 def test_workers_do_the_work_and_both_do(cluster, executor):
@@ -63,7 +64,7 @@ def test_workers_do_the_work_and_both_do(cluster, executor):
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path):
-    assert list(DaskExecutor("tcp://127.0.0.1:1", tmp_path / "none").run(abs, [])) == []
+    assert list(DaskExecutor("tcp://127.0.0.1:1", LocalAccess(tmp_path / "none")).run(abs, [])) == []
     assert not (tmp_path / "none").exists()
 
 
@@ -91,16 +92,15 @@ def test_nobody_listens_any_more(executor, tmp_path):
     time.sleep(1.0)
     begun = list(tmp_path.glob("n*"))
     assert 1 <= len(begun) <= 5
-    assert list(executor.shared.iterdir()) == []
+    assert list(executor.shared.folder.iterdir()) == []
 
 
 def test_the_same_bytes_as_without_a_cluster(make_project, on, cluster):
     cluster.staff(2)
     local = build_all(make_project("local"))
     spread = build_all(make_project("spread", on))
-    assert spread.executor == DaskExecutor(
-        cluster.address, spread.config.root_folder, f"{spread.config.file}: executor.address"
-    )
+    where, tokenizer = f"{spread.config.file}: executor.address", spread.config.tokenizer_file
+    assert spread.executor == DaskExecutor(cluster.address, spread.config.root_access, where, (tokenizer,))
     assert ours(spread.config.file.parent) == ours(local.config.file.parent)
     assert not [name for name in ours(spread.config.file.parent) if ".tmp-" in name]
     here, there = (list(verify_project(project, deep=True)) for project in (local, spread))
@@ -208,7 +208,7 @@ def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
     """/proc/self/cwd is another folder in each process."""
     cluster.staff(2)
     monkeypatch.chdir(tmp_path)
-    alone = DaskExecutor(cluster.address, Path("/proc/self/cwd/shared"))
+    alone = DaskExecutor(cluster.address, LocalAccess(Path("/proc/self/cwd/shared")))
     with pytest.raises(MissingError, match="a worker does not see the output folder") as caught:
         list(alone.run(abs, [-1, -2]))
     assert caught.value.where.endswith("/proc/self/cwd/shared")
@@ -218,7 +218,7 @@ def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
 def test_no_workers_and_then_no_scheduler(tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     with running(tmp_path) as lonely:
-        executor = DaskExecutor(lonely.address, tmp_path / "shared")
+        executor = DaskExecutor(lonely.address, LocalAccess(tmp_path / "shared"))
         monkeypatch.setattr(module, "WORKERS_SECONDS", 0.3)
         with pytest.raises(MissingError, match="has no workers") as caught:
             list(executor.run(abs, [-1]))
@@ -242,7 +242,11 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
         for port in ports:
             started = time.monotonic()
             with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
-                list(DaskExecutor(f"tcp://127.0.0.1:{port}", tmp_path, "n.yaml: executor.address").run(abs, [1]))
+                list(
+                    DaskExecutor(f"tcp://127.0.0.1:{port}", LocalAccess(tmp_path), "n.yaml: executor.address").run(
+                        abs, [1]
+                    )
+                )
             assert time.monotonic() - started < 60, "it waits without end"
             assert caught.value.where == "n.yaml: executor.address"
             assert f"tcp://127.0.0.1:{port}" in caught.value.found
@@ -252,7 +256,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match="is not installed") as caught:
-        list(DaskExecutor("tcp://127.0.0.1:1", tmp_path).run(abs, [1]))
+        list(DaskExecutor("tcp://127.0.0.1:1", LocalAccess(tmp_path)).run(abs, [1]))
     assert caught.value.remedy.startswith("pip install 'nanoset-platform[dask]'")
 
 

@@ -8,12 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import dagster as dg
 import numpy as np
 import pytest
-from s3_server import objects
+from s3_server import objects, upload_raw
 from sample_project import build_all, outputs_of
 
 from nanoset_assets.build import build
@@ -21,18 +20,8 @@ from nanoset_core import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, mapping
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.location import S3Place, StorageSpec
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.location import StorageSpec
 from nanoset_core.verification.verify import verify_project
-
-
-def upload_raw(folder: Path, place: S3Place) -> S3Place:
-    """Raw text in the bucket, beside the outputs' prefix; → its place."""
-    raw = S3Place(place.bucket, "raw text", place.endpoint_url)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            S3Store(raw).put_file(path.relative_to(folder).as_posix(), path)
-    return raw
 
 
 def test_the_bucket_holds_what_a_local_root_would(stored, built_here):

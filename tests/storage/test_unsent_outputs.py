@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from concurrent.futures import Future
 
 import pytest
 import s3_server
 from sample_project import build_all
 
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
+from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.receipts import read_receipts, send_tars, write_receipt
@@ -63,22 +61,6 @@ def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(pl
     outputs.make_current(made)
     assert not asked
     assert made.digest in (outputs.access.store.read("datasets/web/current.json") or b"").decode()
-
-
-def test_sending_takes_no_longer_for_the_last_outputs_than_for_the_first(place, tmp_path, monkeypatch):
-    looks, sent = [], []
-    done = Future.done
-    monkeypatch.setattr(Future, "done", lambda future: looks.append(1) or done(future))
-    monkeypatch.setattr(OutputRoot, "_send", lambda outputs, folder: sent.append(folder))
-    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
-    made = Manifest(tmp_path / "mirror" / "x", {}, "", {}, {}, outputs.access)
-    with outputs.sending() as send:
-        for number in range(200):
-            send(made)
-            while len(sent) <= number:
-                time.sleep(0.001)
-    assert len(sent) == 200
-    assert len(looks) < 2000
 
 
 def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):

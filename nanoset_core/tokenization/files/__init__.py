@@ -6,6 +6,7 @@ from nanoset_core.tokenization.files.source import (
     TokenizerPath,
     as_source,
     stamp,
+    tokenizer_at_hand,
     tokenizer_files,
     tokenizer_path,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "as_source",
     "define",
     "stamp",
+    "tokenizer_at_hand",
     "tokenizer_files",
     "tokenizer_path",
 ]

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, overload
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.workplace import at_hand
 
 Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
 
@@ -114,6 +115,15 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
     merges = source.merges_file
     is_read = source.merges is not None or (source.name == "vocab.json" and merges.is_file())
     return [source.path, *([merges] if is_read else [])]
+
+
+def tokenizer_at_hand(tokenizer: TokenizerPath) -> TokenizerPath:
+    """The same tokenizer where this process has its files; see `workplace.at_hand`."""
+    path, *merges = map(at_hand, tokenizer_files(tokenizer))
+    if path == as_source(tokenizer).path:
+        return tokenizer
+    here = replace(as_source(tokenizer), path=path, merges=merges[0] if merges else None)
+    return here if here.settings else path
 
 
 @overload
