@@ -6,7 +6,8 @@ so the kernel speculates: it cuts the samples into blocks, guesses the counts at
 together, one numpy operation for all of them at a time and with the peer's IEEE operations, and then compares every
 block's end with the next block's assumed start. Blocks with a wrong start run again from the right one until they meet
 their old course. The first block starts from the truth, so by induction the result is the sequential one, ties and
-rounding included; the quality of the guess costs time only, and a budget ends in the plain loop.
+rounding included; the quality of the guess costs time only, and a budget ends in the plain loop. Where most
+samples are of one dataset, blocks are advanced from one sample of another dataset to the next.
 
 numpy never contracts `w * t - c` into one rounding; neither does the x86-64 build of the peer. Builds of it for
 processors with fused multiply-add by default (aarch64) can order a blend differently.

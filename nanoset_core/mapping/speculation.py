@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.mapping.greedy import WIDE_DATASETS, Lanes, Picks, counts_by_lane, take_one_by_one, transposed
+from nanoset_core.mapping.turns import dominant, take_turns
 
 _SAMPLES_PER_EVENT = 500
 _FEWEST_EVENTS, _MOST_EVENTS = 16, 2000
 _SEGMENT_SAMPLES = 1 << 24
+_MOST_BLOCKS = 512
+_TURNS = 32  # in a block that is mostly of one dataset
+_TURN_COST = 4.0  # of a turn, in steps that take one sample
 _CHECK_STEPS = 32  # at first, then twice as many each time
 _MOST_CHECK_STEPS = 1024
 
@@ -43,8 +47,11 @@ def greedy_segments(weights: NDArray[np.float64], size: int, work: Work | None =
     for begin in range(0, size, step):
         samples = min(step, size - begin)
         picks: Picks = np.zeros(samples, np.uint8) if len(weights) <= 255 else np.zeros(samples, np.uint16)
+        most = dominant(weights, shares, begin + samples) if len(weights) > 1 else None
         blocks, length = block_shape(shares, len(picks))
-        if blocks > 1 and len(weights) > 1:
+        if most is not None:
+            counts = _MostlyOne(weights, counts, begin, picks, most, work).run()
+        elif blocks > 1 and len(weights) > 1:
             counts = _Segment(weights, counts, begin, picks, (blocks, length), work).run()
         elif len(weights) > 1:
             work.sequential += len(picks)
@@ -92,8 +99,6 @@ class _Segment:
         self.slow = self.guess.shares * self.length < 1.0
         # (blocks,): first sample of each
         self.at = begin + np.arange(blocks, dtype=np.int64) * self.length
-        # (length, blocks): picks as steps produce them; rows of whole 8-byte words
-        self.steps = np.zeros((self.length, -(-blocks // 8) * 8), picks.dtype)
         work.segments += 1
 
     def run(self) -> NDArray[np.float64]:
@@ -116,6 +121,12 @@ class _Segment:
         # (blocks, datasets): counts assumed at each block's start
         self.starts = self.guess.counts(self.at)
         self.starts[0] = self.guess.least
+        self._advance()
+
+    def _advance(self) -> None:
+        """Advance every block from its start."""
+        # (length, blocks): picks as steps produce them; rows of whole 8-byte words
+        self.steps = np.zeros((self.length, -(-len(self.at) // 8) * 8), self.picks.dtype)
         lanes = Lanes(self.weights, self.starts, self.at)
         lanes.advance(self.steps[:, : len(self.at)])
         # (blocks, datasets): counts at each block's end
@@ -201,6 +212,48 @@ class _Segment:
     def _publish(self, blocks: int) -> None:
         """Copy the steps of the first `blocks` blocks to the picks."""
         whole = transposed(self.steps)[:blocks].reshape(-1)
+        count = min(len(whole), len(self.picks))
+        self.picks[:count] = whole[:count]
+
+
+class _MostlyOne(_Segment):
+    """A segment whose samples are mostly of one dataset; its blocks hold a number of turns of the others."""
+
+    def __init__(
+        self,
+        weights: NDArray[np.float64],
+        counts: NDArray[np.float64],
+        begin: int,
+        picks: Picks,
+        most: int,
+        work: Work,
+    ) -> None:
+        """As a segment's; `most` is the dominant dataset."""
+        self.most = most
+        others = max(1.0 - float(simplex_projection(weights)[most]), 1.0 / len(picks))
+        turns = max(_TURNS, 2 * len(weights))
+        length = min(max(int(turns / others), -(-len(picks) // _MOST_BLOCKS)), len(picks))
+        super().__init__(weights, counts, begin, picks, (-(-len(picks) // length), length), work)
+        self.end = np.minimum(self.at + length, begin + len(picks))
+        # (blocks, length + 1): picks, and a place that means nothing
+        self.rows = np.empty((len(self.at), length + 1), picks.dtype)
+
+    def _advance(self) -> None:
+        self.ends = self.starts.copy()
+        take_turns(self.weights, self.most, self.ends, self.at, self.end, self.rows)
+
+    def _repair(self, wrong: NDArray[np.int64], starts: NDArray[np.float64]) -> float:
+        """Run whole blocks again from other counts; return the cost in microseconds."""
+        self.starts[wrong] = starts
+        ends, rows = starts.copy(), np.empty((len(wrong), self.rows.shape[1]), self.rows.dtype)
+        steps = take_turns(self.weights, self.most, ends, self.at[wrong], self.end[wrong], rows)
+        self.ends[wrong], self.rows[wrong] = ends, rows
+        self.work.passes += 1
+        self.work.redone += int((self.end - self.at)[wrong].sum())
+        return steps * _TURN_COST * _step_cost(len(self.weights), len(wrong))
+
+    def _publish(self, blocks: int) -> None:
+        whole = self.rows[:blocks, :-1].reshape(-1)
         count = min(len(whole), len(self.picks))
         self.picks[:count] = whole[:count]
 

@@ -16,6 +16,7 @@ from nanoset_core.mapping import (
 )
 from nanoset_core.mapping.blending import OccurrenceCounter
 from nanoset_core.mapping.speculation import Guess, Work, simplex_projection
+from nanoset_core.mapping.turns import dominant
 
 
 def slow_blend(weights, size):
@@ -94,6 +95,11 @@ WEIGHTS = st.one_of(
 )
 
 
+def without_turns(patch):
+    """Have every sample taken where most are of one dataset, too."""
+    patch.setattr(speculation, "dominant", lambda *_: None)
+
+
 def nothing_taken(guess, at, known=None):
     """The worst guess there is."""
     return np.zeros((len(at), len(guess.shares)))
@@ -118,6 +124,7 @@ def test_plain_loop(weights, normal, size, length):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
         patch.setattr(speculation, "_SEGMENT_SAMPLES", 300)
+        without_turns(patch)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -130,6 +137,7 @@ def test_every_way_of_repair_is_the_plain_loop(weights, size, rows, chunk):
         patch.setattr(greedy, "WIDE_LANES", 1 << 20 if rows else 0)
         patch.setattr(greedy, "_CHUNK_NUMBERS", chunk)
         patch.setattr(Guess, "counts", nothing_taken)
+        without_turns(patch)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -153,7 +161,71 @@ def test_rarely_taken_datasets_that_are_guessed_early_or_late(rare, size, length
         patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
         patch.setattr(speculation, "_one_by_one_cost", lambda _: 1e9)  # repaired to the end
         patch.setattr(Guess, "__init__", with_gap)
+        without_turns(patch)
         assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
+
+
+MOSTLY_ONE = st.one_of(
+    st.lists(st.floats(-9, -1.5).map(lambda decade: 10.0**decade), min_size=1, max_size=8),
+    st.lists(st.sampled_from([1 / 64, 1 / 128, 0.01, 0.005]), min_size=1, max_size=8),  # many ties
+    st.tuples(st.integers(1, 40), st.floats(0.001, 0.1)).map(lambda pair: [pair[1] / pair[0]] * pair[0]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    others=MOSTLY_ONE,
+    place=st.integers(0, 8),
+    normal=st.booleans(),
+    size=st.integers(1, 3000),
+    turns=st.sampled_from([1, 4, 32]),
+    blind=st.booleans(),
+)
+def test_turns_of_the_others_where_most_samples_are_of_one_dataset(others, place, normal, size, turns, blind):
+    weights = np.array([*others[:place], 1.0 - min(sum(others), 0.1), *others[place:]])
+    weights = weights / weights.sum() if normal else weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speculation, "_TURNS", turns)
+        patch.setattr(speculation, "_SEGMENT_SAMPLES", 1000)
+        if blind:
+            patch.setattr(Guess, "counts", nothing_taken)
+        assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
+
+
+@pytest.mark.parametrize("begin", [0, 2**31 - 20_000, 2**33])
+def test_turns_beyond_2_to_the_31_samples(begin):
+    weights = np.array([0.004, 0.95, 0.04, 0.006 - 1e-9, 1e-9])
+    counts = np.rint(weights * begin)
+    counts[1] += begin - counts.sum()
+    picks, expected, truth = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8), counts.copy()
+    greedy.take_one_by_one(weights, truth, begin, expected)
+    assert dominant(weights, weights, begin + len(picks)) == 1
+    after = speculation._MostlyOne(weights, counts.copy(), begin, picks, 1, Work()).run()
+    np.testing.assert_array_equal(picks, expected)
+    np.testing.assert_array_equal(after, truth)
+
+
+def test_turns_that_rounding_hides_are_not_told():
+    weights = np.array([1.0 - 1e-9, 1e-9])
+    assert dominant(weights, weights, 10_000) == 0
+    assert dominant(weights, weights, 10**9) is None
+    for other in ([1.5, 0.1], [1.0, 0.0], [1.0, -0.001], [0.8, 0.2], [0.95, 0.95, 0.95]):
+        assert dominant(np.array(other), simplex_projection(np.array(other)), 100) is None
+
+
+def test_few_samples_are_compared_where_most_are_of_one_dataset(monkeypatch):
+    steps, take_turns = [], speculation.take_turns
+
+    def counted(*arguments):
+        steps.append(take_turns(*arguments))
+        return steps[-1]
+
+    monkeypatch.setattr(speculation, "take_turns", counted)
+    monkeypatch.setattr(speculation, "_TURNS", 1 << 20)  # one block
+    picks, _ = build_blending_indices([0.99, 0.009, 0.001], 100_000)
+    turns = np.count_nonzero(picks)
+    assert turns <= steps.pop() < 1.2 * turns
+    assert not steps
 
 
 @pytest.mark.parametrize("shape", [0.02, 0.5, 50.0])
