@@ -10,15 +10,37 @@ import click
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.serialization.settings import MISSING, Setting, alternatives, bare, range_of, setting
+from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.remote_folder import remote_location
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path, file_okay=False)
-PATH = click.Path(path_type=Path)
+
+class LocationType(click.Path):
+    """A path of this machine as a Path; s3://bucket/path as what stands for it in a bucket, or refused."""
+
+    def __init__(self, *, anywhere: bool = False, **given: Any) -> None:
+        """anywhere: whether it may lie in a bucket; given: arguments of `click.Path`."""
+        super().__init__(path_type=Path, **given)
+        self._anywhere = anywhere
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or not is_remote(value):
+            return super().convert(value, param, ctx)
+        if not self._anywhere:
+            self.fail(f"{value!r} lies in a bucket; a path of this machine is expected.", param, ctx)
+        return remote_location(value, where=param.opts[-1] if param is not None else "the path")
+
+
+FILE = LocationType(dir_okay=False)
+FOLDER = LocationType(file_okay=False)
+PATH = LocationType()
+ANY_FILE = LocationType(dir_okay=False, anywhere=True)
+ANY_FOLDER = LocationType(file_okay=False, anywhere=True)
+ANY_PATH = LocationType(anywhere=True)
 
 CONFIG_OPTION = click.option(
     "--config",

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nanoset_core.cli.options import PATH, option_for
+from nanoset_core.cli.options import ANY_PATH, option_for
 from nanoset_core.config.tokenization import TokenizerSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -47,14 +48,14 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
     options = [
         click.option(
             *("--tokenizer", "--tokenizer-model", "--pretrained-model-name-or-path", "tokenizer"),
-            type=PATH,
+            type=ANY_PATH,
             help=f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
         ),
         click.option(
             "--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are."
         ),
-        click.option("--vocab-file", type=PATH, help="A vocab.json, in place of --tokenizer."),
-        click.option("--merge-file", "merges", type=PATH, help="Its merges; default: the merges.txt beside it."),
+        click.option("--vocab-file", type=ANY_PATH, help="A vocab.json, in place of --tokenizer."),
+        click.option("--merge-file", "merges", type=ANY_PATH, help="Its merges; default: the merges.txt beside it."),
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
         click.option(
             *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "names"),
@@ -88,9 +89,10 @@ _NAMES = (
 
 def _chosen(
     *,
-    tokenizer: Path | None,
+    tokenizer: Location | None,
     tokenizer_type: str | None,
-    vocab_file: Path | None,
+    vocab_file: Location | None,
+    merges: Location | None,
     names: tuple[str, ...],
     vocab_size: int | None,
     is_shared: bool,
@@ -100,7 +102,7 @@ def _chosen(
     from nanoset_core.tokenization.files import TokenizerFile
 
     path = _file(tokenizer, vocab_file)
-    source = TokenizerFile(path or Path(), **settings, special_tokens=names or None)
+    source = TokenizerFile(path or Path(), _here(merges), **settings, special_tokens=names or None)
     if not is_shared:
         source = replace(source, vocab_size=vocab_size)
     if path is None:
@@ -121,7 +123,14 @@ def _chosen(
     return source if source.settings else path
 
 
-def _file(tokenizer: Path | None, vocab_file: Path | None) -> Path | None:
+def _here(location: Location | None) -> Path | None:
+    """The path of a file on this machine, of one in a bucket that of its copy."""
+    from nanoset_core.tokenization.files.remote import tokenizer_here
+
+    return location if location is None or isinstance(location, Path) else tokenizer_here(location)
+
+
+def _file(tokenizer: Location | None, vocab_file: Location | None) -> Path | None:
     """The one file that is named."""
     from nanoset_core.tokenization.files import tokenizer_path
 
@@ -132,7 +141,7 @@ def _file(tokenizer: Path | None, vocab_file: Path | None) -> Path | None:
             found=f"{tokenizer} and {vocab_file}",
             remedy="leave one of them out",
         )
-    given = vocab_file or tokenizer
+    given = _here(vocab_file or tokenizer)
     return None if given is None else tokenizer_path(given)
 
 

@@ -198,6 +198,14 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
     return str(access.folder / name), access
 
 
+def index_here(prefix: str) -> Path:
+    """The .idx of a dataset on this machine; of one at s3://bucket/prefix a copy, which is fetched anew.
+
+    It need not be there.
+    """
+    return idx_path(_locate(prefix)[0])
+
+
 def _open_tokens(access: FileAccess, path: Path) -> MappedFile:
     try:
         return access.open_bytes(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,20 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed.builder import merge_indexed_datasets
-from nanoset_core.indexed.layout import bin_path, idx_path
+from nanoset_core.indexed.layout import idx_path, pair_files
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path, sizes_hold
+from nanoset_core.outputs.recorded import (
+    RecordedOutput,
+    check_apart,
+    noted_path,
+    read_record,
+    real_path,
+    record_of,
+    record_path,
+    sizes_hold,
+)
+from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.working_copies import brought
 
 COMMAND = "merge"
 _APART = "if this is an earlier merge, move it out of the folder; else name another output"
@@ -22,9 +32,9 @@ _APART = "if this is an earlier merge, move it out of the folder; else name anot
 class Merged:
     """A joined dataset."""
 
-    prefix: Path
+    prefix: Location
     """Of its pair."""
-    parts: tuple[tuple[Path, int], ...]
+    parts: tuple[tuple[Location, int], ...]
     """Prefix and documents of each dataset that is in it, in order."""
     tokens: int
     """In all of them."""
@@ -37,11 +47,11 @@ class Merged:
         return sum(documents for _, documents in self.parts)
 
 
-def merge_folder(folder: Path, output_prefix: Path, *, overwrite: bool = False) -> Merged:
+def merge_folder(folder: Location, output_prefix: Location, *, overwrite: bool = False) -> Merged:
     """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
 
     Args:
-        folder: of the pairs.
+        folder: of the pairs, on this machine or in a bucket.
         output_prefix: of the pair to write; it may lie in the same folder.
         overwrite: whether a pair of other datasets, or of unknown origin, may be replaced.
 
@@ -53,30 +63,31 @@ def merge_folder(folder: Path, output_prefix: Path, *, overwrite: bool = False) 
         StorageError: the output cannot be written.
     """
     parts = _pairs(folder, output_prefix)
-    files = [path for part in parts for path in (bin_path(part), idx_path(part))]
-    check_apart([bin_path(output_prefix), idx_path(output_prefix)], files, remedy=_APART)
+    files = [path for part in parts for path in pair_files(part)]
+    check_apart(pair_files(output_prefix), files, remedy=_APART)
     _check_once(parts)
     output = RecordedOutput(
         record=record_path(output_prefix),
         made_from=record_of(COMMAND, output_prefix, files, {}),
-        files=(bin_path(output_prefix), idx_path(output_prefix)),
+        files=pair_files(output_prefix),
     )
     record = output.find(overwrite=overwrite)
     if record is None:
-        with output.making(overwrite=overwrite) as draft:
-            merge_indexed_datasets(parts, draft.folder / output_prefix.name)
-            draft.facts = _facts(parts, draft.folder / output_prefix.name)
+        with output.making(overwrite=overwrite) as draft, brought(files) as here:
+            prefixes = [path.with_name(path.name.removesuffix(".bin")) for path in here[::2]]
+            merge_indexed_datasets(prefixes, draft.folder / output_prefix.name)
+            draft.facts = _facts(prefixes, draft.folder / output_prefix.name)
         return _merged(output_prefix, parts, draft.facts, made=True)
     return _merged(output_prefix, parts, record["facts"], made=False)
 
 
-def _pairs(folder: Path, output_prefix: Path) -> list[Path]:
+def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     """Prefixes of the folder's pairs, sorted by name, without one that an earlier call left at `output_prefix`."""
     endings: dict[str, set[str]] = {}
     for path in folder.iterdir():
         if path.suffix in (".bin", ".idx") and not path.name.startswith("."):
             endings.setdefault(path.stem, set()).add(path.suffix)
-    if os.path.realpath(folder) == os.path.realpath(output_prefix.parent) and _is_merged(output_prefix):
+    if real_path(folder) == real_path(output_prefix.parent) and _is_merged(output_prefix):
         endings.pop(output_prefix.name, None)
     if not endings:
         raise MissingError(
@@ -94,10 +105,10 @@ def _pairs(folder: Path, output_prefix: Path) -> list[Path]:
                 expected="pairs of .bin and .idx",
                 remedy="finish writing it, or move what is there out of the folder",
             )
-    return sorted(folder / name for name in endings)
+    return [folder / name for name in sorted(endings)]
 
 
-def _is_merged(prefix: Path) -> bool:
+def _is_merged(prefix: Location) -> bool:
     """Whether a pair is what `merge_folder` made, or a part of it that a killed call left."""
     record = read_record(record_path(prefix))
     return (
@@ -107,13 +118,13 @@ def _is_merged(prefix: Path) -> bool:
     )
 
 
-def _check_once(parts: Sequence[Path]) -> None:
+def _check_once(parts: Sequence[Location]) -> None:
     """Make sure that no document comes twice: in a dataset, and in a merge of it."""
-    own = {os.path.realpath(bin_path(part)): part for part in parts}
+    own = {real_path(pair_files(part)[0]): part for part in parts}
     for part in parts:
         if _is_merged(part):
             record = read_record(record_path(part)) or {}
-            taken = [own.get(os.path.realpath(part.parent / source["path"])) for source in record.get("sources", [])]
+            taken = [own.get(real_path(noted_path(source, part))) for source in record.get("sources", [])]
             twice = next(filter(None, taken), None)
             if twice is not None:
                 raise ConfigError(
@@ -139,5 +150,5 @@ def _facts(parts: Sequence[Path], merged: Path) -> dict[str, Any]:
     return {"documents": counts, "tokens": int(found.sequence_lengths.sum(dtype="int64"))}
 
 
-def _merged(prefix: Path, parts: Sequence[Path], facts: Mapping[str, Any], *, made: bool) -> Merged:
+def _merged(prefix: Location, parts: Sequence[Location], facts: Mapping[str, Any], *, made: bool) -> Merged:
     return Merged(prefix, tuple(zip(parts, facts["documents"], strict=True)), facts["tokens"], made)

@@ -35,6 +35,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.remote_folder import Location
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -85,6 +86,11 @@ def bin_path(prefix: str | os.PathLike[str]) -> Path:
 def idx_path(prefix: str | os.PathLike[str]) -> Path:
     """Path of the index file of a dataset."""
     return Path(f"{os.fspath(prefix)}.idx")
+
+
+def pair_files(prefix: Location) -> tuple[Location, Location]:
+    """The token file and the index file of a dataset, wherever it lies."""
+    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:

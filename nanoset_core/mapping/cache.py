@@ -7,6 +7,7 @@ something else, the set is made anew.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
@@ -63,7 +65,7 @@ def write_member(
     if known is not None:
         return known
     _check_idx(member)
-    lengths = read_idx(idx_path(member.prefix), validate=False).sequence_lengths
+    lengths = read_idx(index_here(member.prefix), validate=False).sequence_lengths
     return files.write(build_member_indices(member, config, lengths, threads=threads))
 
 
@@ -161,10 +163,9 @@ class FileSet:
     def complete(self, *, deep: bool) -> dict[str, str] | None:
         """{file name: sha256} if all are there and were made from just this, else None; deep: digests are checked."""
         try:
-            noted = json.loads(read_regular(self.folder / self.sidecar))
-            if noted["version"] != _VERSION or noted["made_from"] != self.made_from:
+            notes = self.notes_in(read_regular(self.folder / self.sidecar))
+            if notes is None:
                 return None
-            notes = {name: noted["files"][name] for name in self.files.values()}
             for name, note in notes.items():
                 path = self.folder / name
                 if path.stat().st_size != note["bytes"] or (deep and sha256_file(path) != note["sha256"]):
@@ -173,6 +174,16 @@ class FileSet:
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, or not ours
 
+    def notes_in(self, sidecar: bytes | None) -> dict[str, dict[str, Any]] | None:
+        """{file name: {"bytes", "sha256"}} by a sidecar; None where it is not of this set."""
+        try:
+            noted = json.loads(sidecar or b"")
+            if noted["version"] != _VERSION or noted["made_from"] != self.made_from:
+                return None
+            return {name: noted["files"][name] for name in self.files.values()}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
     def note(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """What the sidecar holds: of each file {"bytes", "sha256"}, and what all were made from."""
         return {"version": _VERSION, "made_from": self.made_from, "files": files}
@@ -180,12 +191,17 @@ class FileSet:
     def foreign(self) -> str | None:
         """What tells that files which are there are not of this set; None where they are, or none is there."""
         there = next((name for name in self.files.values() if (self.folder / name).exists()), None)
-        if there is None:
-            return None
+        sidecar = None
+        with contextlib.suppress(OSError):
+            sidecar = read_regular(self.folder / self.sidecar)
+        return None if there is None else self.foreign_by(there, sidecar)
+
+    def foreign_by(self, there: str, sidecar: bytes | None) -> str | None:
+        """As `foreign`, of a file that is there, by the sidecar beside it."""
         try:
-            made_from = json.loads(read_regular(self.folder / self.sidecar))["made_from"]
+            made_from = json.loads(sidecar or b"")["made_from"]
             differences = setting_differences(made_from, self.made_from)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return f"{there}, without {self.sidecar}, which would say what it was made from"
         return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
 
@@ -293,7 +309,7 @@ def _open(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _check_idx(member: MemberPlan) -> None:
-    found = sha256_file(idx_path(member.prefix))
+    found = sha256_file(index_here(member.prefix))
     if found != member.idx_sha256:
         raise StaleError(
             "the dataset is not the one that was planned with",

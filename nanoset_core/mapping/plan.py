@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
@@ -46,7 +47,7 @@ class LengthReader:
     def read(self, prefix: str) -> tuple[NDArray[np.int32], str]:
         """(tokens of every sequence int32[n], sha256 of the .idx); MissingError and FormatError as `read_idx`."""
         if prefix not in self._known:
-            path = idx_path(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
+            path = index_here(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
             self._known[prefix] = read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()
         return self._known[prefix]
 

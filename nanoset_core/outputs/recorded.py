@@ -15,43 +15,67 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
-from nanoset_core.storage.locks import alone_in
-from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
+from nanoset_core.outputs.places import OutputPlace, place_of
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.working_copies import any_remote
 
 _SHOWN = 5
 _REMEDY = "name another output, or replace this one with --overwrite"
 
 
-def record_path(output: Path) -> Path:
+def record_path(output: Location) -> Location:
     """Where the record of a file, or of a prefix's pair, lies: hidden, so that nobody takes it for data."""
     return output.with_name(f".{output.name}.made.json")
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_record(path: Location) -> dict[str, Any] | None:
     """A record, or None where there is none that can be read."""
     try:
-        value = json.loads(read_regular(path))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        value = json.loads(place_of(path.parent).read(path.name) or b"")
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and "nanoset" in value else None
 
 
-def record_of(command: str, output: Path, sources: Iterable[Path], options: Mapping[str, Any]) -> dict[str, Any]:
+def record_of(
+    command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a call makes its output from: the settings, and of each input file its place, size and time of change.
 
-    Places are relative to the output's folder, so that both may be moved together.
+    Places are relative to the output's folder, so that both may be moved together; from or to a bucket they are not.
+    Objects are known by their ETags.
 
     Raises:
         MissingError: a source is not there.
     """
-    folder = output.parent.resolve()
-    facts = [(os.path.relpath(path.resolve(), folder), _stat(path)) for path in sources]
-    rows = [{"path": path, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns} for path, stat in facts]
+    listed = list(sources)
+    rows = in_parallel(lambda path: _row(path, output), listed, CONNECTIONS if any_remote(listed) else 1)
     plain: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
     return {"nanoset": 1, "command": command, **plain}
+
+
+def _row(path: Location, output: Location) -> dict[str, Any]:
+    """What the record says of a source."""
+    if isinstance(path, RemoteFolder):
+        stored = path.store.stat(path.path)
+        if stored is None:
+            raise MissingError("no such object", where=path, remedy="name an object that is there")
+        return {"path": str(path), "bytes": stored.size, "etag": stored.mark}
+    stat, own = _stat(path), path.resolve()
+    place = os.path.relpath(own, output.parent.resolve()) if isinstance(output, Path) else str(own)
+    return {"path": place, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+
+
+def noted_path(source: Mapping[str, Any], output: Location) -> Location:
+    """Where a source lies by the record of an output: as `record_of` notes it."""
+    path = str(source["path"])
+    if is_remote(path):
+        return remote_location(path, where=str(output))
+    return output.parent / path if isinstance(output, Path) else Path(path)
 
 
 def _stat(path: Path) -> os.stat_result:
@@ -61,30 +85,15 @@ def _stat(path: Path) -> os.stat_result:
         raise MissingError("no such file", where=path, remedy="name a file that is there") from error
 
 
-def sizes_hold(record: Mapping[str, Any], folder: Path) -> bool:
+def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
     """Whether the files of a finished record are there with the sizes they had; copies have other times."""
     found = {name: folder / name for name in record["files"]}
     return all(path.is_file() and path.stat().st_size == record["files"][name]["bytes"] for name, path in found.items())
 
 
-def _change(path: Path, noted: Mapping[str, Any] | None) -> str | None:
-    """How a file that is there is not the one that a finished record notes; None where it is."""
-    if noted is None:
-        return f"{path.name} was not there when the others were made"
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return f"{path.name} is a link to nothing"
-    if stat.st_size != noted["bytes"]:
-        return f"{path.name} has {stat.st_size:,} bytes, and had {noted['bytes']:,}"
-    if stat.st_mtime_ns != noted.get("mtime_ns", stat.st_mtime_ns):
-        return f"{path.name} was written again"
-    if "sha256" in noted and sha256_file(path) != noted["sha256"]:
-        return f"{path.name} has other bytes than those that were written"
-    return None
-
-
-def check_apart(outputs: Iterable[Path], inputs: Iterable[Path], *, remedy: str = "name another output") -> None:
+def check_apart(
+    outputs: Iterable[Location], inputs: Iterable[Location], *, remedy: str = "name another output"
+) -> None:
     """Make sure that no output is an input, by whatever path or link.
 
     Args:
@@ -108,15 +117,15 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path], *, remedy: str 
             )
 
 
-def check_outside(folder: Path, inputs: Iterable[Path]) -> None:
+def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
     """Make sure that no input lies in a folder that is to be written, by whatever path or link.
 
     Raises:
         ConfigError: one does.
     """
-    own = os.path.realpath(folder)
+    own = real_path(folder)
     for path in inputs:
-        if os.path.commonpath([own, os.path.realpath(path)]) == own:
+        if isinstance(path, Path) is isinstance(folder, Path) and os.path.commonpath([own, real_path(path)]) == own:
             raise ConfigError(
                 "an input would be overwritten",
                 where=folder,
@@ -126,7 +135,14 @@ def check_outside(folder: Path, inputs: Iterable[Path]) -> None:
             )
 
 
-def _identities(path: Path) -> list[object]:
+def real_path(path: Location) -> str:
+    """What tells two places apart, by whatever links they are named."""
+    return os.path.realpath(path) if isinstance(path, Path) else f"/{path.place.bucket}/{path.path}"
+
+
+def _identities(path: Location) -> list[object]:
+    if isinstance(path, RemoteFolder):
+        return [path]
     try:
         stat = path.stat()
     except OSError:
@@ -148,15 +164,15 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOutput:
-    """The files that one call makes, and their record."""
+    """The files that one call makes in one folder, and their record."""
 
-    record: Path
+    record: Location
     """Beside the files."""
     made_from: Mapping[str, Any]
     """All that decides the bytes, as plain values."""
-    files: tuple[Path, ...]
+    files: tuple[Location, ...]
     """Always made, and put in place in this order: without the last one nobody takes the others for an output."""
-    others: tuple[Path, ...] = ()
+    others: tuple[Location, ...] = ()
     """Made where there is cause, such as a list of rejected lines; else there is none afterwards."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """Setting → flag of the command, where that is not its name."""
@@ -164,9 +180,14 @@ class RecordedOutput:
     """Whether the record holds the files' sha256, and not the times at which they were written."""
 
     @classmethod
-    def single(cls, target: Path, made_from: Mapping[str, Any], *others: Path) -> RecordedOutput:
+    def single(cls, target: Location, made_from: Mapping[str, Any], *others: Location) -> RecordedOutput:
         """The output that is one file."""
         return cls(record=record_path(target), made_from=made_from, files=(target,), others=others)
+
+    @property
+    def place(self) -> OutputPlace:
+        """Where they all are."""
+        return place_of(self.record.parent)
 
     def find(self, *, overwrite: bool = False) -> dict[str, Any] | None:
         """The record, where this very output is there and whole; None where it is to be made.
@@ -177,7 +198,8 @@ class RecordedOutput:
             ConfigError: it may not, and something else is there.
         """
         self._check_no_folder()
-        there = [path for path in (*self.files, *self.others) if os.path.lexists(path)]
+        place = self.place
+        there = [path for path in (*self.files, *self.others) if place.has(path.name)]
         record = read_record(self.record)
         if record is None or any(record.get(key) != value for key, value in self.made_from.items()):
             if there and not overwrite:
@@ -186,7 +208,7 @@ class RecordedOutput:
         if "files" not in record:
             return None  # a call that was killed while it put them in place
         files = record["files"]
-        changes = {path: text for path in there if (text := _change(path, files.get(path.name))) is not None}
+        changes = {path: text for path in there if (text := self._change(path, files.get(path.name))) is not None}
         # Beside whole files a list that the record lacks may be of a version that noted none: nothing is written then.
         if all(path in there for path in self.files) and not any(path.name in files for path in changes):
             return record
@@ -194,6 +216,12 @@ class RecordedOutput:
             where, found = next(iter(changes.items()))
             raise ConfigError("the output was changed since it was made", where=where, found=found, remedy=_REMEDY)
         return None
+
+    def _change(self, path: Location, noted: Mapping[str, Any] | None) -> str | None:
+        """How a file that is there is not the one that a finished record notes; None where it is."""
+        if noted is None:
+            return f"{path.name} was not there when the others were made"
+        return self.place.change(path.name, noted)
 
     @contextmanager
     def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
@@ -206,48 +234,45 @@ class RecordedOutput:
             ConfigError: something else is there, or was put there meanwhile, and `overwrite` is not set.
             StorageError: the folder cannot be written to, or is full.
         """
-        folder = self.record.parent
-        with writing_to(folder):
+        place = self.place
+        with place.writing():
             self.find(overwrite=overwrite)
-            for name in (self.files[-1].name, self.record.name):
-                sweep_abandoned(folder, name)
-            with claim_scratch(self.files[-1]) as scratch:
+            with place.draft(self.files[-1].name, self.record.name) as scratch:
                 draft = Draft(scratch)
                 yield draft
-                made = [path for path in (*self.files, *self.others) if path in self.files or _is_in(scratch, path)]
-                facts = {path.name: self._fact(scratch / path.name) for path in made}
-                record = {**self.made_from, "facts": draft.facts, "files": facts, **draft.more}
-                with alone_in(folder):
+                made = {
+                    path.name for path in (*self.files, *self.others) if path in self.files or _is_in(scratch, path)
+                }
+                sums = {name: sha256_file(scratch / name) if self.hashed else None for name in made}
+                with place.alone():
                     self.find(overwrite=overwrite)
-                    self._put_in_place(scratch)
-                    self._write(record)
+                    notes = self._put_in_place(scratch, sums)
+                    facts = {path.name: notes[path.name] for path in (*self.files, *self.others) if path.name in made}
+                    self._write({**self.made_from, "facts": draft.facts, "files": facts, **draft.more})
 
-    def _put_in_place(self, scratch: Path) -> None:
+    def _put_in_place(self, scratch: Path, sums: Mapping[str, str | None]) -> dict[str, Mapping[str, Any]]:
+        """Let files be where they go; sums: name → sha256 of each; → what the record says of them."""
+        place, notes = self.place, {}
         self._write(self.made_from)
         if len(self.files) > 1:
-            self.files[-1].unlink(missing_ok=True)
-        for path in (*self.others, *self.files):
-            if path in self.files or _is_in(scratch, path):
-                os.replace(scratch / path.name, path)
+            place.remove(self.files[-1].name)
+        for name in (path.name for path in (*self.others, *self.files)):
+            if name in sums:
+                notes[name] = place.take(scratch / name, name, sha256=sums[name])
             else:
-                path.unlink(missing_ok=True)
-        fsync_folder(self.record.parent)
+                place.remove(name)
+        place.settle()
+        return notes
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        write_atomic(self.record, json.dumps(record, indent=1).encode() + b"\n")
-
-    def _fact(self, path: Path) -> dict[str, Any]:
-        stat = path.stat()
-        return {"bytes": stat.st_size} | (
-            {"sha256": sha256_file(path)} if self.hashed else {"mtime_ns": stat.st_mtime_ns}
-        )
+        self.place.write(self.record.name, json.dumps(record, indent=1).encode() + b"\n")
 
     def _check_no_folder(self) -> None:
         for path in (*self.files, *self.others, self.record):
-            if path.is_dir():
+            if self.place.is_folder(path.name):
                 raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
 
-    def _refusal(self, path: Path, record: Mapping[str, Any] | None) -> ConfigError:
+    def _refusal(self, path: Location, record: Mapping[str, Any] | None) -> ConfigError:
         if record is None:
             return ConfigError(
                 "something is there already, and nothing says what it was made from",
@@ -267,8 +292,8 @@ class RecordedOutput:
 
 def make_once(
     command: str,
-    target: Path,
-    sources: Iterable[Path],
+    target: Location,
+    sources: Iterable[Location],
     options: Mapping[str, Any],
     make: Callable[[Path], Mapping[str, Any]],
     *,
@@ -299,7 +324,7 @@ def make_once(
     return draft.facts, True
 
 
-def _is_in(scratch: Path, path: Path) -> bool:
+def _is_in(scratch: Path, path: Location) -> bool:
     return (scratch / path.name).exists()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
-from nanoset_core.indexed.layout import bin_path, idx_path
+from nanoset_core.indexed.layout import pair_files
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
@@ -22,7 +22,8 @@ from nanoset_core.raw.rejects import (
     UnreadableFraction,
 )
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.scratch import detour
+from nanoset_core.storage.remote_folder import Location, location, on_this_machine
+from nanoset_core.storage.working_copies import brought, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
@@ -66,7 +67,7 @@ class PackResult:
     """What was written; `left_out` are documents without tokens."""
     rejected: int = 0
     """Lines of text that are no documents, and files that could not be read to their end."""
-    rejects: Path | None = None
+    rejects: Location | None = None
     """The rejected lines, or None where there are none."""
     lost: str = ""
     """Which files could not be read to their end, and how much of the input that is; empty where all could."""
@@ -100,7 +101,7 @@ def make_packed(
 
 def pack_once(
     inputs: Sequence[str | os.PathLike[str]],
-    output: Path,
+    output: Location,
     options: PackOptions,
     listener: Listener = silent,
     *,
@@ -116,19 +117,20 @@ def pack_once(
     """
     rejects = _rejects_of(output)
     is_ours = read_record(record_path(output)) is not None
-    source = _source(inputs, leave_out=lambda path: is_ours and path == rejects.absolute())
+    listed = rejects.absolute() if isinstance(rejects, Path) else rejects
+    source = _source(inputs, leave_out=lambda path: is_ours and path == listed)
     tokenizer, paths = _tokenizer(options), _paths(source)
     check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
     made_from = record_of("pack write", output, paths, _settings(source, options, tokenizer))
-    result = RecordedOutput.single(output, made_from, *([] if isinstance(source, Path) else [rejects]))
+    result = RecordedOutput.single(output, made_from, *([rejects] if isinstance(source, InputFiles) else []))
     record = result.find(overwrite=overwrite)
     policy = [options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction]
     # What was rejected under another policy is judged anew.
     if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
         facts = record["facts"]
-        listed = rejects if facts["rejected"] else None
+        kept = rejects if facts["rejected"] else None
         packed, lost = PackedFacts(**facts["packed"]), facts.get("lost", "")
-        return PackResult(packed, facts["rejected"], listed, lost, _notices(source), facts.get("faults", 0)), False
+        return PackResult(packed, facts["rejected"], kept, lost, _notices(source), facts.get("faults", 0)), False
     with result.making(overwrite=overwrite) as draft:
         made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
         lost_files = {"lost": made.lost, "faults": made.faults}
@@ -138,26 +140,26 @@ def pack_once(
 
 def _source(
     inputs: Sequence[str | os.PathLike[str]],
-    leave_out: Callable[[Path], bool] = lambda path: False,
-) -> Path | InputFiles:
+    leave_out: Callable[[Location], bool] = lambda path: False,
+) -> Location | InputFiles:
     """The prefix of a pair, or files of text."""
     given = [os.fspath(name) for name in inputs]
     return _prefix(given) or resolve_inputs(given, leave_out=leave_out)
 
 
-def _paths(source: Path | InputFiles) -> list[Path]:
-    if isinstance(source, Path):
-        return [bin_path(source), idx_path(source)]
-    return [source.folder / file.path for file in source.files]
+def _paths(source: Location | InputFiles) -> list[Location]:
+    return source.paths if isinstance(source, InputFiles) else list(pair_files(source))
 
 
-def _notices(source: Path | InputFiles) -> tuple[str, ...]:
-    return () if isinstance(source, Path) else source.notices
+def _notices(source: Location | InputFiles) -> tuple[str, ...]:
+    return source.notices if isinstance(source, InputFiles) else ()
 
 
-def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: TokenizerPath | None) -> dict[str, object]:
+def _settings(
+    source: Location | InputFiles, options: PackOptions, tokenizer: TokenizerPath | None
+) -> dict[str, object]:
     """The options that reach the bytes."""
-    is_text = not isinstance(source, Path)
+    is_text = isinstance(source, InputFiles)
     return {
         "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
         "vocab_size": options.vocab_size,
@@ -168,25 +170,27 @@ def _settings(source: Path | InputFiles, options: PackOptions, tokenizer: Tokeni
 
 
 def _write(
-    source: Path | InputFiles,
+    source: Location | InputFiles,
     target: Path,
-    output: Path,
+    output: Location,
     options: PackOptions,
     tokenizer: TokenizerPath | None,
     listener: Listener,
 ) -> PackResult:
     """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
-    if not isinstance(source, Path):
+    if isinstance(source, InputFiles):
         return _pack_text(source, target, output, options, tokenizer, listener)
     end = _end(tokenizer, options) if options.append_eod else None
-    return PackResult(_pack_pair(source, target, options, tokenizer, end, listener))
+    with brought(pair_files(source)) as (tokens, _):
+        prefix = tokens.with_name(source.name)
+        return PackResult(_pack_pair(prefix, target, options, tokenizer, end, listener))
 
 
 def _tokenizer(options: PackOptions) -> TokenizerPath | None:
     return None if options.tokenizer is None else tokenizer_path(options.tokenizer)
 
 
-def _rejects_of(target: Path) -> Path:
+def _rejects_of(target: Location) -> Location:
     return target.with_name(f"{target.stem}_rejects.jsonl")
 
 
@@ -205,7 +209,7 @@ def _named(tokenizer: TokenizerPath | None) -> TokenizerPath:
     return tokenizer
 
 
-def _prefix(inputs: Sequence[str]) -> Path | None:
+def _prefix(inputs: Sequence[str]) -> Location | None:
     """The prefix of the pair that `inputs` name, if they do; either file of it will do."""
     for given in inputs:
         if given.endswith(".pbin"):
@@ -215,8 +219,8 @@ def _prefix(inputs: Sequence[str]) -> Path | None:
                 expected="the prefix of a .bin/.idx pair, or text",
                 remedy="name what to do with it: `nanoset pack merge`, shuffle, filter, repair or describe",
             )
-    prefixes = [Path(given.removesuffix(".bin").removesuffix(".idx")).expanduser() for given in inputs]
-    pairs = [prefix for prefix in prefixes if bin_path(prefix).is_file() and idx_path(prefix).is_file()]
+    prefixes = [location(given.removesuffix(".bin").removesuffix(".idx")) for given in inputs]
+    pairs = [prefix for prefix in prefixes if all(file.is_file() for file in pair_files(prefix))]
     if pairs and len(set(prefixes)) > 1:
         raise ConfigError(
             "one dataset is packed at a time",
@@ -245,13 +249,13 @@ def _pack_pair(
 def _pack_text(
     files: InputFiles,
     target: Path,
-    output: Path,
+    output: Location,
     options: PackOptions,
     tokenizer: TokenizerPath | None,
     listener: Listener,
 ) -> PackResult:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)
-    folder = detour(output, f".{output.name}.packing", options.scratch)
+    folder = work_folder(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
         tokenizer=tokenizer,
         keys=(options.key,),
@@ -263,12 +267,12 @@ def _pack_text(
         max_unreadable_fraction=options.max_unreadable_fraction,
     )
     (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
-    facts = _pack_pair(pair.prefix, target, options, tokenizer, end, listener)
-    rejects = _rejects_of(target)
+    facts = _pack_pair(on_this_machine(pair.prefix), target, options, tokenizer, end, listener)
+    rejects = on_this_machine(_rejects_of(target))
     if pair.rejects is None:
         rejects.unlink(missing_ok=True)  # of an earlier call
     else:
-        write_atomic(rejects, pair.rejects.read_bytes())
+        write_atomic(rejects, on_this_machine(pair.rejects).read_bytes())
     shutil.rmtree(folder)
     faults = pair.facts.faults
     return PackResult(facts, pair.facts.rejected + faults, rejects if pair.rejects else None, pair.lost, faults=faults)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.layout import pair_files
+from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
-from nanoset_core.raw.listing import natural_key, stat_file
+from nanoset_core.raw.listing import natural_key
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.settings import InputKind
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
+from nanoset_core.storage.remote_folder import Location, location, on_this_machine
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.working_copies import any_remote, copies_in
 from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.inputs import InputFiles
+from nanoset_core.tokenization.inputs import InputFiles, files_of
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -35,8 +40,8 @@ class ShuffleInput:
 
     name: str
     """Name of the source."""
-    paths: tuple[Path, ...]
-    """Files, or one prefix of a pair, absolute and in order."""
+    paths: tuple[Location, ...]
+    """Files, or one prefix of a pair, absolute or in a bucket, and in order."""
     frequency: float = 1.0
     """How often each of its contexts is seen."""
 
@@ -55,23 +60,42 @@ class ShuffleInputs:
     """What else lies in folders of text, and is not read."""
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[Location]:
         """All files, in order."""
         return [path for source in self.sources for path in self._files(source)]
 
-    def _files(self, source: ShuffleInput) -> list[Path]:
+    def _files(self, source: ShuffleInput) -> list[Location]:
         if self.kind != "datasets":
             return list(source.paths)
-        return [file for prefix in source.paths for file in _files_of(prefix)]
+        return [file for prefix in source.paths for file in pair_files(prefix)]
 
     def state(self) -> list[list[object]]:
-        """What changes when an input changes: of each file its path, size and time of change."""
-        found: list[list[object]] = []
-        for source in self.sources:
-            for file in self._files(source):
-                stat = file.stat()
-                found.append([source.name, source.frequency, str(file), stat.st_size, stat.st_mtime_ns])
-        return found
+        """What changes when an input changes: of each file its path, size and time of change, or mark of its ETag."""
+        files = [(source, file) for source in self.sources for file in self._files(source)]
+        return in_parallel(_state, files, CONNECTIONS if any_remote(self.files) else 1)
+
+    def here(self, folder: Path) -> ShuffleInputs:
+        """The same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
+        if self.kind == "text" or not any_remote(self.files):
+            return self
+        files = self.files
+        copies = dict(zip(files, copies_in(folder, files), strict=True))
+        if self.kind == "datasets":
+            prefixes = [prefix for source in self.sources for prefix in source.paths]
+            copies = {prefix: copies[pair_files(prefix)[0]].with_name(prefix.name) for prefix in prefixes}
+        return replace(
+            self,
+            sources=tuple(
+                replace(source, paths=tuple(copies[path] for path in source.paths)) for source in self.sources
+            ),
+        )
+
+
+def _state(given: tuple[ShuffleInput, Location]) -> list[object]:
+    source, file = given
+    stat = file.stat()
+    mark = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
+    return [source.name, source.frequency, str(file), stat.st_size, mark]
 
 
 def find_inputs(
@@ -80,9 +104,11 @@ def find_inputs(
     extension: str | None = None,
     shuffle_only: bool = False,
     sampling: Sampling | None = None,
-    output: Path | None = None,
+    output: Location | None = None,
 ) -> ShuffleInputs:
     """The sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
+
+    Each may lie in a bucket, as s3://bucket/path; text in one alone, or on this machine.
 
     Args:
         given: prefixes, files and folders; folders are read in natural order; one that holds tars
@@ -98,8 +124,8 @@ def find_inputs(
         InputError: an empty folder, a file named twice, or no file of a source that is seen.
         ConfigError: pairs, text and tars are mixed, be it within one folder.
     """
-    paths = [Path(path).expanduser().absolute() for path in given]
-    pairs = [MMapIndexedDataset.exists(path) for path in paths]
+    paths = [path.absolute() if isinstance(path, Path) else path for path in map(location, given)]
+    pairs = [all(file.is_file() for file in pair_files(path)) for path in paths]
     if all(pairs) and paths:
         return _pairs(paths, sampling)
     if any(pairs):
@@ -109,7 +135,7 @@ def find_inputs(
             found=", ".join(map(str, paths)),
             remedy="shuffle them apart, or tokenize the text first",
         )
-    files: list[Path] = []
+    files: list[Location] = []
     notices: list[str] = []
     for path in paths:
         found, told = _files(path, extension, shuffle_only, output)
@@ -137,7 +163,7 @@ def find_inputs(
     return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values())), tuple(notices)))
 
 
-def _pairs(prefixes: Sequence[Path], sampling: Sampling | None) -> ShuffleInputs:
+def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
     names = [prefix.name for prefix in prefixes]
     names = names if len(set(names)) == len(names) else [str(prefix) for prefix in prefixes]
     found = []
@@ -161,11 +187,9 @@ def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
     return inputs
 
 
-def _files_of(prefix: Path) -> tuple[Path, Path]:
-    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
-
-
-def _files(path: Path, extension: str | None, shuffle_only: bool, output: Path | None) -> tuple[list[Path], list[str]]:
+def _files(
+    path: Location, extension: str | None, shuffle_only: bool, output: Location | None
+) -> tuple[list[Location], list[str]]:
     """(files, what is to be told) of one input."""
     if path.is_file():
         return [path], []
@@ -212,15 +236,17 @@ def _without(contents: Contents, own: str | None) -> Contents:
     )
 
 
-def _below(folder: Path, output: Path | None) -> str | None:
+def _below(folder: Location, output: Location | None) -> str | None:
     """How paths of the output's files begin, seen from a folder; None where it is not below that folder."""
     if output is None:
         return None
-    path = os.path.relpath(os.path.realpath(output), os.path.realpath(folder))
+    if isinstance(output, Path) is not isinstance(folder, Path):
+        return None
+    path = os.path.relpath(real_path(output), real_path(folder))
     return None if path == "." or path.split(os.sep)[0] == ".." else f"{Path(path).as_posix()}/"
 
 
-def _check_no_text(folder: Path, names: Sequence[str]) -> None:
+def _check_no_text(folder: Location, names: Sequence[str]) -> None:
     """Raise ConfigError where text lies among tars: more than the lists and indexes that tools leave beside them."""
     texts = [name for name in names if is_text(name) and suffix_of(name) != ".json"]
     texts = [name for name in texts if name.rpartition("/")[2] not in _LISTS]
@@ -260,7 +286,8 @@ class Prepared:
 
 def open_pairs(inputs: ShuffleInputs) -> Prepared:
     """The sources of .bin/.idx pairs, mapped."""
-    return Prepared(tuple(TokenSource.of_dataset(source.name, source.paths[0]) for source in inputs.sources))
+    sources = (TokenSource.of_dataset(source.name, on_this_machine(source.paths[0])) for source in inputs.sources)
+    return Prepared(tuple(sources))
 
 
 def tokenize_sources(
@@ -278,11 +305,11 @@ def tokenize_sources(
     zeroed: Counter[str] = Counter()
     for source in inputs.sources:
         (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
-        sources.append(TokenSource.of_dataset(source.name, done.prefix))
+        sources.append(TokenSource.of_dataset(source.name, on_this_machine(done.prefix)))
         documents += done.facts.documents
         rejected += done.facts.rejected + done.facts.faults
         faults += done.facts.faults
-        rejects += [done.rejects] if done.rejects is not None else []
+        rejects += [on_this_machine(done.rejects)] if done.rejects is not None else []
         lost += [done.lost] if done.lost else []
         zeroed.update(done.facts.zeroed)
         if done.tokens_by_file is not None:
@@ -292,8 +319,7 @@ def tokenize_sources(
 
 def input_files(source: ShuffleInput) -> InputFiles:
     """The files of a source of text, as the tokenizer's stage wants them."""
-    folder = Path(os.path.commonpath([path.parent for path in source.paths]))
-    return InputFiles(folder, tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in source.paths))
+    return files_of(source.paths)
 
 
 def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: TokenizerPath | None) -> list[TarInput]:
@@ -310,7 +336,8 @@ def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: Token
     found: list[TarInput] = []
     length, dtype = None, tokenizer_facts(tokenizer).dtype.name if tokenizer is not None else None
     for source in inputs.sources:
-        found.append(survey_tars(source.paths, data_key=data_key, dtype=dtype, sequence_length=length))
+        tars = [on_this_machine(path) for path in source.paths]
+        found.append(survey_tars(tars, data_key=data_key, dtype=dtype, sequence_length=length))
         length, dtype = found[-1].sequence_length, found[-1].dtype
     return found
 

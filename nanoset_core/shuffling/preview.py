@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
 from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.shards import output_bytes
 from nanoset_core.shuffling.standalone import plan_settings, text_options
+from nanoset_core.storage.working_copies import any_remote, claimed_room
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -70,11 +73,12 @@ def _sizes(
 ) -> tuple[list[tuple[str, int]], str, dict[str, Sequence[int]], int | None]:
     """(name and tokens of each source, dtype, source → tokens of each file, length of ready-made contexts)."""
     if inputs.kind == "datasets":
-        pairs = [MMapIndexedDataset(source.paths[0], validate=False) for source in inputs.sources]
-        sizes = [(source.name, len(pair.tokens)) for source, pair in zip(inputs.sources, pairs, strict=True)]
+        pairs = [MMapIndexedDataset(str(source.paths[0]), validate=False) for source in inputs.sources]
+        sizes = [(source.name, pair.token_count) for source, pair in zip(inputs.sources, pairs, strict=True)]
         return sizes, np.result_type(*(pair.dtype for pair in pairs)).name, {}, None
     if inputs.kind == "tars":
-        surveys = survey_sources(inputs, options.data_key, options.tokenizer)
+        with claimed_room("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
+            surveys = survey_sources(inputs.here(room), options.data_key, options.tokenizer)
         sizes = [(source.name, found.tokens) for source, found in zip(inputs.sources, surveys, strict=True)]
         return sizes, surveys[-1].dtype, {}, surveys[-1].sequence_length
     settings = text_options(options)

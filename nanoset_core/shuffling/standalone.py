@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -12,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.webdataset import DEFAULT_LENGTH
-from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.errors import ConfigError, FormatError, NanosetError
 from nanoset_core.execution.progress import Listener, silent
-from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
 from nanoset_core.outputs.recorded import check_outside, flag_differences
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.engines import WriteOptions, write_shards
@@ -29,13 +27,15 @@ from nanoset_core.shuffling.inputs import (
 )
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
+from nanoset_core.shuffling.publishing import TarsFolder, tars_folder
 from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
 from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.storage.access import LocalAccess
-from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.locks import held_alone
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.scratch import detour
+from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files
 from nanoset_core.tokenization.losses import Listing, Losses
 from nanoset_core.tokenization.policy import RejectPolicy
@@ -60,7 +60,7 @@ _TRACELESS = (
 class Shuffled:
     """What a call made, or found made."""
 
-    folder: Path
+    folder: Location
     """Of the tars and their lists."""
     manifest: Manifest
     """Counts and checksums."""
@@ -76,7 +76,7 @@ class Shuffled:
 
 def shuffle(
     inputs: ShuffleInputs,
-    output: Path,
+    output: Location,
     options: ShuffleOptions,
     *,
     scratch: Path | None = None,
@@ -86,7 +86,8 @@ def shuffle(
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
     Until then everything lies in `.<output>.scratch` beside it: a call that was killed goes on where it was, for any
-    number of workers and any engine. The same call on the same inputs does nothing.
+    number of workers and any engine. The same call on the same inputs does nothing. In a bucket the manifest comes
+    last; the scratch of an output there lies below TMPDIR.
 
     Args:
         inputs: the sources.
@@ -106,19 +107,22 @@ def shuffle(
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
     recipe = _recipe(inputs, options, output.name)
-    work, aside = (detour(output.absolute(), f".{output.name}.scratch", folder) for folder in (None, scratch))
-    if (finished := _finished(output, recipe, inputs, options)) is not None:
-        done, lost = finished
-        if work.exists():  # of a call that was killed just after it had published
-            with _owned(work, recipe):
-                _remove(work, aside)
-        texts = tuple(filter(None, [lost.beyond_rejects()]))
-        return Shuffled(output, done, False, done.facts["plan"], texts, lost.facts.faults)
-    _check_output(output, recipe, overwrite=overwrite)
+    target, name = (output.absolute() if isinstance(output, Path) else output), f".{output.name}.scratch"
+    aside = work_folder(target, name, scratch)
+    work = work_folder(target, name, None) if isinstance(output, Path) else aside
     with contextlib.ExitStack() as held:
-        for folder in (work.parent, aside.parent):
-            held.enter_context(writing_to(folder, expected=_ROOM))
-        held.enter_context(_owned(work, recipe))
+        tars = held.enter_context(tars_folder(output, work))
+        if (finished := _finished(tars, recipe, inputs, options)) is not None:
+            done, lost = finished
+            if work.exists():  # of a call that was killed just after it had published
+                with _owned(work, recipe, tars.draft):
+                    _remove(work, aside)
+            texts = tuple(filter(None, [lost.beyond_rejects()]))
+            return Shuffled(output, done, False, done.facts["plan"], texts, lost.facts.faults)
+        _check_output(tars, recipe, overwrite=overwrite)
+        held.enter_context(tars.writing(expected=_ROOM))
+        held.enter_context(writing_to(aside.parent, expected=_ROOM))
+        held.enter_context(_owned(work, recipe, tars.draft))
         prepared = prepare(inputs, options, aside / "tokens", listener)
         plan = make_plan(prepared, inputs, options)
         how = WriteOptions(
@@ -129,16 +133,17 @@ def shuffle(
             listener=listener,
             name=recipe.name,
         )
-        manifest = _write(prepared, plan, recipe, work / "tars", options, how)
-        _check_output(output, recipe, overwrite=overwrite)  # something may have been put there meanwhile
-        _publish(work / "tars", output)
+        manifest = _write(prepared, plan, recipe, tars.draft, options, how)
+        _check_output(tars, recipe, overwrite=overwrite)  # something may have been put there meanwhile
+        manifest = tars.publish(manifest)
         _remove(work, aside)
-    return Shuffled(output, replace(manifest, folder=output), True, plan.to_json(), prepared.lost, prepared.faults)
+    return Shuffled(output, manifest, True, plan.to_json(), prepared.lost, prepared.faults)
 
 
 def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: Listener = silent) -> Prepared:
     """The token sources of `inputs`; `folder` takes what must be made for it."""
     folder.mkdir(parents=True, exist_ok=True)
+    inputs = inputs.here(folder / "copies")
     if inputs.kind == "datasets":
         return open_pairs(inputs)
     if inputs.kind == "text":
@@ -223,22 +228,16 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 
 def _finished(
-    output: Path, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
+    tars: TarsFolder, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
 ) -> tuple[Manifest, Losses] | None:
     """The result of the same call, where it is whole and lost no more than the options allow, and what it lost."""
     with contextlib.suppress(NanosetError):
-        found = read_manifest(output)
-        if found is not None and found.digest == recipe.digest and _is_whole(found):
+        found = tars.manifest()
+        if found is not None and found.digest == recipe.digest and tars.is_whole(found):
             lost = _lost(found, inputs)
             policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
             return (found, lost) if policy.allows(lost) else None
     return None
-
-
-def _is_whole(found: Manifest) -> bool:
-    """Whether all files are there, with the bytes that were written."""
-    noted = ((found.folder / name, fact.sha256) for name, fact in found.files.items())
-    return found.damage() is None and all(sha256 in (None, sha256_file(path)) for path, sha256 in noted)
 
 
 def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
@@ -264,39 +263,42 @@ def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
     return Losses(facts, [listing], sizes)
 
 
-def _check_output(output: Path, recipe: Recipe, *, overwrite: bool) -> None:
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
+    names = tars.names()
+    if names is not None and not names:
         return
     found = None
-    with contextlib.suppress(NanosetError):
-        found = read_manifest(output)
+    with contextlib.suppress(FormatError):
+        found = tars.manifest()
     if found is not None and found.stage == STAGE:
         if not overwrite:
-            _check_same(output, found, recipe)
+            _check_same(tars, found, recipe)
+        return
+    if (begun := tars.begun()) is not None and (overwrite or begun == recipe.digest):
         return
     raise ConfigError(
         "there is something else already",
-        where=output,
+        where=tars.output,
         expected="no such folder, an empty one, or an earlier result",
         remedy="give another --output, or remove it",
     )
 
 
-def _check_same(output: Path, found: Manifest, recipe: Recipe) -> None:
+def _check_same(tars: TarsFolder, found: Manifest, recipe: Recipe) -> None:
     """Raise ConfigError where an earlier result is not of this call, or holds what is not of that result."""
     if found.digest != recipe.digest:
         raise ConfigError(
             "an output of other input or settings is there already",
-            where=output,
+            where=tars.output,
             found="; ".join(_differences(found, recipe)) or "it was made under another name",
             expected="no such folder, an empty one, or what the same call made",
             remedy="name another --output, or replace this one with --overwrite",
         )
-    foreign = sorted({path.name for path in output.iterdir()} - {MANIFEST, *found.files})
+    foreign = sorted((tars.names() or frozenset()) - {MANIFEST, *found.files})
     if foreign:
         raise ConfigError(
             "the output is damaged, and holds other files too, which would be removed as it is made again",
-            where=output,
+            where=tars.output,
             found=", ".join(foreign[:5]),
             expected="nothing but what the same call made",
             remedy="move them out of it, or replace all that is there with --overwrite",
@@ -310,7 +312,7 @@ def _differences(found: Manifest, recipe: Recipe) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _owned(work: Path, recipe: Recipe) -> Iterator[None]:
+def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
     """Hold the scratch of one output; what a call of other settings left of the tars goes."""
     work.mkdir(parents=True, exist_ok=True)
     with held_alone(work / ".lock") as ours:
@@ -320,7 +322,7 @@ def _owned(work: Path, recipe: Recipe) -> Iterator[None]:
             )
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
-            shutil.rmtree(work / "tars", ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
             write_atomic(mark, recipe.digest.encode())
         sweep_abandoned(work)
         yield
@@ -360,15 +362,3 @@ def _write(
 def _remove(work: Path, aside: Path) -> None:
     for folder in (aside, work):  # the lock goes last
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _publish(folder: Path, output: Path) -> None:
-    """Let `folder` become `output` by one rename; an earlier result gives way."""
-    fsync_folder(folder)
-    sweep_abandoned(output.parent, output.name)  # such as an earlier result that a killed call had moved away
-    earlier = output.with_name(f"{UNFINISHED}{output.name}-{secrets.token_hex(4)}")
-    if output.exists() and any(output.iterdir()):
-        output.rename(earlier)
-    os.replace(folder, output)
-    fsync_folder(output.parent)
-    shutil.rmtree(earlier, ignore_errors=True)

@@ -11,16 +11,20 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.places import place_of
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import clear_receipts
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.remote_folder import Location
 
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
+LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
+"""What names the tars."""
 
 Seal = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
 """`seal(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
@@ -156,7 +160,7 @@ def _pretty(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def complete_exp_data(folder: Path, given: Path | None, target: Path, *, overwrite: bool = True) -> None:
+def complete_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool = True) -> None:
     """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json`.
 
     `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
@@ -183,11 +187,11 @@ def complete_exp_data(folder: Path, given: Path | None, target: Path, *, overwri
         write_atomic(target, text)
 
 
-def check_exp_data(folder: Path, given: Path | None, target: Path, *, overwrite: bool) -> None:
+def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
     """Raise, before any work is done, what `complete_exp_data` would raise after it of the same arguments."""
     record = _record(given)
     if target.exists() and not overwrite:
-        made = (folder / EXP_DATA_NAME).exists()
+        made = place_of(folder).has(EXP_DATA_NAME)
         if not made or read_regular(target) != _completed(folder, record):
             raise _other_record(target)
 
@@ -219,9 +223,9 @@ def _record(given: Path | None) -> dict[str, Any]:
     return value
 
 
-def _completed(folder: Path, record: Mapping[str, Any]) -> bytes:
+def _completed(folder: Location, record: Mapping[str, Any]) -> bytes:
     """The record of a folder of tars, as text."""
-    made = orjson.loads(read_regular(folder / EXP_DATA_NAME))
-    url = f"{folder.absolute().as_posix()}/"
+    made = orjson.loads(place_of(folder).read(EXP_DATA_NAME) or b"{}")
+    url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     return _pretty(made | record | set_here)

@@ -1,15 +1,16 @@
-"""Raw text in a bucket, with as much of pathlib's ways as its readers use."""
+"""Files and folders in a bucket, with as much of pathlib's ways as their readers use."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from nanoset_core.errors import InputError
-from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, parse_place
 from nanoset_core.storage.paths import has_control_characters, is_inside
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ class RemoteFolder:
     """A folder in a bucket, or a file in one; `folder / name` goes down."""
 
     place: S3Place
-    """The root of the raw text."""
+    """What paths begin at: the root of the raw text, or the whole bucket."""
     path: str = ""
     """Below it."""
     by_etag: bool = False
     """Files are known by their ETags, not by a digest of their bytes."""
-    kind: str | None = None
+    kind: str | None = field(default=None, compare=False)
     """`folder` or `file`, where a listing has said so."""
 
     def __str__(self) -> str:
@@ -54,30 +55,51 @@ class RemoteFolder:
         return PurePosixPath(self.path).name
 
     @property
+    def stem(self) -> str:
+        """The last part without its ending."""
+        return PurePosixPath(self.path).stem
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the last part."""
+        return PurePosixPath(self.path).suffix
+
+    @property
     def parent(self) -> RemoteFolder:
         """The folder that it lies in."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
+    @property
+    def store(self) -> S3Store:
+        """What keeps it; its name there is `path`."""
+        from nanoset_core.storage.s3 import S3Store
+
+        return S3Store(self.place)
+
+    def with_name(self, name: str) -> RemoteFolder:
+        """What lies beside it under another name."""
+        return self.parent / name
+
     def is_dir(self) -> bool:
         """Whether anything lies below it."""
         if self.kind is None:
-            return next(iter(self._store().list(self.path)), None) is not None
+            return next(iter(self.store.list(self.path)), None) is not None
         return self.kind == "folder"
 
     def is_file(self) -> bool:
         """Whether it is an object."""
-        return self._store().stat(self.path) is not None if self.kind is None else self.kind == "file"
+        return self.store.stat(self.path) is not None if self.kind is None else self.kind == "file"
 
     def stat(self) -> ObjectStat:
         """Size, time and mark of the object; FileNotFoundError where there is none."""
-        facts = self._store().stat(self.path)
+        facts = self.store.stat(self.path)
         if facts is None:
             raise FileNotFoundError(str(self))
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
         """What lies right below it."""
-        folders, files = self._store().level(self.path)
+        folders, files = self.store.level(self.path)
         for kind, names in (("folder", folders), ("file", files)):
             yield from (replace(self / name, kind=kind) for name in names if name)
 
@@ -94,7 +116,7 @@ class RemoteFolder:
 
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
-        return open_object(self._store(), self.path, end=end)
+        return open_object(self.store, self.path, end=end)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
@@ -102,7 +124,7 @@ class RemoteFolder:
         InputError for a key that no folder of files could hold.
         """
         cut = len(self.path) + 1 if self.path else 0
-        for found in self._store().list(self.path):
+        for found in self.store.list(self.path):
             name = found.name[cut:]
             if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
                 continue  # the empty objects by which consoles mark folders, and hidden files
@@ -116,14 +138,33 @@ class RemoteFolder:
                 )
             yield name, found.size, found.written_ns, etag_mark(found.mark)
 
-    def _store(self) -> S3Store:
-        from nanoset_core.storage.s3 import S3Store
 
-        return S3Store(self.place)
+Location: TypeAlias = Path | RemoteFolder
+"""A file or folder, on a file system or in a bucket."""
+RawFolder: TypeAlias = Location
+"""Where raw text lies, or a file of it."""
 
 
-RawFolder: TypeAlias = Path | RemoteFolder
-"""Where raw text lies, or a file of it: on a file system or in a bucket."""
+def location(given: str | PathLike[str]) -> Location:
+    """What a path of this machine or s3://bucket/path names; see `remote_location`."""
+    text = fspath(given)
+    return remote_location(text, where=text) if is_remote(text) else Path(text).expanduser()
+
+
+def on_this_machine(location: Location) -> Path:
+    """The path of what is known to lie here."""
+    assert isinstance(location, Path), location
+    return location
+
+
+def remote_location(url: str, *, where: str) -> RemoteFolder:
+    """What `s3://bucket/path` names, as the AWS configuration reaches it.
+
+    Raises:
+        ConfigError: it names nothing in a bucket; `where` tells who said so.
+    """
+    place = parse_place(url, StorageSpec(), where=where)
+    return RemoteFolder(replace(place, prefix=""), place.prefix)
 
 
 def stat_of_object(facts: Stored) -> ObjectStat:

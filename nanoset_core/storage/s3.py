@@ -123,6 +123,14 @@ class S3Store(Store):
             return changed(self.url(name), "another ETag, or fewer bytes", mark or "the bytes asked for")
         return error
 
+    def check_writable(self, name: str) -> None:
+        """Begin an object of this name, and let go of it: nobody sees it, and none is there afterwards.
+
+        Raises:
+            StorageError: there is no such bucket, or this process may not write there.
+        """
+        Upload(self.place, checked_name(name), {}).abandon()
+
     def sha256(self, name: str) -> str | None:
         found = self.stat(name)
         return None if found is None else self._stream(found, lambda block: None)

@@ -35,7 +35,7 @@ class Upload:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is not None:
-            self._abandon()
+            self.abandon()
 
     def send(self, number: int, body: Callable[[], Any], sha256: bytes) -> None:
         """Send part `number`, from 0; body: opens its bytes, anew for each attempt; sha256: of them."""
@@ -85,7 +85,7 @@ class Upload:
                 raise
             return {}
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Let go of the parts that were sent; what fails here is left to the bucket's lifecycle rule."""
         from botocore.exceptions import BotoCoreError, ClientError
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
@@ -13,52 +14,112 @@ from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.listing import FileStat, natural_key, stat_file
 from nanoset_core.raw.survey import no_text
+from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.remote_folder import Location, RawFolder, RemoteFolder, remote_location
 
 
 @dataclass(frozen=True, slots=True)
 class InputFiles:
     """Files below one folder, in document order."""
 
-    folder: Path
-    """Absolute; all of them lie below it."""
+    folder: RawFolder
+    """Absolute, or in a bucket; all of them lie below it."""
     files: tuple[FileStat, ...]
     """Paths relative to `folder`."""
     notices: tuple[str, ...] = ()
     """What else lies there, and is not read."""
 
+    @property
+    def paths(self) -> list[Location]:
+        """Of all files."""
+        return [self.folder / file.path for file in self.files]
 
-def _none(_path: Path) -> bool:
+
+def _none(_path: Location) -> bool:
     return False
 
 
 def resolve_inputs(
-    inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Path], bool] = _none
+    inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Location], bool] = _none
 ) -> InputFiles:
     """The files that `inputs` name: in the order given, and in natural order within a folder or pattern.
 
     Args:
-        inputs: files, folders and patterns.
+        inputs: files, folders and patterns, all of this machine or all of one bucket (s3://bucket/path).
         leave_out: which files of folders and patterns are not meant, such as lines rejected by an earlier call.
 
     Raises:
         MissingError: an input names nothing.
-        InputError: a folder or pattern holds no file that could be read, or a file is named twice.
+        InputError: a folder or pattern holds no file that could be read, a file is named twice, or files lie in
+            several buckets.
+        StorageError: a bucket cannot be reached, or refuses.
     """
-    paths: list[Path] = []
+    found: list[_Found] = []
     notices: list[str] = []
     for given in inputs:
-        found, told = _resolve(os.fspath(given), leave_out)
-        paths += found
-        notices += (f"{os.fspath(given)}: {one}" for one in told)
+        text = os.fspath(given)
+        files, told = (_resolve_remote if is_remote(text) else _resolve)(text, leave_out)
+        found += files
+        notices += (f"{text}: {one}" for one in told)
+    return InputFiles(*_below_one_folder(found), tuple(notices))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file that an input names."""
+
+    path: Location
+    stat: FileStat | None = None
+    """Where a listing has told it."""
+
+
+def files_of(paths: Iterable[Location]) -> InputFiles:
+    """Files by their paths; errors as `resolve_inputs`."""
+    return InputFiles(*_below_one_folder([_Found(path) for path in paths]))
+
+
+def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileStat, ...]]:
+    """(a folder above all files, the files)."""
+    paths = [one.path for one in found]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
-    folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
-    files = tuple(stat_file(folder, path.relative_to(folder).as_posix()) for path in paths)
-    return InputFiles(folder, files, tuple(notices))
+    folder = _common_folder(paths)
+    names = [_relative(path, folder) for path in paths]
+    return folder, tuple(
+        stat_file(folder, name) if one.stat is None else replace(one.stat, path=name)
+        for one, name in zip(found, names, strict=True)
+    )
 
 
-def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, Path]]:
+def _relative(path: Location, folder: RawFolder) -> str:
+    if isinstance(path, Path) and isinstance(folder, Path):
+        return path.relative_to(folder).as_posix()
+    return str(path)[len(str(folder)) + 1 :]
+
+
+def _common_folder(paths: Sequence[Location]) -> RawFolder:
+    if not paths:
+        return Path.cwd()
+    local = [path.parent for path in paths if isinstance(path, Path)]
+    remote = [path.parent for path in paths if isinstance(path, RemoteFolder)]
+    if bool(local) == bool(remote) or len({folder.place for folder in remote}) > 1:
+        raise InputError(
+            "the input lies in several places",
+            found=f"{paths[0]} and {next(path for path in paths if not _shares_place(path, paths[0]))}",
+            expected="files of this machine, or files of one bucket",
+            remedy="take the files of each place in a call of its own",
+        )
+    if local:
+        return Path(os.path.commonpath(local))
+    return replace(remote[0], path=os.path.commonpath([f"/{folder.path}" for folder in remote]).strip("/"))
+
+
+def _shares_place(path: Location, other: Location) -> bool:
+    return isinstance(path, RemoteFolder) and isinstance(other, RemoteFolder) and path.place == other.place
+
+
+def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
     """Each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
     jobs = []
     for file in inputs.files:
@@ -70,25 +131,65 @@ def by_file(inputs: InputFiles, output_prefix: Path) -> list[tuple[InputFiles, P
     return jobs
 
 
-def _resolve(given: str, leave_out: Callable[[Path], bool]) -> tuple[list[Path], list[str]]:
+def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """(files, what is to be told) of one input."""
     path = Path(given).expanduser()
     if path.is_file():
-        return [path.absolute()], []
+        return [_Found(path.absolute())], []
     if path.is_dir():
-        contents = contents_of(path)
-        meant = tuple(file for file in contents.texts if not leave_out(path.absolute() / file.path))
-        contents = replace(contents, texts=meant)
-        if not contents.texts:
-            raise no_text(path, contents, "no file to read")
-        return [path.absolute() / file.path for file in contents.ordered], [one.text for one in contents.notices()]
+        return _files_below(path.absolute(), path, leave_out)
     matches = sorted(glob.glob(str(path), recursive=True), key=natural_key)
     files = [Path(match).absolute() for match in matches if Path(match).is_file()]
     files = [file for file in files if not leave_out(file)]
     if not files:
-        remedy = "name a file or folder that is there, or quote a pattern that matches files"
-        raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
+        raise _no_match(given)
     others = [match for match in matches if not Path(match).is_file()] if "**" not in given else []
-    return files, [
+    return [_Found(file) for file in files], [
         f"{match} is not read, since it is no file (a folder can be an input of its own)" for match in others
     ]
+
+
+def _resolve_remote(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
+    """As `_resolve`, of an input in a bucket."""
+    path = remote_location(given, where="--input")
+    if not given.endswith("/") and path.path and path.is_file():
+        return [_Found(path)], []
+    parts = path.path.split("/")
+    fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
+    if fixed is None:
+        if not path.is_dir():
+            raise _no_match(given)
+        return _files_below(path, path, leave_out)
+    folder = replace(path, path="/".join(parts[:fixed]))
+    stats = sorted((FileStat(*found) for found in folder.files()), key=lambda file: natural_key(file.path))
+    matches = [_Found(folder / stat.path, stat) for stat in stats if _matches(stat.path.split("/"), parts[fixed:])]
+    matches = [found for found in matches if not leave_out(found.path)]
+    if not matches:
+        raise _no_match(given)
+    return matches, []
+
+
+def _files_below(
+    folder: Location, shown: Location, leave_out: Callable[[Location], bool]
+) -> tuple[list[_Found], list[str]]:
+    contents = contents_of(shown)
+    contents = replace(contents, texts=tuple(file for file in contents.texts if not leave_out(folder / file.path)))
+    if not contents.texts:
+        raise no_text(shown, contents, "no file to read")
+    told = folder if isinstance(folder, RemoteFolder) else None
+    found = [_Found(folder / file.path, file if told else None) for file in contents.ordered]
+    return found, [one.text for one in contents.notices()]
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a path match those of a pattern, of which `**` stands for any number of folders."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1)) or not pattern[1:]
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def _no_match(given: str) -> MissingError:
+    remedy = "name a file or folder that is there, or quote a pattern that matches files"
+    return MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)

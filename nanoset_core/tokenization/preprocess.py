@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,7 +16,8 @@ from nanoset_core.execution.progress import Listener, Meter, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record
+from nanoset_core.outputs.places import place_of
+from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts, whole_pieces
@@ -33,7 +32,8 @@ from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.scratch import detour
+from nanoset_core.storage.remote_folder import Location, RemoteFolder
+from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import Encoder, encoders_of
@@ -98,11 +98,11 @@ class PreprocessOptions:
 class Preprocessed:
     """One finished pair."""
 
-    prefix: Path
+    prefix: Location
     """Of the .bin and .idx."""
     facts: ShardFacts
     """What was read and written."""
-    rejects: Path | None
+    rejects: Location | None
     """The rejected lines, or None where there are none."""
     lost: str = ""
     """Which files could not be read to their end, and how much of the input that is; empty where all could."""
@@ -150,7 +150,7 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
 
 def preprocess(
     inputs: InputFiles,
-    output_prefix: Path,
+    output_prefix: Location,
     options: PreprocessOptions,
     *,
     scratch: Path | None = None,
@@ -198,14 +198,14 @@ def preprocess(
             remedy="name each key once",
         )
     tokenizer = as_source(options.tokenizer).path
-    check_apart(_outputs(output_prefix, options), [*(inputs.folder / file.path for file in inputs.files), tokenizer])
+    check_apart(_outputs(output_prefix, options), [*inputs.paths, tokenizer])
     for token, key in ((options.bos, "--bos"), (options.eod, "--eod")):  # before any work is done
         if token is not None:
             token_id(options.tokenizer, token, key)
     # A folder of our own, also within one that is given: it is removed at the end.
-    folder = detour(output_prefix, f".{output_prefix.name}.scratch", scratch)
+    folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     is_new = not folder.exists()
-    with writing_to(output_prefix.parent, expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
+    with place_of(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(LocalAccess(folder))
         root.sweep()
         call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor)
@@ -220,17 +220,18 @@ def preprocess(
     return results
 
 
-def own_rejects(path: Path, output_prefix: Path) -> bool:
+def own_rejects(path: Location, output_prefix: Location) -> bool:
     """Whether a file lists the lines that an earlier call with this prefix rejected (with --per-file: one of its)."""
     stem = path.name.removesuffix(REJECTS_ENDING)
     if stem == path.name or not stem.startswith(output_prefix.name):
         return False
-    if os.path.realpath(path.parent) != os.path.realpath(output_prefix.parent):
+    if real_path(path.parent) != real_path(output_prefix.parent):
         return False
-    return any(read_record(record) for record in path.parent.glob(f"{glob.escape(stem)}_*{MANIFEST_ENDING}"))
+    names = (name for name in place_of(path.parent).names() if name.startswith(f"{stem}_"))
+    return any(read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING))
 
 
-def _outputs(output_prefix: Path, options: PreprocessOptions) -> list[Path]:
+def _outputs(output_prefix: Location, options: PreprocessOptions) -> list[Location]:
     """All files that a call may write."""
     pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
     found = [_ending(pair, ending) for pair in pairs for ending in (".bin", ".idx", MANIFEST_ENDING)]
@@ -269,7 +270,7 @@ class _Call:
     def __init__(
         self,
         inputs: InputFiles,
-        output_prefix: Path,
+        output_prefix: Location,
         options: PreprocessOptions,
         root: OutputRoot,
         listener: Listener,
@@ -327,16 +328,25 @@ class _Call:
         """Whether anything is there already where the pair of a key goes; to say what, the input must be read first."""
         prefix = self.prefix(key)
         paths = [_ending(prefix, ending) for ending in (".bin", ".idx", MANIFEST_ENDING)]
-        return any(os.path.lexists(path) for path in [*paths, self.rejects])
+        place = place_of(self.output_prefix.parent)
+        return any(place.has(path.name) for path in [*paths, self.rejects])
 
-    def prefix(self, key: str) -> Path:
+    def prefix(self, key: str) -> Location:
         """Of a key's pair."""
         return self.output_prefix.with_name(pair_name(self.options.preset, self.output_prefix.name, key))
 
     @property
-    def rejects(self) -> Path:
+    def rejects(self) -> Location:
         """The list of rejected lines."""
         return _ending(self.output_prefix, REJECTS_ENDING)
+
+    def rejects_here(self) -> Path:
+        """The same list on this machine."""
+        if isinstance(self.rejects, RemoteFolder):
+            copy = self.root.folder / self.rejects.name
+            self.rejects.store.fetch(self.rejects.path, copy)
+            return copy
+        return self.rejects
 
     def job(self, key: str) -> TokenizeJob:
         """The shards of one key's texts."""
@@ -405,7 +415,7 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards))
 
 
-def _ending(prefix: Path, ending: str) -> Path:
+def _ending(prefix: Location, ending: str) -> Location:
     return prefix.with_name(prefix.name + ending)
 
 
@@ -429,7 +439,7 @@ def _finished(call: _Call, key: str) -> Preprocessed | None:
 
 def _lost_before(call: _Call, key: str, facts: ShardFacts) -> Losses | None:
     """What a pair that is there lost; None where that is more than is allowed, or cannot be told any more."""
-    lost = Losses(facts, [Listing(facts, lambda: call.rejects)], stored_sizes(call.pieces))
+    lost = Losses(facts, [Listing(facts, call.rejects_here)], stored_sizes(call.pieces))
     try:
         return lost if call.policy(key).allows(lost) and len(lost.unreadable) == facts.faults else None
     except FormatError:  # the list of rejects is gone, or another call's

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.indexed.layout import pair_files
+from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.working_copies import brought
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
@@ -18,12 +20,12 @@ _REMEDY = "write the pair again"
 
 
 def verify_prefix(
-    prefix: Path, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
+    prefix: Location, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
 ) -> Report:
     """Check one pair: `verify_dataset`, with the promises of <prefix>.manifest.json where `nanoset tokenize` left one.
 
     Args:
-        prefix: without .bin and .idx.
+        prefix: without .bin and .idx; a pair in a bucket is copied here for as long as it is checked.
         tokenizer: its file or folder; ids must be of its vocabulary.
         eod: text of the token that must end every sequence; needs the tokenizer.
         deep: read every token, and compare checksums.
@@ -49,10 +51,12 @@ def verify_prefix(
         sequences=facts.get("sequences"),
         tokens=facts.get("tokens"),
     )
-    report.include(verify_dataset(prefix, promise=promise, deep=deep, output=report.output))
+    with report.catching(_REMEDY), brought(pair_files(prefix)) as (tokens, _):
+        found = verify_dataset(tokens.with_name(prefix.name), promise=promise, deep=deep, output=report.output)
+        report.include(found.moved(str(tokens.with_name(prefix.name)), str(prefix)))
     for name, fact in noted.get("files", {}).items() if deep else ():
         path = prefix.with_name(name)
-        if path.is_file() and (digest := sha256_file(path)) != fact["sha256"]:
+        if path.is_file() and (digest := _sha256(path)) != fact["sha256"]:
             report.error(
                 "a file has other bytes than when it was written",
                 where=path,
@@ -65,10 +69,11 @@ def verify_prefix(
     return report
 
 
-def _noted(prefix: Path) -> dict[str, Any]:
+def _noted(prefix: Location) -> dict[str, Any]:
     """What lies beside the pair, where that is a note of ours."""
-    try:
-        value = json.loads(read_regular(prefix.with_name(prefix.name + MANIFEST_ENDING)))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return value if isinstance(value, dict) and value.get("nanoset") == 1 and "facts" in value else {}
+    value = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
+    return value if value.get("nanoset") == 1 and "facts" in value else {}
+
+
+def _sha256(path: Location) -> str | None:
+    return sha256_file(path) if isinstance(path, Path) else path.store.sha256(path.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError
@@ -90,6 +90,11 @@ class Report:
         """Take over the findings and figures of a report on a part of this output."""
         self.findings.extend(other.findings)
         self.figures.update(other.figures)
+
+    def moved(self, here: str, there: str) -> Report:
+        """The same on what lies elsewhere, of which a copy was looked at: paths that begin so are put right."""
+        moved = [replace(found, where=found.where and found.where.replace(here, there)) for found in self.findings]
+        return replace(self, findings=moved)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

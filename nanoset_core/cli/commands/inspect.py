@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import PATH, ManyValued
+from nanoset_core.cli.options import ANY_PATH, ManyValued
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
 SHOWN_TOKENS = 24
@@ -21,16 +21,18 @@ SHOWN_CHARACTERS = 160
 
 
 @click.command("inspect", cls=ManyValued)
-@click.argument("prefix", type=PATH)
+@click.argument("prefix", type=ANY_PATH)
 @tokenizer_options("to decode with")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
-def command(prefix: Path, tokenizer: TokenizerPath | None, sequences: int) -> None:
+def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""
     for line in describe_dataset(prefix, tokenizer, sequences):
         click.echo(line)
 
 
-def describe_dataset(prefix: Path, tokenizer_file: TokenizerPath | None = None, sequences: int = 3) -> Iterator[str]:
+def describe_dataset(
+    prefix: Location, tokenizer_file: TokenizerPath | None = None, sequences: int = 3
+) -> Iterator[str]:
     """Lines for a person: counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
 
     Raises:
@@ -40,7 +42,7 @@ def describe_dataset(prefix: Path, tokenizer_file: TokenizerPath | None = None, 
 
     from nanoset_core.indexed.dataset import MMapIndexedDataset
 
-    dataset, decode = MMapIndexedDataset(prefix), _decoder(tokenizer_file)
+    dataset, decode = MMapIndexedDataset(str(prefix)), _decoder(tokenizer_file)
     lengths = dataset.sequence_lengths
     yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
     if len(lengths):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
+from nanoset_core.cli.options import ANY_FOLDER, CONFIG_OPTION, FILE, OVERWRITE_OPTION, ManyValued, option_for
 from nanoset_core.cli.tables import make_table, print_json, wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
@@ -57,7 +57,7 @@ _COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", 
 @option_for(ScheduleSpec, "global_batch_size", required=False)
 @option_for(ScheduleSpec, "eval_interval")
 @option_for(ScheduleSpec, "eval_iters")
-@click.option("--data-cache-path", type=FOLDER, help="Where index files go.")
+@click.option("--data-cache-path", type=ANY_FOLDER, help="Where index files go.")
 @option_for(NanosetSpec, "preset")
 @click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: the trainer tokenizer's own.")
 @click.option("--trainer-path", multiple=True, help="HERE=THERE: the trainer spells paths that begin so otherwise.")

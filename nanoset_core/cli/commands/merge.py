@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
+from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.remote_folder import Location
 
 
 @click.command("merge")
 @click.option(
-    "--input", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True,
+    "--input", "folder", type=LocationType(file_okay=False, exists=True, anywhere=True), required=True,
     help="Folder of the pairs.",
 )  # fmt: skip
-@click.option("--output-prefix", type=PATH, required=True, help="Of the merged pair.")
+@click.option("--output-prefix", type=ANY_PATH, required=True, help="Of the merged pair.")
 @OVERWRITE_OPTION
-def command(folder: Path, output_prefix: Path, overwrite: bool) -> None:
+def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does.
 
     What an earlier call left at OUTPUT_PREFIX is not joined again.

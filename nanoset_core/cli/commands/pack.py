@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
+from nanoset_core.cli.options import ANY_FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
 from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
@@ -19,6 +19,7 @@ from nanoset_core.serialization.text import format_count
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import Listener
     from nanoset_core.packed import PackedFacts
+    from nanoset_core.storage.remote_folder import Location
 
 _WRITTEN = {
     "A": "written by Modalities before 2024-01-30",
@@ -27,7 +28,7 @@ _WRITTEN = {
     "D": "the present one",
 }
 _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
-_OUTPUT = click.option("--output", "-o", type=FILE, required=True, help="The file to write.")
+_OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
 
 
 class _Pack(WholeSummaries):
@@ -67,7 +68,7 @@ def command() -> None:
 @option_for(DocumentsSpec, "max_unreadable_fraction")
 @click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
 @OVERWRITE_OPTION
-def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: object) -> None:
+def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
     """Pack INPUTS: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
 
     Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
@@ -83,29 +84,31 @@ def write(inputs: tuple[str, ...], output: Path, overwrite: bool, **options: obj
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 @_OUTPUT
 @OVERWRITE_OPTION
-def merge(files: tuple[Path, ...], output: Path, overwrite: bool) -> None:
+def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
+    from nanoset_core.storage.working_copies import brought
 
     def run(target: Path, listener: Listener) -> PackedFacts:
-        return merge_packed(files, target, listener=listener)
+        with brought(files) as here:
+            return merge_packed(here, target, listener=listener)
 
     facts, is_new = _once("pack merge", output, files, {}, run, overwrite)
     _say(output, facts, is_new=is_new)
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 @_OUTPUT
 @click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
 @click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
 @click.option("--chunks", type=click.IntRange(1), help="Into how many parts each file is cut; needs --chunk.")
 @OVERWRITE_OPTION
 def shuffle(
-    files: tuple[Path, ...], output: Path, seed: int, chunk: int | None, chunks: int | None, overwrite: bool
+    files: tuple[Location, ...], output: Location, seed: int, chunk: int | None, chunks: int | None, overwrite: bool
 ) -> None:
     """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
 
@@ -116,11 +119,13 @@ def shuffle(
     if chunk is None and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
+    from nanoset_core.storage.working_copies import brought
 
     def run(target: Path, listener: Listener) -> PackedFacts:
-        if chunk is None or chunks is None:
-            return shuffle_packed(files[0], target, seed=seed, listener=listener)
-        return shuffle_packed_chunk(files, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+        with brought(files) as here:
+            if chunk is None or chunks is None:
+                return shuffle_packed(here[0], target, seed=seed, listener=listener)
+            return shuffle_packed_chunk(here, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
 
     settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
     facts, is_new = _once("pack shuffle", output, files, settings, run, overwrite)
@@ -128,68 +133,81 @@ def shuffle(
 
 
 @command.command("filter")
-@click.argument("file", type=FILE)
+@click.argument("file", type=ANY_FILE)
 @_OUTPUT
 @click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Keep documents of at most so many tokens.")
 @click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
-@click.option("--keep", type=FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line.")
-@click.option("--drop", type=FILE, help="Leave out the documents whose numbers this text file lists.")
+@click.option(
+    "--keep", type=ANY_FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line."
+)
+@click.option("--drop", type=ANY_FILE, help="Leave out the documents whose numbers this text file lists.")
 @OVERWRITE_OPTION
-def filter_documents(file: Path, output: Path, overwrite: bool, **conditions: Any) -> None:
+def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
+    from nanoset_core.storage.working_copies import brought
 
-    dataset = PackedDataset(file)
-    mask = DocumentFilter(**conditions).mask(dataset)
+    lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
+    with brought([file, *lists.values()]) as (here, *listed):
+        mask = DocumentFilter(**conditions | dict(zip(lists, listed, strict=True))).mask(PackedDataset(here))
 
-    def run(target: Path, listener: Listener) -> PackedFacts:
-        return filter_packed(file, target, mask, listener=listener)
+        def run(target: Path, listener: Listener) -> PackedFacts:
+            return filter_packed(here, target, mask, listener=listener)
 
-    lists = [conditions[name] for name in ("keep", "drop") if conditions[name] is not None]
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in conditions.items()}
-    facts, is_new = _once("pack filter", output, [file, *lists], settings, run, overwrite)
+        settings = conditions | {name: str(path) for name, path in lists.items()}
+        facts, is_new = _once("pack filter", output, [file, *lists.values()], settings, run, overwrite)
     _say(output, facts, f" of {len(mask):,} documents", is_new=is_new)
 
 
 @command.command()
-@click.argument("file", type=FILE)
-@click.option("--output", "-o", type=FILE, help="The file to write; default: FILE itself, replaced once it is whole.")
+@click.argument("file", type=ANY_FILE)
+@click.option(
+    "--output", "-o", type=ANY_FILE, help="The file to write; default: FILE itself, replaced once it is whole."
+)
 @OVERWRITE_OPTION
-def repair(file: Path, output: Path | None, overwrite: bool) -> None:
+def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
+    from nanoset_core.outputs.places import place_of
     from nanoset_core.packed import PackedDataset, repair_packed
-    from nanoset_core.storage.os_errors import writing_to
+    from nanoset_core.storage.working_copies import brought
 
-    found = PackedDataset(file)
-    was = f"; it was of layout {found.layout}, with {format_count(found.index_facts.merge_faults, 'fault')} of a merge"
+    with brought([file]) as (here,):
+        found = PackedDataset(here)
+        faults = format_count(found.index_facts.merge_faults, "fault")
+        was = f"; it was of layout {found.layout}, with {faults} of a merge"
 
-    def run(target: Path, listener: Listener) -> PackedFacts:
-        return repair_packed(file, target, listener=listener)
+        def run(target: Path, listener: Listener) -> PackedFacts:
+            return repair_packed(here, target, listener=listener)
 
-    if output is None:
-        with progress_bars() as (listener, _), writing_to(file.parent):
-            facts, is_new = repair_packed(file, listener=listener), True
-    else:
-        facts, is_new = _once("pack repair", output, [file], {}, run, overwrite)
+        if output is None:
+            place = place_of(file.parent)
+            with progress_bars() as (listener, _), place.writing(), place.draft(file.name) as draft:
+                facts, is_new = run(draft / file.name, listener), True
+                place.take(draft / file.name, file.name, sha256=None)
+                place.settle()
+        else:
+            facts, is_new = _once("pack repair", output, [file], {}, run, overwrite)
     _say(output or file, facts, was, is_new=is_new)
 
 
 @command.command("raw-index")
-@click.argument("text", type=FILE)
-@click.option("--output", "-o", type=FILE, help="The index; default: TEXT's name, ending in .idx.")
+@click.argument("text", type=ANY_FILE)
+@click.option("--output", "-o", type=ANY_FILE, help="The index; default: TEXT's name, ending in .idx.")
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
 @OVERWRITE_OPTION
-def raw_index(text: Path, output: Path | None, drop_faulty: bool, overwrite: bool) -> None:
+def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.packed import create_raw_index
+    from nanoset_core.storage.working_copies import brought
 
-    index = text.with_suffix(".idx") if output is None else output
+    index = text.with_name(f"{text.stem}.idx") if output is None else output
     with progress_bars() as (listener, _):
 
         def run(target: Path) -> dict[str, Any]:
-            facts = create_raw_index(text, target, on_fault="drop" if drop_faulty else "raise", listener=listener)
+            with brought([text]) as (here,):
+                facts = create_raw_index(here, target, on_fault="drop" if drop_faulty else "raise", listener=listener)
             return {"documents": facts.documents, "lines": facts.lines, "first_dropped": facts.first_dropped[:1]}
 
         settings = {"drop_faulty": drop_faulty}
@@ -201,21 +219,24 @@ def raw_index(text: Path, output: Path | None, drop_faulty: bool, overwrite: boo
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=FILE)
-def describe(files: tuple[Path, ...]) -> None:
+@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
+def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
+    from nanoset_core.storage.working_copies import brought
+
     for file in files:
-        for line in _description(file):
-            click.echo(line)
+        with brought([file]) as (here,):
+            for line in _description(file, here):
+                click.echo(line)
 
 
-def _description(path: Path) -> Iterator[str]:
+def _description(path: Location, here: Path) -> Iterator[str]:
     """Counts, token size, layout, and what is wrong with the index."""
     import numpy as np
 
     from nanoset_core.packed import PackedDataset
 
-    dataset = PackedDataset(path)
+    dataset = PackedDataset(here)
     facts, lengths = dataset.index_facts, dataset.document_lengths
     yield f"{path}: {facts.documents:,} documents, {len(dataset.tokens):,} tokens of {dataset.token_bytes} byte(s)"
     old = "" if dataset.layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
@@ -236,8 +257,8 @@ def _description(path: Path) -> Iterator[str]:
 
 def _once(
     command: str,
-    output: Path,
-    files: Sequence[Path],
+    output: Location,
+    files: Sequence[Location],
     settings: Mapping[str, object],
     run: Callable[[Path, Listener], PackedFacts],
     overwrite: bool,
@@ -253,7 +274,7 @@ def _once(
     return PackedFacts(**facts), is_new
 
 
-def _say(path: Path, facts: PackedFacts, more: str = "", *, is_new: bool = True) -> None:
+def _say(path: Location, facts: PackedFacts, more: str = "", *, is_new: bool = True) -> None:
     left_out = f", {facts.left_out:,} documents without tokens left out" if facts.left_out else ""
     click.echo(
         f"{path}: {facts.documents:,} documents, {facts.tokens:,} tokens of {facts.token_bytes} byte(s){left_out}{more}"

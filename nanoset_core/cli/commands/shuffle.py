@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
+from nanoset_core.cli.options import ANY_FOLDER, FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
 from nanoset_core.cli.terminal import print_notices, progress_bars
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 
 if TYPE_CHECKING:
+    from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
-@click.option("--output", type=FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
+@click.option("--output", type=ANY_FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
 @tokenizer_options("needed for text")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 @OVERWRITE_OPTION
 def command(
     inputs: tuple[str, ...],
-    output: Path,
+    output: Location,
     tokenizer: TokenizerPath | None,
     extension: str | None,
     shuffle_only: bool,

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
+from nanoset_core.cli.options import ANY_PATH, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.tokenization.framing import SpecialTokens
 
 
 @click.command("tokenize", cls=ManyValued)
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
-@click.option("--output-prefix", type=PATH, required=True, help="Names of the outputs begin so.")
+@click.option("--output-prefix", type=ANY_PATH, required=True, help="Names of the outputs begin so.")
 @tokenizer_options()
 @option_for(TokenizationSpec, "special_tokens")
 @click.option(
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 @OVERWRITE_OPTION
 def command(
     inputs: tuple[str, ...],
-    output_prefix: Path,
+    output_prefix: Location,
     tokenizer: TokenizerPath | None,
     special_tokens: SpecialTokens | None,
     hf_special: bool | None,

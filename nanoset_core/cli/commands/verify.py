@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import tables
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, PATH, ManyValued
+from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
 
@@ -24,7 +25,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 
 
 @click.command("verify", cls=ManyValued)
-@click.argument("prefix", type=PATH, required=False)
+@click.argument("prefix", type=ANY_PATH, required=False)
 @CONFIG_OPTION
 @click.option(
     "--select",
@@ -37,7 +38,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 @click.option("--eod", help="Of PREFIX: the token that must end every document.")
 @JSON_OPTION
 def command(
-    prefix: Path | None,
+    prefix: Location | None,
     config: Path,
     select: tuple[str, ...],
     deep: bool,

@@ -17,6 +17,11 @@ Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tek
 FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
 """What is looked for in a folder, in this order."""
 
+HELD = (
+    "a tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON; or a "
+    f"folder with {', '.join(FOLDER_NAMES[:-1])}, {FOLDER_NAMES[-1]} or one .tiktoken"
+)
+"""What may be named as a tokenizer."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 """Such as gpt2 or EleutherAI/gpt-neox-20b."""
 _SUFFIXES = (".json", ".tiktoken", ".model")
@@ -246,7 +251,6 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
         "no tokenizer there",
         where=path if where is None else where,
         found=f"{path} is {found}",
-        expected="a tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken "
-        f"JSON; or a folder with {', '.join(FOLDER_NAMES[:-1])}, {FOLDER_NAMES[-1]} or one .tiktoken",
+        expected=HELD,
         remedy=remedy,
     )

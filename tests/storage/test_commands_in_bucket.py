@@ -1,0 +1,334 @@
+"""Commands that need no project take s3:// in and out: the same bytes as on this machine, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import s3_server
+from click.testing import CliRunner, Result
+from sample_project import EOD, jsonl, sentences
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, StorageError
+from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.packed import write_packed
+from nanoset_core.storage import s3_requests
+from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3 import S3Store
+
+TEXT = f"--tokenizer IN/tokenizer.json --workers 1 --eod {EOD}"
+COMMANDS = {
+    "tokenize": f"tokenize --input IN/text --output-prefix OUT/x {TEXT} --append-eod",
+    "tokenize patterns": f"tokenize --input IN/te*/**/b*.gz IN/text/a.jsonl --output-prefix OUT/x {TEXT} --per-file",
+    "merge": "merge --input IN/pairs --output-prefix OUT/x",
+    "shuffle text": f"shuffle --input IN/text --output OUT/x --seqlen 9 {TEXT}",
+    "shuffle pairs": "shuffle --input IN/pairs/p IN/pairs/q --output OUT/x --seqlen 9 --workers 1",
+    "shuffle tars": "shuffle --input IN/tars --output OUT/x --workers 1",
+    "pack text": f"pack write IN/text -o OUT/x.pbin {TEXT}",
+    "pack pair": "pack write IN/pairs/p -o OUT/x.pbin",
+    "pack merge": "pack merge IN/p.pbin IN/q.pbin -o OUT/x.pbin",
+    "pack shuffle": "pack shuffle IN/p.pbin --seed 1 -o OUT/x.pbin",
+    "pack filter": "pack filter IN/p.pbin --drop IN/drop.txt -o OUT/x.pbin",
+    "pack repair": "pack repair IN/p.pbin -o OUT/x.pbin",
+    "pack raw-index": "pack raw-index IN/text/a.jsonl -o OUT/x.idx",
+}
+"""What it is called here → the command; IN holds the input, OUT takes the output."""
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """A folder with an input of each kind."""
+    folder = tmp_path_factory.mktemp("given") / "in"
+    (folder / "text" / "deep").mkdir(parents=True)
+    (folder / "pairs").mkdir()
+    rows = sentences("web", 40)
+    (folder / "text" / "a.jsonl").write_bytes(jsonl(rows[:20]))
+    (folder / "text" / "deep" / "b-10.jsonl.gz").write_bytes(gzip.compress(jsonl(rows[20:30]), mtime=0))
+    (folder / "text" / "deep" / "b-9.jsonl.gz").write_bytes(gzip.compress(jsonl(rows[30:]), mtime=0))
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "drop.txt").write_text("3\n1\n")
+    for name, first in (("p", 1), ("q", 5)):
+        documents = [np.arange(first, 40 + number) for number in range(20)]
+        write_packed(folder / f"{name}.pbin", documents, token_bytes=2)
+        with MMapIndexedDatasetBuilder(folder / "pairs" / name, np.uint16) as builder:
+            for document in documents:
+                builder.add_document(document)
+    run("shuffle --input IN/pairs/p --output IN/tars --seqlen 9 --workers 1", folder, folder)
+    return folder
+
+
+@pytest.fixture
+def bucket(place: S3Place, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+    """A place in a bucket with the same below `in`, as the AWS configuration reaches it."""
+    assert place.endpoint_url is not None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
+    monkeypatch.setattr(s3_requests, "_clients", {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    for path in given.rglob("*"):
+        if path.is_file():
+            S3Store(place).put_file(f"in/{path.relative_to(given).as_posix()}", path)
+    return place
+
+
+def arguments(command: str, source: Path | str, target: Path | str) -> list[str]:
+    return [
+        word.replace("IN", str(source), 1).replace("OUT", str(target), 1)
+        for word in COMMANDS.get(command, command).split()
+    ]
+
+
+def run(command: str, source: Path | str, target: Path | str) -> Result:
+    outcome = CliRunner().invoke(nanoset, arguments(command, source, target))
+    assert outcome.exit_code == 0, f"{outcome.output}\n{outcome.exception!r}"
+    return outcome
+
+
+def remotely(command: str, bucket: S3Place, more: str = "") -> Result:
+    return run(f"{COMMANDS[command]} {more}", f"{bucket.url}/in", f"{bucket.url}/out")
+
+
+def refused(command: str, source: str, target: str) -> NanosetError:
+    outcome = CliRunner().invoke(nanoset, arguments(command, source, target))
+    assert isinstance(outcome.exception, NanosetError), f"{outcome.output}\n{outcome.exception!r}"
+    return outcome.exception
+
+
+def is_record(name: str) -> bool:
+    return name.endswith((".made.json", ".manifest.json", "manifest.json"))
+
+
+def made_here(command: str, given: Path, target: Path) -> dict[str, bytes]:
+    """Name → bytes of what a command makes on this machine, but for records, which name places."""
+    target.mkdir()
+    run(command, given, target)
+    paths = (path for path in target.rglob("*") if path.is_file() and not is_record(path.name))
+    return {path.relative_to(target).as_posix(): path.read_bytes() for path in paths}
+
+
+def made_there(bucket: S3Place) -> dict[str, bytes]:
+    kept = s3_server.snapshot(bucket.below("out"))
+    return {name: found.data for name, found in kept.items() if not is_record(name)}
+
+
+def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
+    """All but exp_data.json, which names the tokenizer's folder."""
+    return {name: data for name, data in files.items() if not name.endswith("exp_data.json")}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(command, bucket, given, tmp_path, monkeypatch):
+    wanted = made_here(command, given, tmp_path / "here")
+    remotely(command, bucket)
+    assert without_names(made_there(bucket)) == without_names(wanted)
+    before = s3_server.snapshot(bucket)
+    monkeypatch.setattr(S3Store, "put_file", None)
+    monkeypatch.setattr(S3Store, "delete", None)
+    assert "there already" in remotely(command, bucket).output
+    assert s3_server.snapshot(bucket) == before
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], "scratch is gone"
+
+
+MAP = "map --data-path 0.3 IN/pairs/p 0.7 IN/pairs/q --seq-length 8 --train-samples 90 --split 1,0,0 --data-cache-path OUT/x"
+
+
+def test_index_files_go_to_a_bucket(bucket, tmp_path):
+    (tmp_path / "here").mkdir()
+    source = f"{bucket.url}/in"
+    run(MAP, source, tmp_path / "here")
+    wanted = {f"x/{path.name}": path.read_bytes() for path in (tmp_path / "here" / "x").iterdir()}
+    assert len(wanted) > 10
+    assert "there already" not in run(MAP, source, f"{bucket.url}/out").output
+    there = s3_server.snapshot(bucket.below("out"))
+    assert {name: kept.data for name, kept in there.items()} == wanted
+    assert "there already" in run(MAP, source, f"{bucket.url}/out").output
+    S3Store(bucket).put(f"out/{min(wanted)}", b"of somebody else")
+    sidecar = next(name for name in wanted if name.endswith(".json"))
+    S3Store(bucket).delete(f"out/{sidecar}")
+    error = refused(MAP, source, f"{bucket.url}/out")
+    assert error.where == f"{bucket.url}/out/x"
+    assert "--overwrite" in str(error)
+    run(f"{MAP} --overwrite", source, f"{bucket.url}/out")
+    assert s3_server.snapshot(bucket.below("out")) == there
+    error = refused(MAP.replace("--data-cache-path OUT/x", ""), source, "")
+    assert "name one with --data-cache-path" in str(error)
+
+
+def test_a_pair_is_shown_and_checked(bucket, given):
+    url = f"{bucket.url}/in"
+    shown = run("inspect IN/pairs/p", given, "").output
+    assert run("inspect IN/pairs/p", url, "").output == shown.replace(str(given), url)
+    assert run("verify IN/pairs/p --deep --json", url, "").output == run(
+        "verify IN/pairs/p --deep --json", given, ""
+    ).output.replace(str(given), url)
+    tokenized = f"tokenize --input IN/text --output-prefix OUT/x {TEXT}"
+    run(tokenized, url, f"{bucket.url}/out")
+    pair = "OUT/x_text_document"
+    assert run(f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url}/out").output
+    store = S3Store(bucket)
+    data = store.read("out/x_text_document.bin") or b""
+    store.put("out/x_text_document.bin", data[:-2] + b"\0\0")
+    outcome = CliRunner().invoke(nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url}/out"))
+    assert outcome.exit_code == 1
+    assert f"{bucket.url}/out/x_text_document.bin" in outcome.output.replace("\n", "")
+    outcome = CliRunner().invoke(nanoset, arguments("verify IN/nothing", url, ""))
+    assert outcome.exit_code == 1
+    assert f"{bucket.url}/in/nothing.bin" in outcome.output.replace("\n", "")
+
+
+def final(bucket: S3Place) -> set[str]:
+    """Names of objects without which nobody takes the others for an output."""
+    names = s3_server.snapshot(bucket.below("out"))
+    return {name for name in names if name.endswith((".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin"))}
+
+
+@pytest.mark.parametrize("command", ["merge", "shuffle pairs", "pack filter"])
+def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, bucket, given, tmp_path, monkeypatch):
+    wanted = made_here(command, given, tmp_path / "here")
+    changes: list[str] = []
+    stop_at: list[int] = [0]
+
+    def counted(name):
+        real = getattr(S3Store, name)
+
+        def call(self, *given, **options):
+            changes.append(given[0])
+            if len(changes) == stop_at[0]:
+                raise KeyboardInterrupt
+            return real(self, *given, **options)
+
+        monkeypatch.setattr(S3Store, name, call)
+
+    for name in ("put", "put_file", "delete", "compose", "put_parts"):
+        counted(name)
+    remotely(command, bucket)
+    total, whole = len(changes), final(bucket)
+    assert whole
+    for number in range(1, total + 1):
+        for found in S3Store(bucket).list("out"):
+            s3_requests.client(bucket).delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
+        changes.clear()
+        stop_at[0] = number
+        outcome = CliRunner().invoke(nanoset, arguments(command, f"{bucket.url}/in", f"{bucket.url}/out"))
+        assert outcome.exit_code != 0
+        if final(bucket) == whole:
+            assert without_names(made_there(bucket)) == without_names(wanted)
+        stop_at[0] = 0
+        remotely(command, bucket)
+        assert without_names({name: data for name, data in made_there(bucket).items() if ".begun" not in name}) == (
+            without_names(wanted)
+        )
+
+
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pack merge"])
+def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
+    names = {"tokenize": "x_text_document.bin", "merge": "x.idx", "shuffle pairs": "x/a.tar", "pack merge": "x.pbin"}
+    key = f"out/{names[command]}"
+    S3Store(bucket).put(key, b"of somebody else")
+    error = refused(command, f"{bucket.url}/in", f"{bucket.url}/out")
+    assert isinstance(error, ConfigError)
+    assert (error.where or "").startswith(f"{bucket.url}/out/x")
+    assert S3Store(bucket).read(key) == b"of somebody else"
+    if command != "shuffle pairs":
+        remotely(command, bucket, "--overwrite")
+        wanted = made_here(command, given, tmp_path / "here")
+        assert made_there(bucket) == wanted
+
+
+def test_other_settings_need_leave_and_what_they_leave_out_goes(bucket):
+    remotely("shuffle pairs", bucket, "--wds-chunk-size 40")
+    many = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
+    error = refused(f"{COMMANDS['shuffle pairs']}", f"{bucket.url}/in", f"{bucket.url}/out")
+    assert "--wds-chunk-size" in str(error)
+    remotely("shuffle pairs", bucket, "--overwrite")
+    few = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
+    assert len(few) < len(many)
+
+
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pack pair", "pack merge"])
+def test_a_bucket_that_is_not_there_is_named(command, bucket, given):
+    there, none = f"{bucket.url}/in", "s3://no-such-bucket-here"
+    error = refused(command, there, f"{none}/out")
+    assert isinstance(error, StorageError)
+    assert none in (error.where or "")
+    assert "make the bucket, or correct its name" in (error.remedy or "")
+    error = refused(command, f"{none}/in", f"{bucket.url}/out")
+    assert none in (error.where or "")
+    assert isinstance(error, StorageError | MissingError)
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that nobody may use."""
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def refuse(self) -> None:
+            body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(403)
+            self.send_header("Content-Length", str(0 if self.command == "HEAD" else len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = refuse
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(s3_requests, "_clients", {})
+        yield
+        server.shutdown()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_rights_it_says_so_before_any_work(command, endpoint, given, forbidden):
+    for source, target in ((str(given), "s3://b/out"), ("s3://b/in", "s3://b/out")):
+        error = refused(command, source, target)
+        assert isinstance(error, StorageError)
+        assert (error.where or "").startswith("s3://b/")
+        assert "credentials" in (error.remedy or "")
+
+
+def test_what_cannot_be_asked_for(bucket, given, tmp_path):
+    error = refused("tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT", f"{bucket.url}/in", given)
+    assert isinstance(error, MissingError)
+    error = refused(
+        f"tokenize --input {bucket.url}/in/text {given}/text --output-prefix {tmp_path}/x --tokenizer IN/tokenizer.json",
+        given,
+        "",
+    )
+    assert isinstance(error, InputError)
+    assert "several places" in str(error)
+    outcome = CliRunner().invoke(
+        nanoset, arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url)
+    )
+    assert outcome.exit_code == 2
+    assert "lies in a bucket" in outcome.output
+    assert not (tmp_path / "s3:").exists()
+    error = refused(
+        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none", f"{bucket.url}/in", str(tmp_path)
+    )
+    assert isinstance(error, MissingError)
+    assert error.where == f"{bucket.url}/in/none"
+
+
+def test_a_tokenizer_that_is_written_anew_is_the_new_one(bucket, given, tmp_path):
+    folder = S3Store(bucket)
+    command = "tokenize --input IN/text/a.jsonl --output-prefix OUT/x --tokenizer IN --workers 1"
+    url = f"{bucket.url}/in"
+    run(command, url, tmp_path)
+    first = (tmp_path / "x_text_document.bin").read_bytes()
+    folder.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
+    assert "--overwrite" in str(refused(command, url, str(tmp_path)))
+    assert (tmp_path / "x_text_document.bin").read_bytes() == first
