@@ -46,6 +46,10 @@ class TarsFolder(ABC):
         """Digest of the result that a call was putting there when it was killed."""
 
     @abstractmethod
+    def forget_begun(self) -> None:
+        """Remove the mark of a call that was killed just after it had put everything there."""
+
+    @abstractmethod
     def writing(self, *, expected: str | None = None) -> contextlib.AbstractContextManager[None]:
         """As `OutputPlace.writing`."""
 
@@ -75,6 +79,9 @@ class LocalTars(TarsFolder):
 
     def begun(self) -> str | None:
         return None  # it is there whole or not at all
+
+    def forget_begun(self) -> None:
+        pass
 
     def writing(self, *, expected: str | None = None) -> contextlib.AbstractContextManager[None]:
         return place_of(self.output.parent).writing(expected=expected)
@@ -116,6 +123,10 @@ class BucketTars(TarsFolder):
         data = place_of(self.output).read(_BEGUN)
         return None if data is None else data.decode(errors="replace")
 
+    def forget_begun(self) -> None:
+        if self.begun() is not None:
+            place_of(self.output).remove(_BEGUN)
+
     def writing(self, *, expected: str | None = None) -> contextlib.AbstractContextManager[None]:
         return place_of(self.output).writing(expected=expected)
 
@@ -134,7 +145,7 @@ class BucketTars(TarsFolder):
         access.publish(self.draft, sums, MANIFEST)
         for name in (earlier.files if earlier is not None else {}).keys() - sums.keys():
             place.remove(name)
-        place.remove(_BEGUN)
+        self.forget_begun()
         return replace(manifest, access=access)
 
     def _access(self, folder: Path) -> CopyAccess:

@@ -114,6 +114,7 @@ def shuffle(
         tars = held.enter_context(tars_folder(output, work))
         if (finished := _finished(tars, recipe, inputs, options)) is not None:
             done, lost = finished
+            tars.forget_begun()
             if work.exists():  # of a call that was killed just after it had published
                 with _owned(work, recipe, tars.draft):
                     _remove(work, aside)
