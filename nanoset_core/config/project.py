@@ -23,7 +23,7 @@ from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
-from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.remote_folder import RemoteFolder, remote_location
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
 
 
@@ -89,8 +89,7 @@ class ProjectConfig:
     def root_folder(self) -> Path:
         """The folder of outputs; that of their working copies where they live in a bucket."""
         if self.root_place is not None:
-            mirror = local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
-            return mirror_folder(self.root_place, mirror)
+            return mirror_folder(self.root_place, self._mirror)
         return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
 
     @property
@@ -112,11 +111,10 @@ class ProjectConfig:
     @property
     def tokenizer_file(self) -> TokenizerPath:
         """Where the tokenizer is, with what is to be said of it."""
-        spec, base = self.tokenizer, self.file.parent
-        path = local_path(spec.path, base=base, where=f"{self.file}: tokenizer.path")
+        spec = self.tokenizer
         source = TokenizerFile(
-            path,
-            None if spec.merges is None else local_path(spec.merges, base=base, where=f"{self.file}: tokenizer.merges"),
+            self._tokenizer_here(spec.path, "path"),
+            None if spec.merges is None else self._tokenizer_here(spec.merges, "merges"),
             spec.pattern,
             spec.special_tokens,
             spec.num_special_tokens,
@@ -124,6 +122,20 @@ class ProjectConfig:
             spec.legacy,
         )
         return source if source.settings else source.path
+
+    def _tokenizer_here(self, given: str, key: str) -> Path:
+        """A file of the tokenizer on this machine; of one in a bucket a copy, which is brought up to date."""
+        where = f"{self.file}: tokenizer.{key}"
+        if not is_remote(given):
+            return local_path(given, base=self.file.parent, where=where)
+        from nanoset_core.tokenization.files.remote import tokenizer_here
+
+        return tokenizer_here(remote_location(given, where=where, storage=self.storage), self._mirror)
+
+    @property
+    def _mirror(self) -> Path:
+        """The folder of working copies."""
+        return local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
 
     @property
     def workers(self) -> int:
@@ -210,7 +222,13 @@ def _check(config: ProjectConfig) -> None:
 
 
 def _check_places(config: ProjectConfig) -> None:
-    raw, root, *_ = config.raw_folder, config.root_folder, config.tokenizer_file, config.history_folder
+    raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
+    for key, given in (("path", config.tokenizer.path), ("merges", config.tokenizer.merges)):
+        where = f"{config.file}: tokenizer.{key}"
+        if given is not None and is_remote(given):
+            parse_place(given, config.storage, where=where)
+        elif given is not None:
+            local_path(given, base=config.file.parent, where=where)
     inside = root == raw or raw in root.parents
     if isinstance(raw, RemoteFolder) or config.root_place is not None:
         inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")

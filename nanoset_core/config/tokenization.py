@@ -28,7 +28,7 @@ class TokenizerSpec:
 
     path: str = field(metadata={"example": "tokenizer.json"})
     """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON;
-    relative paths start at nanoset.yaml's folder."""
+    relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""
     bos: str | None = None

@@ -157,13 +157,18 @@ def on_this_machine(location: Location) -> Path:
     return location
 
 
-def remote_location(url: str, *, where: str) -> RemoteFolder:
-    """What `s3://bucket/path` names, as the AWS configuration reaches it.
+def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
+    """What `s3://bucket/path` names.
+
+    Args:
+        url: the address.
+        where: who named it, for messages.
+        storage: how the bucket is reached; absent = as the AWS configuration says.
 
     Raises:
-        ConfigError: it names nothing in a bucket; `where` tells who said so.
+        ConfigError: it names nothing in a bucket.
     """
-    place = parse_place(url, StorageSpec(), where=where)
+    place = parse_place(url, storage or StorageSpec(), where=where)
     return RemoteFolder(replace(place, prefix=""), place.prefix)
 
 

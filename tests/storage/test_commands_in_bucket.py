@@ -15,12 +15,14 @@ from click.testing import CliRunner, Result
 from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
+from nanoset_core.config import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, StorageError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import write_packed
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 TEXT = f"--tokenizer IN/tokenizer.json --workers 1 --eod {EOD}"
 COMMANDS = {
@@ -136,7 +138,10 @@ def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(command, 
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], "scratch is gone"
 
 
-MAP = "map --data-path 0.3 IN/pairs/p 0.7 IN/pairs/q --seq-length 8 --train-samples 90 --split 1,0,0 --data-cache-path OUT/x"
+MAP = (
+    "map --data-path 0.3 IN/pairs/p 0.7 IN/pairs/q --seq-length 8 --train-samples 90 --split 1,0,0 "
+    "--data-cache-path OUT/x"
+)
 
 
 def test_index_files_go_to_a_bucket(bucket, tmp_path):
@@ -302,11 +307,8 @@ def test_without_rights_it_says_so_before_any_work(command, endpoint, given, for
 def test_what_cannot_be_asked_for(bucket, given, tmp_path):
     error = refused("tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT", f"{bucket.url}/in", given)
     assert isinstance(error, MissingError)
-    error = refused(
-        f"tokenize --input {bucket.url}/in/text {given}/text --output-prefix {tmp_path}/x --tokenizer IN/tokenizer.json",
-        given,
-        "",
-    )
+    both = f"--input {bucket.url}/in/text {given}/text"
+    error = refused(f"tokenize {both} --output-prefix OUT/x --tokenizer IN/tokenizer.json", str(given), str(tmp_path))
     assert isinstance(error, InputError)
     assert "several places" in str(error)
     outcome = CliRunner().invoke(
@@ -331,3 +333,23 @@ def test_a_tokenizer_that_is_written_anew_is_the_new_one(bucket, given, tmp_path
     folder.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
     assert "--overwrite" in str(refused(command, url, str(tmp_path)))
     assert (tmp_path / "x_text_document.bin").read_bytes() == first
+
+
+def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
+    here = load_config(make_project("here"))
+    there = load_config(
+        make_project(
+            "there",
+            {
+                "path: tokenizer.json": f"path: {bucket.url}/in/tokenizer.json",
+                "root: data": f"root: data\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}",
+            },
+        )
+    )
+    facts = tokenizer_facts(there.tokenizer_file)
+    assert facts.fingerprint == tokenizer_facts(here.tokenizer_file).fingerprint
+    assert there.tokenizer_file == facts.file
+    S3Store(bucket).delete("in/tokenizer.json")
+    with pytest.raises(MissingError, match="no tokenizer there") as caught:
+        _ = there.tokenizer_file
+    assert caught.value.where == f"{bucket.url}/in/tokenizer.json"

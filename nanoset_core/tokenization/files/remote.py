@@ -7,27 +7,26 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError
 from nanoset_core.storage.access import copies_of
-from nanoset_core.storage.location import StorageSpec, copies_folder
+from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.tokenization.files.source import FOLDER_NAMES, HELD
 
 _COMPANIONS = ("tokenizer_config.json", "merges.txt")
 
 
-def tokenizer_here(location: RemoteFolder, storage: StorageSpec | None = None) -> Path:
+def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     """A copy of a tokenizer's file as the bucket has it now, with what is read beside it; or of its folder.
 
     Args:
         location: the file, or the folder that holds it.
-        storage: says where copies lie; absent = in the user's cache folder.
+        mirror: folder of working copies; absent = that in the user's cache folder.
 
     Raises:
         MissingError: neither is there.
         StorageError: the bucket cannot be reached, or refuses.
     """
-    storage = storage or StorageSpec()
     if location.is_file():
-        return _copy(location.parent, [location.name, *_COMPANIONS], storage) / location.name
+        return _copy(location.parent, [location.name, *_COMPANIONS], mirror) / location.name
     names = location.store.level(location.path)[1]
     wanted = [name for name in names if name in FOLDER_NAMES or name.endswith(".tiktoken")]
     if not wanted:
@@ -39,13 +38,13 @@ def tokenizer_here(location: RemoteFolder, storage: StorageSpec | None = None) -
             remedy="correct the address; tokenizer.json is what save_pretrained and tokenizer.save write",
         )
     gone = [name for name in FOLDER_NAMES if name not in wanted]
-    return _copy(location, [*wanted, *gone, *_COMPANIONS], storage)
+    return _copy(location, [*wanted, *gone, *_COMPANIONS], mirror)
 
 
-def _copy(folder: RemoteFolder, names: Iterable[str], storage: StorageSpec) -> Path:
+def _copy(folder: RemoteFolder, names: Iterable[str], mirror: Path | None) -> Path:
     """Bring copies of these names up to date, and remove those of what the folder does not hold; → their folder."""
     place = folder.place.below(folder.path) if folder.path else folder.place
-    access = copies_of(copies_folder(place, storage), place)
+    access = copies_of(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
     for name in dict.fromkeys(names):
         access.renew(access.folder / name)
     return access.folder
