@@ -21,6 +21,7 @@ from nanoset_assets.running import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_names, selected, with_needs
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
@@ -107,7 +108,7 @@ def build(
     report.failed |= {node.label: error for node, error in failed.items()}
     report.skipped += [] if corpora else _held_up(graph)
     builder = _Builder(definitions, instance, names, rebuild, verbose, report)
-    with terminal(project.listener):
+    with terminal(project.listener), connections_kept():
         for run in _runs(chosen):
             say(_describe(run))
             builder.execute(run)

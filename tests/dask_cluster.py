@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ALLOWED_DEATHS = 1
 """how many workers a task may take with it before it is given up"""
@@ -108,3 +109,14 @@ def running(folder: Path) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.end()
+
+
+@contextmanager
+def within(**options: Any) -> Iterator[Any]:
+    """A scheduler in this process, without workers: a `distributed.LocalCluster`, which starts them as threads."""
+    import pytest
+
+    distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    given = {"n_workers": 0, "processes": False, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**given | {"protocol": "tcp", "host": "127.0.0.1"} | options) as cluster:
+        yield cluster

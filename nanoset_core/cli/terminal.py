@@ -10,15 +10,17 @@ from contextlib import contextmanager
 
 import click
 
-from nanoset_core.execution.progress import Listener, Progress, silent
-from nanoset_core.serialization.text import format_count
+from nanoset_core.execution.progress import WAITING, Listener, Progress
+from nanoset_core.serialization.text import format_age, format_count
+
+_REPEAT_SECONDS = 600.0
 
 
 @contextmanager
 def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
     """A listener that draws bars, and a function that prints a line where there is no terminal to draw on."""
     if not _may_draw():
-        yield silent, lambda line: click.echo(line, err=True)
+        yield WaitingLines(), lambda line: click.echo(line, err=True)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -54,6 +56,26 @@ def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
                 console.print(line, highlight=False, markup=False)
 
         yield listen, say
+
+
+class WaitingLines:
+    """A listener where there are no bars: prints what is waited for, then every ten minutes, then its end."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        """Hear one piece of news; see `Listener`."""
+        if progress.stage != WAITING:
+            return
+        now, line = time.monotonic(), f"{progress.stage} {progress.name}"
+        if progress.done >= progress.total:
+            if self._said.pop(line, None) is not None:
+                click.echo(f"{line}: no longer", err=True)
+        elif now - self._said.get(line, float("-inf")) > _REPEAT_SECONDS:
+            self._said[line] = now
+            waited = format_age(progress.done)
+            click.echo(f"{line}: {waited} so far, up to {format_age(progress.total)}", err=True)
 
 
 def _may_draw() -> bool:

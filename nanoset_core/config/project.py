@@ -9,9 +9,10 @@ from pathlib import Path
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.corpora import CorpusSpec, check_corpus
+from nanoset_core.config.executor import ExecutorSpec, check_executor
 from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
 from nanoset_core.config.nanoset_checks import check_nanoset
-from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, check_automation, check_executor
+from nanoset_core.config.running import AutomationSpec, DagsterSpec, check_automation
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec, check_tokenization
 from nanoset_core.config.webdataset import WebdatasetSpec, check_webdataset
 from nanoset_core.errors import ConfigError, MissingError

@@ -1,31 +1,20 @@
-"""How builds run: where their work is done, and when they begin by themselves."""
+"""How builds run: when they begin by themselves, and what they are called in Dagster."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import Between
 
-_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
 _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
 """The shape of a cron line; whether its numbers can be is known to the scheduler."""
 
 LEAST_SETTLE_SECONDS = 2
 """A file that was written a moment ago could change again without a trace in its times."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorSpec:
-    """Who tokenizes, writes tars and verifies deeply; the same bytes from each."""
-
-    kind: Literal["processes", "dask"] = "processes"
-    """Processes of this machine, or the workers of a Dask cluster."""
-    address: str | None = None
-    """Address of the Dask scheduler, such as tcp://scheduler:8786."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +41,6 @@ class DagsterSpec:
     """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""
     group_prefix: str | None = None
     """Before the name of every group of assets; absent = made of key_prefix."""
-
-
-def check_executor(file: Path, spec: ExecutorSpec) -> None:
-    """Check that a kind has its address, and an address its kind.
-
-    Raises:
-        ConfigError: one of them is missing, or the address is not one.
-    """
-    if spec.kind == "processes" and spec.address is None:
-        return
-    where, found = f"{file}: executor.address", repr(spec.address)
-    if spec.kind == "processes":
-        raise ConfigError(
-            "processes have no address",
-            where=where,
-            found=found,
-            expected="an address only where executor.kind is dask",
-            remedy="set executor.kind to dask, or remove the address",
-        )
-    if spec.address is None or not _ADDRESS.fullmatch(spec.address):
-        raise ConfigError(
-            "this is not the address of a Dask scheduler",
-            where=where,
-            found=found,
-            expected="tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
-            remedy="copy it from the scheduler's output, or set executor.kind to processes",
-        )
 
 
 def check_automation(file: Path, spec: AutomationSpec) -> None:

@@ -1,13 +1,11 @@
-"""Tasks spread over the workers of a Dask cluster that somebody else runs."""
+"""Tasks spread over the workers of a Dask cluster."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -15,22 +13,23 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.execution.compatibility import KEEP_SECONDS, CompatibilityCheck, compatibility_check
+from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
 from nanoset_core.execution.processes import bounded
+from nanoset_core.execution.progress import Listener, Waiting, silent
+from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.workplace import Workplace, working_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Client: TypeAlias = Any
-"""distributed.Client; the package has no types."""
 Future: TypeAlias = Any
-"""The same of distributed.Future."""
+"""distributed.Future; the package has no types."""
 
-CONNECT_SECONDS = 8.0
-"""After which a scheduler that does not answer is given up."""
-WORKERS_SECONDS = 60.0
-"""After which a cluster without workers is given up."""
 _LOOK_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5
+"""Between two looks where there are no workers."""
+_HANDED_OUT = 128
+"""Workers for which there are tasks from the start: a cluster that grows with its work starts none without."""
 _one_at_a_time = threading.Lock()
 
 
@@ -38,70 +37,35 @@ _one_at_a_time = threading.Lock()
 class DaskExecutor:
     """Runs tasks on the workers of a Dask cluster, which share nothing with this process but where outputs live."""
 
-    address: str
-    """The scheduler's, such as tcp://scheduler:8786."""
+    cluster: DaskCluster
+    """Where the workers are."""
     shared: FileAccess
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
-    where: str = "executor.address"
-    """What names the address, for messages."""
     files: tuple[Path, ...] = ()
     """What workers may not have, and are brought: see `workplace.at_hand`."""
+    listener: Listener = silent
+    """Hears what is waited for."""
 
     def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
 
-        The first error ends the run: tasks that have not begun never do. The same where the caller is interrupted, or
-        stops listening; those under way end by themselves. A task whose worker dies is given to another: `work` must
-        bear to be run twice, even at once.
+        Tasks are handed out before there are workers, so that a cluster can grow with its work. The first error ends
+        the run: tasks that have not begun never do. The same where the caller is interrupted, or stops listening; those
+        under way end by themselves. A task whose worker dies is given to another: `work` must bear to be run twice,
+        even at once.
 
         Raises:
-            ConfigError: `distributed` is not installed, or nothing answers at the address.
-            MissingError: a worker does not see the outputs.
+            ConfigError: `distributed` is not installed, or no scheduler answers in time.
+            MissingError: no workers in time, or a worker does not see the outputs.
             StaleError: a worker has other software.
-            NanosetError: no workers, each of several workers died of the same task, or the scheduler is gone.
+            NanosetError: each of several workers died of the same task, or the scheduler is gone.
         """
         if not (known := list(tasks)):
             return
-        with self._connected() as client, compatibility_check(self.shared, self.files) as check:
-            yield from _Run(client, self.address, check, work).results(known)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Client]:
-        try:
-            import distributed
-        except ImportError as error:
-            raise ConfigError(
-                "the package `distributed` is not installed",
-                where=self.where,
-                found=str(error),
-                remedy="pip install 'nanoset-platform[dask]', or set executor.kind to processes",
-            ) from error
-        try:
-            if self.address.startswith("tcp:"):
-                # A client would wait without end for the greeting of a program that takes connections and is mute;
-                # in a thread of its own, since this one may run an event loop, as notebooks do.
-                with ThreadPoolExecutor(1) as thread:
-                    thread.submit(asyncio.run, _greet(self.address, CONNECT_SECONDS)).result()
-            new_client: Any = distributed.Client
-            client = new_client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
-        except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
-            raise ConfigError(
-                "no Dask scheduler answers at this address",
-                where=self.where,
-                found=f"{self.address}: {str(error) or 'it takes connections, and says nothing'}",
-                expected=f"an answer within {CONNECT_SECONDS:g} seconds",
-                remedy="start it with `dask scheduler`, or correct the address",
-            ) from error
-        with client:
-            yield client
-
-
-async def _greet(address: str, seconds: float) -> None:
-    from distributed import comm as untyped
-
-    connect: Any = untyped.core.connect
-    comm = await asyncio.wait_for(connect(address, timeout=seconds), seconds + 1)  # it bounds all but the greeting
-    await comm.close()
+        with connected(self.cluster) as connection:
+            client = connection.open(self.listener)
+            with compatibility_check(self.shared, self.files) as check:
+                yield from _Run(connection, client, check, work, self.listener).results(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +95,18 @@ def _carry_out(job: _Job[Any, Result]) -> Result:
 class _Run(Generic[Task, Result]):
     """One call of `DaskExecutor.run`."""
 
-    def __init__(self, client: Client, address: str, check: CompatibilityCheck, work: Callable[[Task], Result]) -> None:
-        self._client, self._address, self._check, self._work = client, address, check, work
-        self._count, self._looked, self._kept = 0, float("-inf"), time.monotonic()
+    def __init__(
+        self,
+        connection: Connection,
+        client: Any,
+        check: CompatibilityCheck,
+        work: Callable[[Task], Result],
+        listener: Listener,
+    ) -> None:
+        self._connection, self._client, self._check, self._work = connection, client, check, work
+        self._cluster, self._count, self._looked = connection.cluster, 0, float("-inf")
+        self._kept = time.monotonic()
+        self._waiting = Waiting(listener, f"for workers of {connection.cluster.name}", connection.wait_seconds)
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Run all tasks; see `DaskExecutor.run`."""
@@ -146,37 +119,43 @@ class _Run(Generic[Task, Result]):
 
         pending: dict[Future, int] = {}
         try:
-            yield from bounded(tasks, submit, lambda: [self._next(done)], self._workers, self._result, pending)
+            yield from bounded(tasks, submit, lambda: [self._next(done)], self._places, self._result, pending)
         finally:
             self._cancel(list(pending))
 
     def _next(self, done: SimpleQueue[Future]) -> Future:
         while True:
             try:
-                return done.get(timeout=_LOOK_SECONDS)
+                ended = done.get(timeout=_PAUSE_SECONDS if self._count == 0 else _LOOK_SECONDS)
+                self._waiting.end()
+                return ended
             except Empty:
-                self._workers()
+                self._look()
 
-    def _workers(self) -> int:
-        """How many workers there are, asked for every few seconds; it waits a while for the first."""
-        if time.monotonic() < self._looked + _LOOK_SECONDS:
-            return self._count
+    def _places(self) -> int:
+        """For how many workers there should be tasks."""
+        if time.monotonic() >= self._looked + _LOOK_SECONDS:
+            self._look()
+        return max(self._count, _HANDED_OUT)
+
+    def _look(self) -> None:
+        """See how many workers there are; where there are none, wait for them as long as the cluster says."""
         if time.monotonic() > self._kept + KEEP_SECONDS:
             self._check.keep()
             self._kept = time.monotonic()
-        deadline = time.monotonic() + WORKERS_SECONDS
-        while not (count := len(self._ask())):
-            if time.monotonic() > deadline:
-                raise MissingError(
-                    "the Dask cluster has no workers",
-                    where=self._address,
-                    found=f"none for {WORKERS_SECONDS:g} seconds",
-                    remedy=f"start some with `dask worker {self._address} --nthreads 1`, and run again; one that "
-                    "cannot load nanoset-platform leaves at its first task: see its log",
-                )
-            time.sleep(0.25)
-        self._count, self._looked = count, time.monotonic()
-        return count
+        self._count, self._looked = len(self._ask()), time.monotonic()
+        if self._count:
+            self._waiting.end()
+            self._connection.wait_seconds = self._waiting.limit = self._cluster.wait_seconds
+        elif not self._waiting.goes_on():
+            self._connection.wait_seconds = 0.0
+            raise MissingError(
+                "the Dask cluster has no workers",
+                where=self._cluster.name,
+                found=f"none for {format_age(self._waiting.limit)}",
+                remedy=f"{self._cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
+                "load nanoset-platform leaves at its first task: see its log",
+            )
 
     def _ask(self) -> dict[str, int]:
         try:
@@ -203,11 +182,11 @@ class _Run(Generic[Task, Result]):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "nanoset_core":
                 raise
-            raise _not_installed(self._address, error) from error
+            raise _not_installed(self._cluster.name, error) from error
         except RuntimeError as error:
             if "deserialization of the task graph" not in str(error):
                 raise
-            raise _not_installed(self._address, error.__cause__ or error) from error
+            raise _not_installed(self._cluster.name, error.__cause__ or error) from error
 
     def _cancel(self, pending: list[Future]) -> None:
         if pending and self._client.status == "running":
@@ -219,7 +198,7 @@ class _Run(Generic[Task, Result]):
     def _lost(self, error: BaseException) -> NanosetError:
         return NanosetError(
             "the Dask scheduler dropped the tasks",
-            where=self._address,
+            where=self._cluster.name,
             found=str(error) or type(error).__name__,
             expected="a result or an error of each",
             remedy="see whether it still runs, and run again: what is finished is kept",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+WAITING = "waiting"
+"""The stage of news that something is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,36 @@ class Meter:
         """So many more are done."""
         self._progress = replace(self._progress, done=self._progress.done + units)
         self._listener(self._progress)
+
+
+class Waiting:
+    """Waits for something that others have to do: says so as progress, in seconds of the limit, and ends some day."""
+
+    def __init__(self, listener: Listener, name: str, limit: float) -> None:
+        self._listener, self._name, self.limit = listener, name, limit
+        self._since: float | None = None
+        self._told = False
+
+    def goes_on(self) -> bool:
+        """Tell that it is still not there; → whether there is time left to wait."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self.limit:
+            self.end()
+            return False
+        self._told = True
+        self._tell(int(now - self._since))
+        return True
+
+    def end(self) -> None:
+        """Tell that it is there, or is waited for no longer."""
+        if self._told:
+            self._tell(self._total)
+        self._since, self._told = None, False
+
+    @property
+    def _total(self) -> int:
+        return max(math.ceil(self.limit), 1)
+
+    def _tell(self, seconds: int) -> None:
+        self._listener(Progress(WAITING, self._name, seconds, self._total, "seconds"))

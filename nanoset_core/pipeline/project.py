@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
+from nanoset_core.config.executor import chosen_executor
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.webdataset import WebdatasetSpec
@@ -15,6 +16,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.locks import in_use
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
@@ -45,13 +47,16 @@ class Project:
     @property
     def executor(self) -> Executor | None:
         """Where work is spread, or None for processes of this machine; no output depends on it."""
-        spec = self.config.executor
-        if spec.kind == "processes" or spec.address is None:
+        spec, where = chosen_executor(self.config.file, self.config.executor)
+        if spec.kind == "processes":
             return None
         from nanoset_core.execution.dask import DaskExecutor
+        from nanoset_core.execution.dask_connection import DaskScheduler
 
-        files = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(spec.address, self.outputs.access, f"{self.config.file}: executor.address", files)
+        file = spec.scheduler_file and local_path(spec.scheduler_file, base=self.config.file.parent, where=where)
+        scheduler = DaskScheduler(spec.address, file or None, spec.wait_seconds, where)
+        brought = tuple(tokenizer_files(self.config.tokenizer_file))
+        return DaskExecutor(scheduler, self.outputs.access, brought, self.listener)
 
     @property
     def tokenizer(self) -> TokenizerFacts:

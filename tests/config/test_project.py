@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nanoset_core.config.executor import ExecutorSpec
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
-from nanoset_core.config.running import ExecutorSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
@@ -349,6 +349,13 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {address: 'tcp://h:8786'}", "have no address", "executor.address", "kind to dask"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', scheduler_file: s.json}", "named twice",
+         "executor.scheduler_file", "remove the other"),
+        (MINIMAL + "executor: {scheduler_file: s.json}", "have no scheduler_file", "executor.scheduler_file", "dask"),
+        (MINIMAL + "executor: {wait: 1h}", "have no wait", "executor.wait", "remove the key"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: -1}", "no time to wait", "executor.wait", "30m"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: 1 h}", "no time", "executor.wait", "24h"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: 9999d}", "no time", "executor.wait", "24h"),
         (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
         (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
         (MINIMAL.replace("raw: raw", "raw: gs://b/raw"), "local folders and S3", "raw", "mount the bucket"),

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import math
 import os
 import pickle
@@ -12,14 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import running, wait_until
+from child_processes import start_nanoset
+from dask_cluster import running, wait_until, within
 from sample_project import build_all, tree
 
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
-from nanoset_core.execution import dask as module
+from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor
+from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import LocalAccess
@@ -38,13 +41,17 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def executor(cluster, tmp_path):
     cluster.staff(2)
-    return DaskExecutor(cluster.address, LocalAccess(tmp_path / "shared"))
+    return on_scheduler(tmp_path / "shared", cluster.address)
 
 
 @pytest.fixture(scope="module")
 def on(cluster):
     """Replacements for a project's text that give its work to the cluster."""
     return {"webdatasets:\n": f"executor: {{kind: dask, address: '{cluster.address}'}}\nwebdatasets:\n"}
+
+
+def on_scheduler(folder: Path, *address: str, listener: Listener = silent, **settings: object) -> DaskExecutor:
+    return DaskExecutor(DaskScheduler(*address, **settings), LocalAccess(folder), listener=listener)
 
 
 def ours(folder: Path) -> dict[str, str]:
@@ -64,7 +71,7 @@ def test_workers_do_the_work_and_both_do(cluster, executor):
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path):
-    assert list(DaskExecutor("tcp://127.0.0.1:1", LocalAccess(tmp_path / "none")).run(abs, [])) == []
+    assert list(on_scheduler(tmp_path / "none", "tcp://127.0.0.1:1").run(abs, [])) == []
     assert not (tmp_path / "none").exists()
 
 
@@ -77,7 +84,8 @@ def test_errors_of_ours_come_back_whole(executor):
 
 
 def test_first_error_ends_the_run(executor, tmp_path):
-    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close()" for number in range(200)]
+    nap = "__import__('time').sleep(0.02)"
+    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)]
     with pytest.raises(ZeroDivisionError):
         list(executor.run(eval, tasks))
     assert len(list(tmp_path.iterdir())) < 50
@@ -99,8 +107,8 @@ def test_the_same_bytes_as_without_a_cluster(make_project, on, cluster):
     cluster.staff(2)
     local = build_all(make_project("local"))
     spread = build_all(make_project("spread", on))
-    where, tokenizer = f"{spread.config.file}: executor.address", spread.config.tokenizer_file
-    assert spread.executor == DaskExecutor(cluster.address, spread.config.root_access, where, (tokenizer,))
+    scheduler = DaskScheduler(cluster.address, where=f"{spread.config.file}: executor.address")
+    assert spread.executor == DaskExecutor(scheduler, spread.config.root_access, (spread.config.tokenizer_file,))
     assert ours(spread.config.file.parent) == ours(local.config.file.parent)
     assert not [name for name in ours(spread.config.file.parent) if ".tmp-" in name]
     here, there = (list(verify_project(project, deep=True)) for project in (local, spread))
@@ -208,18 +216,17 @@ def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
     """/proc/self/cwd is another folder in each process."""
     cluster.staff(2)
     monkeypatch.chdir(tmp_path)
-    alone = DaskExecutor(cluster.address, LocalAccess(Path("/proc/self/cwd/shared")))
+    alone = on_scheduler(Path("/proc/self/cwd/shared"), cluster.address)
     with pytest.raises(MissingError, match="a worker does not see the output folder") as caught:
         list(alone.run(abs, [-1, -2]))
     assert caught.value.where.endswith("/proc/self/cwd/shared")
     assert "one file system" in caught.value.remedy
 
 
-def test_no_workers_and_then_no_scheduler(tmp_path, monkeypatch):
+def test_no_workers_and_then_no_scheduler(tmp_path):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     with running(tmp_path) as lonely:
-        executor = DaskExecutor(lonely.address, LocalAccess(tmp_path / "shared"))
-        monkeypatch.setattr(module, "WORKERS_SECONDS", 0.3)
+        executor = on_scheduler(tmp_path / "shared", lonely.address, wait_seconds=0.3)
         with pytest.raises(MissingError, match="has no workers") as caught:
             list(executor.run(abs, [-1]))
         assert f"dask worker {lonely.address}" in caught.value.remedy
@@ -232,21 +239,143 @@ def test_no_workers_and_then_no_scheduler(tmp_path, monkeypatch):
     assert list((tmp_path / "shared").iterdir()) == []
 
 
+def test_tasks_are_handed_out_before_there_is_a_scheduler(tmp_path):
+    """The file, the scheduler and a worker come one after the other; each is waited for, and said to be."""
+    file, heard, results = tmp_path / "scheduler.json", [], []
+    executor = on_scheduler(tmp_path / "shared", file=file, wait_seconds=60, listener=heard.append)
+    with within() as late:
+        thread = threading.Thread(target=lambda: results.extend(executor.run(math.factorial, range(5))))
+        thread.start()
+        assert wait_until(lambda: f"for the Dask scheduler {file}" in {news.name for news in heard})
+        file.write_text('{"addr')  # as one that is being written
+        file.write_text(json.dumps({"address": late.scheduler_address}))
+        assert wait_until(lambda: f"for workers of {file}" in {news.name for news in heard})
+        assert wait_until(lambda: len(late.scheduler.tasks) == 5), "a cluster that grows with its work would start none"
+        late.scale(1)
+        thread.join(20)
+    assert sorted(results) == [(number, math.factorial(number)) for number in range(5)]
+    assert {news.stage for news in heard} == {"waiting"}
+    ended = {news.name: news.done == news.total for news in heard}
+    assert list(ended.values()) == [True, True]
+
+
+def test_a_cluster_that_grows_with_its_work(tmp_path):
+    with within() as growing:
+        growing.adapt(minimum=0, maximum=2, interval="50ms")
+        executor = on_scheduler(tmp_path / "shared", growing.scheduler_address)
+        assert dict(executor.run(abs, [-1, -2, -3])) == {0: 1, 1: 2, 2: 3}
+
+
+def test_a_build_connects_once(executor, monkeypatch):
+    import distributed
+
+    made, new = [], distributed.Client
+
+    def counted(*arguments, **options):
+        made.append(new(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(distributed, "Client", counted)
+    with connections_kept():
+        for _ in range(2):
+            assert list(executor.run(abs, [-1])) == [(0, 1)]
+        assert [client.status for client in made] == ["running"]
+        made[0].close()
+        with connections_kept():
+            assert list(executor.run(abs, [-1])) == [(0, 1)], "one that is lost is replaced"
+        assert [client.status for client in made] == ["closed", "running"]
+    assert [client.status for client in made] == ["closed", "closed"]
+    assert list(executor.run(abs, [-1])) == [(0, 1)]
+    assert made[-1].status == "closed"
+
+
+def test_a_build_waits_for_one_cluster_once(tmp_path):
+    """Hundreds of outputs may be to come, each of which would wait a day."""
+    heard = []
+    missing = on_scheduler(tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append)
+    with within() as idle, connections_kept():
+        scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
+        empty = DaskExecutor(scheduler, LocalAccess(tmp_path / "shared"), listener=heard.append)
+        for executor, expected in ((missing, "has written its file"), (empty, "has no workers")):
+            for waits in (True, False):
+                heard.clear()
+                with pytest.raises(NanosetError, match=expected):
+                    list(executor.run(abs, [-1]))
+                assert bool(heard) == waits
+        idle.scale(1)
+        assert wait_until(lambda: idle.scheduler.workers)
+        assert list(empty.run(abs, [-1])) == [(0, 1)]
+
+
+def test_sigterm_while_workers_are_waited_for(make_project):
+    """As Slurm sends it: the build says what it waits for, and ends in one sentence."""
+    config = make_project("spread")
+    with within() as idle:
+        address = idle.scheduler_address
+        process = start_nanoset("build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address})
+        try:
+            assert wait_until(lambda: process.poll() is not None or idle.scheduler.tasks, 60)
+            process.terminate()
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert f"waiting for workers of {address}: 0 s so far, up to 1 min" in said
+    assert said.splitlines()[-1].startswith("ended by SIGTERM: ")
+    assert "Traceback" not in said
+
+
+def certificate(folder: Path) -> dict[str, str]:
+    """Settings of Dask's own configuration: a client's certificate, and its authority, in files."""
+    import distributed
+
+    folder.mkdir()
+    settings = {}
+    for name, text in distributed.Security.temporary().get_tls_config_for_role("client").items():
+        if text is not None:
+            (folder / name).write_text(text)
+            role = "" if name == "ca_file" else "client."
+            settings[f"distributed.comm.tls.{role}{name.replace('_', '-')}"] = str(folder / name)
+    return settings
+
+
+def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    import dask
+
+    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 1.0)
+    known, foreign = certificate(tmp_path / "known"), certificate(tmp_path / "foreign")
+    files = {name: str(tmp_path / "known" / name) for name in ("cert", "key")}
+    roles = {f"tls_{role}_{name}": file for role in ("scheduler", "worker", "client") for name, file in files.items()}
+    authority = str(tmp_path / "known" / "ca_file")
+    security = distributed.Security(tls_ca_file=authority, require_encryption=True, **roles)
+    with within(protocol="tls", security=security, n_workers=1) as cluster:
+        executor = on_scheduler(tmp_path / "shared", cluster.scheduler_address, wait_seconds=0.5)
+        assert executor.cluster.name.startswith("tls://")
+        with dask.config.set(known):
+            assert list(executor.run(abs, [-1])) == [(0, 1)]
+        for settings in ({}, foreign):
+            with (
+                dask.config.set(settings),
+                pytest.raises(ConfigError, match="no Dask scheduler answers") as caught,
+            ):
+                list(executor.run(abs, [-1]))
+            assert "certificate" in caught.value.remedy
+
+
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         closed = socket.create_server(("127.0.0.1", 0))
         ports = [mute.getsockname()[1], closed.getsockname()[1]]
         closed.close()
+        patience = {"wait_seconds": 0.5, "where": "n.yaml: executor.address"}
         for port in ports:
             started = time.monotonic()
             with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
-                list(
-                    DaskExecutor(f"tcp://127.0.0.1:{port}", LocalAccess(tmp_path), "n.yaml: executor.address").run(
-                        abs, [1]
-                    )
-                )
+                list(on_scheduler(tmp_path, f"tcp://127.0.0.1:{port}", **patience).run(abs, [1]))
             assert time.monotonic() - started < 60, "it waits without end"
             assert caught.value.where == "n.yaml: executor.address"
             assert f"tcp://127.0.0.1:{port}" in caught.value.found
@@ -256,7 +385,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match="is not installed") as caught:
-        list(DaskExecutor("tcp://127.0.0.1:1", LocalAccess(tmp_path)).run(abs, [1]))
+        list(on_scheduler(tmp_path, "tcp://127.0.0.1:1").run(abs, [1]))
     assert caught.value.remedy.startswith("pip install 'nanoset-platform[dask]'")
 
 

@@ -60,11 +60,12 @@ def command(
     else:
         if tokenizer is not None or eod is not None:
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
+        from nanoset_core.cli.terminal import WaitingLines
         from nanoset_core.pipeline.project import Project
         from nanoset_core.pipeline.tokenization import check_tokenizer
         from nanoset_core.verification.verify import verify_project
 
-        project = Project.open(config)
+        project = Project.open(config, WaitingLines())
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
     found = list(reports) if as_json else _collect(reports)

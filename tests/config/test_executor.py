@@ -1,0 +1,67 @@
+"""Which scheduler is meant: nanoset.yaml's, or the environment's; tests/config/test_project.py has what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from nanoset_core.config.executor import ExecutorSpec, chosen_executor
+from nanoset_core.config.project import load_config
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.dask import DaskExecutor
+from nanoset_core.execution.dask_connection import DaskScheduler
+from nanoset_core.pipeline.project import Project
+
+YAML = Path("/p/nanoset.yaml")
+DASK = ExecutorSpec("dask", "tcp://written:1", wait="2h")
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(None, 60), (90, 90), (0.5, 0.5), ("90", 90), ("30m", 1800), ("1.5h", 5400), ("2d", 172_800)]
+)
+def test_how_long_is_waited(wait, seconds):
+    assert ExecutorSpec(wait=wait).wait_seconds == seconds
+
+
+def test_without_variables_nanoset_yaml_says():
+    unset = {"NANOSET_DASK_ADDRESS": "", "NANOSET_DASK_SCHEDULER_FILE": "", "NANOSET_DASK_WAIT": ""}
+    for environment in ({}, unset):
+        assert chosen_executor(YAML, DASK, environment) == (DASK, f"{YAML}: executor.address")
+        assert chosen_executor(YAML, ExecutorSpec(), environment)[0] == ExecutorSpec()
+
+
+@pytest.mark.parametrize("written", [ExecutorSpec(), DASK, ExecutorSpec("dask", scheduler_file="s.json")])
+def test_the_environment_comes_first(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address, file = {"NANOSET_DASK_ADDRESS": "tls://h:2"}, {"NANOSET_DASK_SCHEDULER_FILE": "here/s.json"}
+    where = "{} in the environment".format
+    expected = ExecutorSpec("dask", "tls://h:2", wait=written.wait)
+    assert chosen_executor(YAML, written, address) == (expected, where("NANOSET_DASK_ADDRESS"))
+    expected = ExecutorSpec("dask", scheduler_file=str(tmp_path / "here" / "s.json"), wait="24h")
+    found = chosen_executor(YAML, written, file | {"NANOSET_DASK_WAIT": "24h"})
+    assert found == (expected, where("NANOSET_DASK_SCHEDULER_FILE"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "what", "where"),
+    [
+        ({"ADDRESS": "tcp://h:1", "SCHEDULER_FILE": "s.json"}, "named twice", "NANOSET_DASK_SCHEDULER_FILE"),
+        ({"ADDRESS": "h:1"}, "not the address", "NANOSET_DASK_ADDRESS"),
+        ({"WAIT": "long"}, "no time to wait", "NANOSET_DASK_WAIT"),
+    ],
+)
+def test_variables_are_checked_with_nanoset_yaml(variables, what, where, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"NANOSET_DASK_{name}", value)
+    (tmp_path / "nanoset.yaml").write_text("raw: raw\nroot: data\ntokenizer: {path: t.json, eod: x}\n")
+    with pytest.raises(ConfigError, match=what) as caught:
+        load_config(tmp_path / "nanoset.yaml")
+    assert caught.value.where == f"{where} in the environment"
+
+
+def test_a_file_lies_beside_nanoset_yaml(tmp_path):
+    executor = "executor: {kind: dask, scheduler_file: run/s.json, wait: 24h}\n"
+    (tmp_path / "nanoset.yaml").write_text(f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{executor}")
+    project = Project.open(tmp_path / "nanoset.yaml")
+    where = f"{project.config.file}: executor.scheduler_file"
+    scheduler = DaskScheduler(None, tmp_path / "run" / "s.json", 86_400.0, where)
+    assert project.executor == DaskExecutor(scheduler, project.outputs.access, (tmp_path / "t.json",))
