@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
+from nanoset_core.tokenization.bpe.answers import frames
 from nanoset_core.tokenization.files import TokenizerPath
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
@@ -135,23 +136,15 @@ def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[
     Raises:
         ConfigError: they depend on the text.
     """
-    from nanoset_core.tokenization.bpe.reference import shared_tokenizer
-
-    tokenizer = shared_tokenizer(tokenizer_file)
-    frames = set()
-    for text in ("a", "one two", "3 4 5"):
-        plain = tokenizer.encode(text, add_special_tokens=False).ids
-        whole = tokenizer.encode(text, add_special_tokens=True).ids
-        at = next((n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain), -1)
-        frames.add((tuple(whole[:at]), tuple(whole[at + len(plain) :])) if at >= 0 else None)
-    if len(frames) != 1 or None in frames:
+    found = frames(tokenizer_file)
+    if len(found) != 1 or found[0] is None:
         raise ConfigError(
             "the tokenizer's special tokens depend on the text",
             where=tokenizer_file,
             found="its post-processor does more than put tokens in front and behind",
             remedy="add none: special_tokens: none, or --special-tokens none",
         )
-    return frames.pop()  # type: ignore[return-value]
+    return found[0]
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:

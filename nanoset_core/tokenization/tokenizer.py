@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
+from nanoset_core.tokenization.bpe import answers
 from nanoset_core.tokenization.bpe.reference import shared_tokenizer
 from nanoset_core.tokenization.files import TokenizerPath, define, stamp
 
@@ -49,11 +49,7 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
 def _facts(file: TokenizerPath, _stamp: object) -> TokenizerFacts:
     definition = define(file)
     if (content := definition.content) is None:
-        tokenizer = shared_tokenizer(file)
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        whole = tokenizer.encode("a", add_special_tokens=True)
-        template = tuple(compress(whole.tokens, whole.special_tokens_mask))
-        size, greatest = len(vocabulary), max(vocabulary.values(), default=0)
+        size, greatest, template = answers.sizes(file)
     else:
         size, greatest, template = content.vocab_size, content.max_id, ()
     facts = TokenizerFacts(file, definition.fingerprint, size, greatest, template)
@@ -109,11 +105,8 @@ def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _find_token(file: TokenizerPath, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
     """The token's id, if there is one, and the texts of all special tokens."""
-    if special := define(file).special_tokens:
-        ident = special.get(token)
-        if ident is None and token:
-            ident = shared_tokenizer(file).token_to_id(token)
-        return ident, tuple(special)
-    tokenizer = shared_tokenizer(file)
-    added = tokenizer.get_added_tokens_decoder().values()
-    return tokenizer.token_to_id(token), tuple(token.content for token in added if token.special)
+    special = define(file).special_tokens or answers.special_tokens(file)
+    ident = special.get(token)
+    if ident is None and token:
+        ident = shared_tokenizer(file).token_to_id(token)
+    return ident, tuple(special)

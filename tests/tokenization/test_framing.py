@@ -129,7 +129,8 @@ def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_
             ids = [ord(character) for character in text]
             return type("E", (), {"ids": [len(text), *ids] if add_special_tokens else ids})
 
-    monkeypatch.setattr("nanoset_core.tokenization.bpe.reference.shared_tokenizer", lambda file: Odd())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.answers.shared_tokenizer", lambda file: Odd())
     with pytest.raises(ConfigError, match="depend on the text"):
         added_tokens(tokenizer_file)
 

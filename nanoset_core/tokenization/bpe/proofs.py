@@ -7,10 +7,9 @@ kind and this very code. A file that is not just that, whole, is passed over: th
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,15 +17,11 @@ from typing import Any
 from unicodedata import unidata_version
 
 import numpy as np
-import orjson
 
-from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.inert import Form
 from nanoset_core.tokenization.bpe.units import trusts_python
-from nanoset_core.tokenization.cache import code_digest
+from nanoset_core.tokenization.cache import code_digest, read_checked, write_checked
 from nanoset_core.tokenization.files.definition import define, installed_version
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +61,17 @@ class Proofs:
         key = self._key(engine, engine_version)
         if self._folder is None:
             return None
-        path = self._path(engine, key)
+        value = read_checked(self._path(engine, key), key)
         try:
-            noted = orjson.loads(path.read_bytes())
-            proof = Proof(**{name: _frozen(value) for name, value in noted["proof"].items()})
-            if noted["sha256"] != _checksum(key, proof):
-                raise ValueError("its content is not that of its checksum")
-        except FileNotFoundError:
+            return None if value is None else Proof(**{name: _frozen(entry) for name, entry in value.items()})
+        except (TypeError, AttributeError):
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.info("%s: cannot be used, will be made again: %s", path, error)
-            return None
-        return proof
 
     def remember(self, engine: str, engine_version: str, proof: Proof) -> None:
         """Keep what was found for the next start; where that cannot be done, that takes longer and that is all."""
-        if self._folder is None:
-            return
-        key = self._key(engine, engine_version)
-        path = self._path(engine, key)
-        try:
-            write_atomic(path, orjson.dumps({"proof": proof, "sha256": _checksum(key, proof)}))
-        except OSError as error:
-            logger.info("%s: cannot be written, the next start will take longer: %s", path, error)
+        if self._folder is not None:
+            key = self._key(engine, engine_version)
+            write_checked(self._path(engine, key), key, asdict(proof))
 
     def _key(self, engine: str, engine_version: str) -> str:
         known = (self._tokenizer, engine, engine_version, version("tokenizers"), *_surroundings())
@@ -114,10 +97,6 @@ def trusts_python_with(form: Form, folder: Path | None) -> bool:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _checksum(key: str, proof: Proof) -> str:
-    return hashlib.sha256(key.encode() + orjson.dumps(proof)).hexdigest()
 
 
 @cache
