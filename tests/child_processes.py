@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +63,51 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     return bool(condition())
 
 
-def killed_at_rename(step: int, arguments: Sequence[str]) -> int:
-    """Run the command in a process that is killed before its rename number `step`, if not 0; → its exit code.
+def start_forked(
+    *arguments: object, environment: Mapping[str, str] | None = None, said: Path | None = None
+) -> multiprocessing.process.BaseProcess:
+    """The command in a process that leads a group of its own, forked from one that has imported it already.
 
-    It comes from a server that has imported the command already.
+    What it says goes to the file `said`; where imports and the start of Python are the point, `start_nanoset`.
     """
+    process = _server().Process(target=_run, args=([*map(str, arguments)], dict(environment or {}), said))
+    process.start()
+    return process
+
+
+def _server() -> multiprocessing.context.ForkServerContext:
     server = multiprocessing.get_context("forkserver")
-    needed = [
-        "nanoset_core.cli.commands.shuffle",
-        "nanoset_core.shuffling.standalone",
-        "nanoset_core.tokenization.shards",
-    ]
-    server.set_forkserver_preload([*needed, "rich.progress", "tarfile", "tokenizers"])
-    process = server.Process(target=_run_to_rename, args=(step, list(arguments)))
+    server.set_forkserver_preload(
+        [
+            "nanoset_assets.build",
+            "nanoset_assets.commands",
+            "nanoset_core.cli.commands.shuffle",
+            "nanoset_core.shuffling.standalone",
+            "nanoset_core.tokenization.shards",
+            "rich.progress",
+            "tarfile",
+            "tokenizers",
+        ]
+    )
+    return server
+
+
+def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -> None:
+    from nanoset_core.cli import main
+
+    os.setsid()
+    _hear()
+    os.environ.update(environment)
+    if said is not None:
+        file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+    main(arguments)
+
+
+def killed_at_rename(step: int, arguments: Sequence[str]) -> int:
+    """Run the command in a process that is killed before its rename number `step`, if not 0; → its exit code."""
+    process = _server().Process(target=_run_to_rename, args=(step, list(arguments)))
     process.start()
     process.join(120)
     assert process.exitcode is not None, "it hangs"

@@ -16,56 +16,60 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+ROOMS = ("assets", "storage")
+"""Rooms whose tests share what takes long to make: one worker runs all of a room. Of others it runs all of a file."""
 LONGEST = [
+    "storage",
+    "assets",
     "deploy/test_postgres.py",
-    "storage/test_build_in_bucket.py",
-    "storage/test_operations_in_bucket.py",
-    "tokenization/bpe/test_engines.py",
-    "assets/test_automation.py",
-    "assets/test_sensors.py",
-    "faults/test_interruptions.py",
-    "assets/test_checks.py",
-    "faults/test_command_lines.py",
-    "storage/test_platform_in_bucket.py",
-    "versions/test_gc.py",
-    "file_systems/test_refusals.py",
     "end_to_end/test_build.py",
-    "end_to_end/test_trainers.py",
+    "tokenization/bpe/test_engines.py",
+    "faults/test_interruptions.py",
+    "file_systems/test_refusals.py",
     "cli/test_interruption.py",
-    "shuffling/test_engines.py",
-    "shuffling/test_pipeline.py",
-    "assets/test_metadata.py",
-    "cli/test_pipes.py",
-    "execution/test_dask.py",
-    "shuffling/test_standalone.py",
-    "storage/test_stores.py",
-    "assets/test_packed.py",
-    "assets/test_selection.py",
-    "demo/test_demo.py",
-    "raw/test_documents.py",
-    "raw/test_rows.py",
-    "faults/test_hostile.py",
     "test_encodings.py",
+    "pipeline/test_mending.py",
+    "end_to_end/test_trainers.py",
+    "execution/test_dask.py",
+    "shuffling/test_engines.py",
+    "lineage/test_webdataset.py",
+    "end_to_end/test_handoff.py",
+    "versions/test_gc.py",
+    "packed/test_command.py",
+    "tokenization/bpe/test_splits.py",
+    "faults/test_damage.py",
+    "faults/test_command_lines.py",
+    "faults/test_hostile.py",
 ]
+"""The groups of tests that take longest, first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers take files in the order in which they are collected, and not those of many tests first."""
+    """Workers take groups in the order in which they are collected, and not those of many tests first."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first: of two workers, neither is to be alone with one at the end."""
-    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The groups that take longest come first: of two workers, neither is to be alone with one at the end."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(_group(item), len(ranks)))
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    path = item.path.relative_to(Path(__file__).parent)
+    return path.parts[0] if path.parts[0] in ROOMS else path.as_posix()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What engines learn about tokenizers stays out of the user's cache folder."""
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What engines learn about tokenizers stays out of the user's cache folder, and Dagster reports nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
         yield
 
 

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -27,23 +27,25 @@ CREDENTIALS = {
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """A moto server on a free port; → its address."""
-    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    """Moto's S3 on a free port, without its search for the service that each request is for; → its address."""
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"http://{host}:{port}"
-        forget_all(f"http://{host}:{port}")
-    finally:
-        server.stop()
+    app = create_backend_app("s3")
+    with make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.port}"
+            forget_all()
+        finally:
+            server.shutdown()
 
 
-def forget_all(endpoint: str) -> None:
+def forget_all() -> None:
     """Drop what the server holds, which is in the memory, and partly in temporary files, of this process."""
-    with urlopen(Request(f"{endpoint}/moto-api/reset", method="POST")) as answer:
-        assert answer.status == 200
+    _backend().reset()
 
 
 def new_bucket(endpoint: str, prefix: str = "") -> S3Place:

@@ -18,7 +18,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.runs import close_abandoned_runs
 from nanoset_core.pipeline.project import Project
 
-TICKS = int(os.environ.get("TICKS", "60"))
+TICKS = int(os.environ.get("TICKS", "30"))
 """Looks of a project's sensors; 1,000 take ten minutes."""
 
 

@@ -384,13 +384,13 @@ def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
     assert platform.tick() == ["web"]
 
 
-def test_ten_thousand_files_at_once_are_one_run(built):
+def test_a_thousand_files_at_once_are_one_run(built):
     folder = built.raw / "web" / "many"
     folder.mkdir()
-    for number in range(10_000):
+    for number in range(1_000):
         (folder / f"{number}.jsonl").write_bytes(b"{}\n")
     age(built.raw / "web")
-    assert "3 corpora, 10,006 files" in built.look().skip_message
+    assert "3 corpora, 1,006 files" in built.look().skip_message
     assert list(built.asked()) == ["web"]
 
 

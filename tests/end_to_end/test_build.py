@@ -6,14 +6,13 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import dagster as dg
 import pytest
+from child_processes import members, start_forked, wait_until
 from sample_platform import build_template, copy_template
-from sample_project import jsonl, sentences, tree, write_project
+from sample_project import build_all, jsonl, sentences, tree, write_project
 
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
@@ -141,18 +140,15 @@ def test_force_makes_every_stage_again(built, history):
         assert all(path.stat().st_ino != inodes[path] for path in data.rglob(name))
 
 
-def test_worker_count_leaves_no_trace(template, make_project, instance):
-    config = make_project(replacements={"workers: 1": "workers: 5"})
-    assert not build(Project.open(config), instance).failed
+def test_worker_count_leaves_no_trace(template, make_project):
+    config = make_project(replacements={"workers: 1": "workers: 3"})
+    build_all(config)
     assert tree(config.parent / "data") == tree(template / "data")
 
 
-def run_build(config, home):
-    environment = os.environ | {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+def start_build(config, home):
+    said = config.parent / "said"
+    return start_forked("build", "--config", config, environment={"DAGSTER_HOME": str(home)}, said=said), said
 
 
 def published(data):
@@ -163,13 +159,14 @@ def published(data):
 def kill_once_made(process, data, outputs, seconds):
     """Kill the build, and not its workers, a moment after it has published so many outputs; → whether it still ran."""
     try:
-        while process.poll() is None and published(data) < outputs:
+        while process.is_alive() and published(data) < outputs:
             time.sleep(0.002)
         time.sleep(seconds)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)  # ends once the workers, who hold the pipe, have ended by themselves
-    return process.returncode == -signal.SIGKILL
+        process.kill()
+        process.join()
+    assert wait_until(lambda: not members(process.pid)), "its workers end by themselves"
+    return process.exitcode == -signal.SIGKILL
 
 
 def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(template, make_project, tmp_path):
@@ -180,16 +177,16 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(template, make_
     moments = random.Random(20260101)
     killed = 0
     for part in range(4):
-        process = run_build(disturbed, tmp_path / "home")
+        process, _ = start_build(disturbed, tmp_path / "home")
         killed += kill_once_made(process, disturbed.parent / "data", outputs * part // 4, moments.uniform(0, 0.05))
         for manifest in (disturbed.parent / "data").rglob("manifest.json"):
             if ".tmp-" not in str(manifest):
                 name = manifest.relative_to(disturbed.parent / "data").as_posix()
                 assert tree(manifest.parent).get("manifest.json") == expected[name], "what looks finished is finished"
     assert killed >= 3
-    process = run_build(disturbed, tmp_path / "home")
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, output.decode()
+    process, said = start_build(disturbed, tmp_path / "home")
+    process.join()
+    assert process.exitcode == 0, said.read_text()
     assert tree(disturbed.parent / "data") == expected
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as history:
         assert all(run.is_finished for run in history.get_runs()), "runs of killed builds are closed by the next one"

@@ -19,12 +19,12 @@ _TESTS = Path(__file__).parents[1]
 
 def test_every_format_withstands_damage(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_TESTS), str(_TESTS.parent)])}
-    command = [sys.executable, "-m", "faults.campaign", "--trials", "60"]
+    command = [sys.executable, "-m", "faults.campaign", "--trials", "25"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     total = done.stdout.splitlines()[-1]
     assert total.startswith("| all |")
-    assert int(total.split("|")[2].replace(",", "")) > 2500
+    assert int(total.split("|")[2].replace(",", "")) > 1000
 
 
 def test_mutations_are_seeded_and_do_something():

@@ -18,9 +18,9 @@ def test_every_command_is_tried():
 
 def test_nothing_silent_and_no_traceback(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_TESTS), str(_TESTS.parent)])}
-    command = [sys.executable, "-m", "faults.command_lines", "--no-dagster", "--trials", "1", "--share", "13"]
+    command = [sys.executable, "-m", "faults.command_lines", "--no-dagster", "--trials", "1", "--share", "29"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     total = done.stdout.splitlines()[-1]
     assert total.startswith("| all |")
-    assert int(total.split("|")[3]) > 15
+    assert int(total.split("|")[3]) > 5

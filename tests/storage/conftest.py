@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import s3_server
+from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_project import build_all, write_project
 
 from nanoset_core.storage.location import S3Place
@@ -27,7 +28,7 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def place(endpoint: str) -> Iterator[S3Place]:
     yield s3_server.new_bucket(endpoint, "some/prefix")
-    s3_server.forget_all(endpoint)
+    s3_server.forget_all()
 
 
 def with_root(place: S3Place) -> dict[str, str]:

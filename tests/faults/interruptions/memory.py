@@ -9,8 +9,9 @@ import signal
 import time
 from pathlib import Path
 
+from child_processes import wait_until
 from faults.interruptions.places import Place, conclude
-from faults.interruptions.processes import SECONDS, Build, Outcome, start
+from faults.interruptions.processes import Build, start
 from faults.interruptions.trials import Trial
 
 _PATIENCE = 60.0
@@ -25,9 +26,8 @@ def killed_worker(place: Place, rng: random.Random) -> Trial:
     trial = Trial(faults=0)
     subject = place.new(workers=2)
     build = start(subject)
-    end = time.monotonic() + SECONDS
     moment = time.monotonic() + rng.uniform(0, place.seconds(2))
-    while build.poll() is None and time.monotonic() < end:
+    while build.poll() is None and time.monotonic() < moment + _PATIENCE:
         if time.monotonic() > moment and (largest := _largest_worker(build)) is not None:
             os.kill(largest, signal.SIGKILL)
             trial.faults = 1
@@ -65,9 +65,10 @@ def refused_memory(place: Place, rng: random.Random) -> Trial:
     trial = Trial()
     subject = place.new()
     extra = int(2 ** rng.uniform(21, 29))
-    outcome = start(subject, prepare=lambda: _limit(extra)).wait(_PATIENCE)
-    if outcome.end == "hung" and _STILLBORN in outcome.detail:
-        outcome = Outcome("killed", outcome.detail)
+    build = start(subject, prepare=lambda: _limit(extra))
+    if not wait_until(lambda: build.poll() is not None, _PATIENCE) and _STILLBORN in build.told():
+        build.kill()
+    outcome = build.wait()
     trial.ended(outcome, "refused", "done", "killed")
     trial.faults = int(outcome.end != "done")
     trial.wrong += place.look(subject)

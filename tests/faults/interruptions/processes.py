@@ -16,13 +16,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from child_processes import members
 from faults.interruptions.subject import Subject, build_stages
 
 from nanoset_core.errors import NanosetError
 
 End = Literal["done", "refused", "killed", "hung", "crashed"]
 SECONDS = 300.0
-"""for one build"""
+"""of a processor, for one build"""
+STILL_SECONDS = 3600.0
+"""after which a build hangs that takes none: on a machine with much else to do, a sound one takes long"""
 _IMPORTED = (
     "pyarrow.compute",
     "pyarrow.parquet",
@@ -69,21 +72,25 @@ class Build:
             self._status = status if pid else None
         return self._status
 
-    def wait(self, seconds: float = SECONDS) -> Outcome:
+    def wait(self) -> Outcome:
         """How it ended; one that does not end in time is killed."""
-        end = time.monotonic() + seconds
+        begun = looked = time.monotonic()
         while self.poll() is None:
-            if time.monotonic() > end:
-                self.kill()
-                return Outcome("hung", f"more than {seconds:g} s\n{self._told()}")
+            if time.monotonic() - looked > 1:
+                looked = time.monotonic()
+                spent = _processor_seconds(self.pid)
+                if spent > SECONDS or looked - begun > STILL_SECONDS:
+                    self.kill()
+                    return Outcome("hung", f"{looked - begun:.0f} s, {spent:.0f} s of a processor\n{self.told()}")
             time.sleep(0.002)
         return self._outcome()
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """What it has said."""
         return self._notes.read_text(errors="replace") if self._notes.exists() else ""
 
     def _outcome(self) -> Outcome:
-        text = self._told()
+        text = self.told()
         status = self._status or 0
         if os.WIFSIGNALED(status):
             signal_number = os.WTERMSIG(status)
@@ -96,6 +103,16 @@ class Build:
             code == 1 and "Traceback" not in text and ("error: " in text or "failed: " in text)
         )
         return Outcome("refused" if is_ours else "crashed", text)
+
+
+def _processor_seconds(group: int) -> float:
+    """What the processes of a group have taken, and those that the living ones have waited for."""
+    ticks = 0
+    for process in members(group):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def import_everything() -> None:
