@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +17,14 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-ROOMS = ("assets", "storage")
+ROOMS = ("assets", "storage", "tokenization/bpe")
 """Rooms whose tests share what takes long to make: one worker runs all of a room. Of others it runs all of a file."""
 LONGEST = [
     "storage",
     "assets",
+    "tokenization/bpe",
     "deploy/test_postgres.py",
     "end_to_end/test_build.py",
-    "tokenization/bpe/test_engines.py",
     "faults/test_interruptions.py",
     "file_systems/test_refusals.py",
     "cli/test_interruption.py",
@@ -36,7 +37,6 @@ LONGEST = [
     "end_to_end/test_handoff.py",
     "versions/test_gc.py",
     "packed/test_command.py",
-    "tokenization/bpe/test_splits.py",
     "faults/test_damage.py",
     "faults/test_command_lines.py",
     "faults/test_hostile.py",
@@ -59,9 +59,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: collecting garbage, as every command that fails does, need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 def _group(item: pytest.Item) -> str:
     path = item.path.relative_to(Path(__file__).parent)
-    return path.parts[0] if path.parts[0] in ROOMS else path.as_posix()
+    return next((room for room in ROOMS if path.is_relative_to(room)), path.as_posix())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,6 +76,14 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What tests write need not survive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
         yield
 
 
