@@ -13,7 +13,7 @@ FIRST_BYTES = 1 << 20
 """Asked for where reading begins; twice as many each time that it goes on from there."""
 MOST_BYTES = 8 << 20
 AHEAD = 2
-"""Ranges that are on their way while one is read."""
+"""Ranges that are on their way while one is awaited or read: with that one and the last, 32 MiB of memory at most."""
 BUFFER_BYTES = 256 << 10
 
 
@@ -24,9 +24,10 @@ class ObjectFile(io.RawIOBase):
         """Args:
         store: holds the object.
         facts: what it says of the object.
-        end: nothing from this byte on is brought before it is asked for; absent = the object's end.
+        end: the file is read in order, up to this byte, and nothing from there on is brought before it is asked for;
+            absent = it is read here and there, or up to the object's end.
         """
-        self.facts, self._store = facts, store
+        self.facts, self._store, self._in_order = facts, store, end is not None
         self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, 0, b""
         self._length = FIRST_BYTES
@@ -70,29 +71,28 @@ class ObjectFile(io.RawIOBase):
         if goes_on:
             self._length = min(2 * self._length, MOST_BYTES)
         else:
-            self._length = FIRST_BYTES
+            self._length = MOST_BYTES if self._in_order else FIRST_BYTES
             self._ahead.clear()
-        found = self._ahead.popleft()[1] if self._ahead else None
+        bound = self._end if self._position < self._end else self.facts.size
+        found, length = None, min(self._length, bound - self._position)
+        if self._ahead:
+            found, length = self._ahead.popleft()[1], MOST_BYTES
         try:
-            if found is None:
-                bound = self._end if self._position < self._end else self.facts.size
-                data = self._fetch(self._position, min(self._length, bound - self._position))
-            else:
-                data = found.result()
+            if goes_on or self._in_order:
+                self._look_ahead(self._position + length)
+            data = self._fetch(self._position, length) if found is None else found.result()
         except BaseException:
             self._ahead.clear()  # a later try asks for the same bytes again
             raise
         self._begin, self._data = self._position, data
-        if goes_on:
-            self._look_ahead()
 
-    def _look_ahead(self) -> None:
-        if self._threads is None:
+    def _look_ahead(self, begin: int) -> None:
+        """Let the ranges from a byte on come."""
+        if self._threads is None and begin < self._end:
             self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
-        begin = self._begin + len(self._data)
         if self._ahead:
             begin = self._ahead[-1][0] + MOST_BYTES
-        while len(self._ahead) < AHEAD and begin < self._end:
+        while self._threads is not None and len(self._ahead) < AHEAD and begin < self._end:
             length = min(MOST_BYTES, self._end - begin)
             self._ahead.append((begin, self._threads.submit(self._fetch, begin, length)))
             begin += MOST_BYTES
@@ -119,7 +119,8 @@ def open_object(store: Store, name: str, *, end: int | None = None) -> BinaryIO:
     Args:
         store: holds it.
         name: of the object.
-        end: of what will be read, so that no more is brought ahead; absent = the object's end.
+        end: of what will be read in order: then ranges are on their way from the first byte on, and none beyond it;
+            absent = what is read where is not known.
 
     Raises:
         FileNotFoundError: there is none.

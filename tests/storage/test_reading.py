@@ -14,6 +14,7 @@ import pytest
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
+from nanoset_core.storage import raw_objects
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.block_file import BlockFile
 from nanoset_core.storage.location import S3Place
@@ -180,3 +181,21 @@ def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch)
     with pytest.raises(MissingError):
         MMapIndexedDataset(f"{place.url}/nothing")
     assert not list((tmp_path / "cache").rglob("*.bin"))
+
+
+def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_byte_on(place, data, monkeypatch):
+    monkeypatch.setattr(raw_objects, "MOST_BYTES", 1 << 20)
+    real, asked = S3Store.read_range, []
+    all_there = threading.Barrier(1 + raw_objects.AHEAD)
+
+    def read_range(self, name, begin, end, mark=None):
+        asked.append((begin, end))
+        if begin < 3 << 20:
+            all_there.wait(timeout=30)  # a range that waited for another one would break it
+        return real(self, name, begin, end, mark)
+
+    monkeypatch.setattr(S3Store, "read_range", read_range)
+    end = (5 << 20) + 7
+    with (RemoteFolder(place) / NAMES[0]).open(end=end) as file:
+        assert file.read(end) == data[:end]
+    assert sorted(asked) == [(begin, min(begin + (1 << 20), end)) for begin in range(0, end, 1 << 20)]
