@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -115,22 +116,38 @@ class MMapIndexedDatasetBuilder:
             MissingError: it is not there.
             FormatError: its token type differs, or its .bin is not just its sequences in order.
         """
-        index = read_idx(idx_path(prefix))
+        path = bin_path(prefix)
+        found = path.stat().st_size if path.is_file() else None
+        size_bytes = self.add_index_alone(idx_path(prefix), found, prefix)
+        append_file(path, self._file, size_bytes)
+
+    def add_index_alone(self, idx: Path, bin_bytes: int | None, prefix: object) -> int:
+        """As `add_index`, without the tokens, which are put behind the others elsewhere; → their bytes.
+
+        Args:
+            idx: the .idx, or a copy of it.
+            bin_bytes: of the .bin; None where there is none.
+            prefix: of the dataset, for messages.
+
+        Raises:
+            FormatError: see `add_index`.
+        """
+        index = read_idx(idx)
         if index.dtype != self.dtype:
             raise FormatError(
                 "datasets of different token types cannot be merged",
-                where=f"{idx_path(prefix)}, byte 17",
+                where=f"{prefix}.idx, byte 17",
                 found=index.dtype.name,
                 expected=f"{self.dtype.name}, as in {self.prefix}",
                 remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        _check_contiguous(prefix, index.end_bytes, size_bytes)
+        _check_contiguous(prefix, index.end_bytes, size_bytes, bin_bytes)
         first = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
         self._documents.frombytes((index.document_indices[1:] + first).tobytes())
-        append_file(bin_path(prefix), self._file, size_bytes)
+        return size_bytes
 
     def finalize(self) -> None:
         """Publish both files; the builder takes nothing more afterwards.
@@ -268,14 +285,12 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
             builder.add_index(part)
 
 
-def _check_contiguous(prefix: str | os.PathLike[str], end_bytes: int, size_bytes: int) -> None:
-    path = bin_path(prefix)
-    found = path.stat().st_size if path.is_file() else None
+def _check_contiguous(prefix: object, end_bytes: int, size_bytes: int, found: int | None) -> None:
     if found == size_bytes == end_bytes:
         return
     raise FormatError(
         "the .bin is not just the sequences of its .idx, back to back",
-        where=path,
+        where=f"{prefix}.bin",
         found="no such file" if found is None else f"{found} bytes, last sequence ends at byte {end_bytes}",
         expected=f"{size_bytes} bytes",
         remedy="write this dataset again before merging it",

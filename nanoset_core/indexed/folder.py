@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.indexed.layout import idx_path, pair_files
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.outputs.recorded import (
+    Draft,
     RecordedOutput,
     check_apart,
     noted_path,
@@ -21,7 +22,9 @@ from nanoset_core.outputs.recorded import (
     record_path,
     sizes_hold,
 )
-from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.remote_folder import Location, RemoteFolder
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import Stored, in_parallel
 from nanoset_core.storage.working_copies import brought
 
 COMMAND = "merge"
@@ -73,10 +76,11 @@ def merge_folder(folder: Location, output_prefix: Location, *, overwrite: bool =
     )
     record = output.find(overwrite=overwrite)
     if record is None:
-        with output.making(overwrite=overwrite) as draft, brought(files) as here:
-            prefixes = [path.with_name(path.name.removesuffix(".bin")) for path in here[::2]]
-            merge_indexed_datasets(prefixes, draft.folder / output_prefix.name)
-            draft.facts = _facts(prefixes, draft.folder / output_prefix.name)
+        with output.making(overwrite=overwrite) as draft:
+            if isinstance(output_prefix, RemoteFolder) and all(_shares_bucket(part, output_prefix) for part in parts):
+                _join_within(output_prefix, files, draft)
+            else:
+                _join_here(output_prefix, files, draft)
         return _merged(output_prefix, parts, draft.facts, made=True)
     return _merged(output_prefix, parts, record["facts"], made=False)
 
@@ -136,8 +140,49 @@ def _check_once(parts: Sequence[Location]) -> None:
                 )
 
 
+def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft) -> None:
+    """Write the joined pair into a draft."""
+    with brought(files) as here:
+        parts = [path.with_name(path.name.removesuffix(".bin")) for path in here[::2]]
+        merge_indexed_datasets(parts, draft.folder / output_prefix.name)
+        draft.facts = _facts([idx_path(part) for part in parts], draft.folder / output_prefix.name)
+
+
+def _shares_bucket(part: Location, output_prefix: RemoteFolder) -> bool:
+    return isinstance(part, RemoteFolder) and part.place == output_prefix.place
+
+
+def _join_within(output_prefix: RemoteFolder, files: Sequence[Location], draft: Draft) -> None:
+    """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
+    store, binary = output_prefix.store, pair_files(output_prefix)[0]
+    with brought(files[1::2]) as indices:
+        bins = in_parallel(_stored, files[::2], CONNECTIONS)
+        first = read_idx(indices[0], validate=False)
+        prefix = draft.folder / output_prefix.name
+        with MMapIndexedDatasetBuilder(prefix, first.dtype, multimodal=first.modes is not None) as builder:
+            for index, found in zip(indices, bins, strict=True):
+                builder.add_index_alone(index, found.size, store.url(found.name).removesuffix(".bin"))
+        draft.facts = _facts(indices, prefix)
+
+    def join() -> Mapping[str, Any]:
+        store.compose(binary.path, bins)
+        made = _stored(binary)
+        return {"bytes": made.size, "etag": made.mark}
+
+    draft.elsewhere[binary.name] = join
+
+
+def _stored(path: Location) -> Stored:
+    """What a bucket says of an object."""
+    assert isinstance(path, RemoteFolder)
+    found = path.store.stat(path.path)
+    if found is None:
+        raise MissingError("no such object", where=path, remedy="run again once nothing writes to the parts any more")
+    return found
+
+
 def _facts(parts: Sequence[Path], merged: Path) -> dict[str, Any]:
-    counts = [len(read_idx(idx_path(part), validate=False).document_indices) - 1 for part in parts]
+    counts = [len(read_idx(part, validate=False).document_indices) - 1 for part in parts]
     found = read_idx(idx_path(merged))
     if len(found.document_indices) - 1 != sum(counts):
         raise FormatError(

@@ -160,6 +160,8 @@ class Draft:
     """Counts for the record."""
     more: dict[str, Any] = field(default_factory=dict)
     """Further entries of the record."""
+    elsewhere: dict[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
+    """Name of a file → makes it where it goes, and tells what the record says of it, as `OutputPlace.take`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,19 +248,21 @@ class RecordedOutput:
                 sums = {name: sha256_file(scratch / name) if self.hashed else None for name in made}
                 with place.alone():
                     self.find(overwrite=overwrite)
-                    notes = self._put_in_place(scratch, sums)
+                    notes = self._put_in_place(draft, sums)
                     facts = {path.name: notes[path.name] for path in (*self.files, *self.others) if path.name in made}
                     self._write({**self.made_from, "facts": draft.facts, "files": facts, **draft.more})
 
-    def _put_in_place(self, scratch: Path, sums: Mapping[str, str | None]) -> dict[str, Mapping[str, Any]]:
+    def _put_in_place(self, draft: Draft, sums: Mapping[str, str | None]) -> dict[str, Mapping[str, Any]]:
         """Let files be where they go; sums: name → sha256 of each; → what the record says of them."""
         place, notes = self.place, {}
         self._write(self.made_from)
         if len(self.files) > 1:
             place.remove(self.files[-1].name)
         for name in (path.name for path in (*self.others, *self.files)):
-            if name in sums:
-                notes[name] = place.take(scratch / name, name, sha256=sums[name])
+            if name in draft.elsewhere:
+                notes[name] = draft.elsewhere[name]()
+            elif name in sums:
+                notes[name] = place.take(draft.folder / name, name, sha256=sums[name])
             else:
                 place.remove(name)
         place.settle()

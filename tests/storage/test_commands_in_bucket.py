@@ -16,7 +16,7 @@ from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
 from nanoset_core.config import load_config
-from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, StorageError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, NanosetError, StorageError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import write_packed
 from nanoset_core.storage import s3_requests
@@ -353,3 +353,27 @@ def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
     with pytest.raises(MissingError, match="no tokenizer there") as caught:
         _ = there.tokenizer_file
     assert caught.value.where == f"{bucket.url}/in/tokenizer.json"
+
+
+def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, monkeypatch):
+    rows = np.random.default_rng(1).integers(0, 60_000, (3, 3_000_000), np.uint16)
+    for number, row in enumerate(rows):  # of 6 MB: large enough to be copied
+        with MMapIndexedDatasetBuilder(tmp_path / "large" / f"part-{number}", np.uint16) as builder:
+            builder.add_document(row)
+    for path in (tmp_path / "large").iterdir():
+        S3Store(bucket).put_file(f"large/{path.name}", path)
+    run("merge --input IN --output-prefix OUT/x", tmp_path / "large", tmp_path)
+    with monkeypatch.context() as patch:
+        real = S3Store.read_range
+        spans = []
+        patch.setattr(S3Store, "read_range", lambda self, *span: spans.append(span[2] - span[1]) or real(self, *span))
+        url = f"{bucket.url}/out"
+        run("merge --input IN --output-prefix OUT/x", f"{bucket.url}/large", url)
+    assert sum(spans) < 1000, "nothing but indices passed through this process"
+    for ending in ("bin", "idx"):
+        assert S3Store(bucket).read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
+    assert "there already" in run("merge --input IN --output-prefix OUT/x", f"{bucket.url}/large", url).output
+    S3Store(bucket).put("large/part-1.bin", b"shorter")
+    error = refused("merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url}/large", url)
+    assert isinstance(error, FormatError)
+    assert error.where == f"{bucket.url}/large/part-1.bin"
