@@ -57,8 +57,8 @@ class Cluster:
 
         Args:
             count: of the workers.
-            hidden: a folder that new workers do not see, each of which has home, temporary and scratch folders of its
-                own, as on a machine of its own.
+            hidden: a folder in whose place new workers see one of their own, with their home, temporary and scratch
+                folders: as if each were on another machine.
         """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
@@ -82,12 +82,10 @@ class Cluster:
         with (self.folder / "log").open("ab") as log:
             command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
             if hidden is not None:
-                machine = self.folder / f"machine-{len(self.workers)}-{time.monotonic_ns()}"
-                for name, variable in (("home", "HOME"), ("temporary", "TMPDIR"), ("cache", "XDG_CACHE_HOME")):
-                    (machine / name).mkdir(parents=True)
-                    environment[variable] = str(machine / name)
-                command += ["--local-directory", str(machine / "scratch")]
-                command = [*OWN_MOUNTS, f'mount -t tmpfs none "{hidden}" && exec "$0" "$@"', *command]
+                environment |= {name: str(hidden / name) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+                command += ["--local-directory", str(hidden / "scratch")]
+                folders = 'mkdir "$HOME" "$TMPDIR" "$XDG_CACHE_HOME"'
+                command = [*OWN_MOUNTS, f'mount -t tmpfs none "{hidden}" && {folders} && exec "$0" "$@"', *command]
             return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
 
     def log(self) -> str:

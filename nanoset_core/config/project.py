@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.corpora import CorpusSpec, check_corpus
@@ -25,7 +26,7 @@ from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import RemoteFolder, remote_location
-from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
+from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, tokenizer_at_hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,20 @@ class ProjectConfig:
     def _mirror(self) -> Path:
         """The folder of working copies."""
         return local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
+
+    def below(self, folder: Path) -> ProjectConfig:
+        """The same for a worker of a cluster: copies in a folder of its own, and the tokenizer that it was brought."""
+        config = self._with(storage=replace(self.storage, mirror=str(folder)))
+        if is_remote(self.tokenizer.path):
+            return config
+        brought = as_source(tokenizer_at_hand(config.tokenizer_file))
+        merges = None if brought.merges is None else str(brought.merges)
+        return config._with(tokenizer=replace(self.tokenizer, path=str(brought.path), merges=merges))
+
+    def _with(self, **changes: Any) -> ProjectConfig:
+        config = replace(self, **changes)
+        object.__setattr__(config, "file", self.file)
+        return config
 
     @property
     def workers(self) -> int:

@@ -22,7 +22,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.storage.access import FileAccess, LocalAccess, access_to
+from nanoset_core.storage.access import FileAccess, LocalAccess, access_to, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -33,7 +33,6 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.workplace import task_folder
 
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
@@ -116,12 +115,9 @@ class OutputRoot:
 
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[OutputRoot]:
-        """The same outputs for the time of one task, which a worker of a cluster may have been given.
-
-        A worker has copies of what lives in a bucket in a folder of its own, and none of them afterwards.
-        """
-        with task_folder() as folder:
-            yield self if folder is None else replace(self, access=self.access.with_copies_in(folder))
+        """The same outputs for the time of one task; see `for_a_task`."""
+        with for_a_task(self.access) as access:
+            yield replace(self, access=access)
 
     def adopted(self, manifest: Manifest) -> Manifest:
         """An output that another process made and put where outputs live, as this process reaches it."""

@@ -63,7 +63,7 @@ def pack_indexed_dataset(
         InputError: there are no tokens at all.
     """
     dataset = MMapIndexedDataset(prefix)
-    _check_whole(prefix, dataset)
+    check_whole(prefix, dataset, bin_path(prefix).stat().st_size)
     check_not_empty(prefix, len(dataset.tokens))
     token_bytes = min(dataset.dtype.itemsize, 4) if vocab_size is None else token_size_bytes(vocab_size)
     documents = sum(len(lengths) for _, lengths in document_spans(dataset))
@@ -116,13 +116,18 @@ def fitting_vocab_size(prefix: str | os.PathLike[str], vocab_size: int, end_toke
     """
     dataset = MMapIndexedDataset(prefix)
     greatest = -1 if end_token is None else end_token
-    if not _fits(dataset, token_size_bytes(vocab_size)):
+    if not fits(dataset, token_size_bytes(vocab_size)):
         pieces = _pieces(dataset, 0, len(dataset.tokens))
         greatest = max(greatest, *(int(tokens.max()) for _, tokens in pieces), -1)
+    return vocab_size_for(vocab_size, greatest)
+
+
+def vocab_size_for(vocab_size: int, greatest: int) -> int:
+    """`vocab_size`, or the least one whose tokens have room for the greatest id that there is."""
     return max(vocab_size, greatest + 1) if greatest >> 8 * token_size_bytes(vocab_size) > 0 else vocab_size
 
 
-def _fits(dataset: MMapIndexedDataset, token_bytes: int) -> bool:
+def fits(dataset: MMapIndexedDataset, token_bytes: int) -> bool:
     """Whether any token of the dataset's type has room in so many bytes."""
     return np.can_cast(dataset.dtype, f"u{token_bytes}")
 
@@ -150,7 +155,7 @@ def _write_as_they_are(dataset: MMapIndexedDataset, token_bytes: int, file: IO[b
         for first, tokens in _pieces(dataset, 0, count):
             write_tokens(file, tokens, token_bytes, str(source), meter, first=first)
         return
-    if not _fits(dataset, token_bytes):
+    if not fits(dataset, token_bytes):
         for first, tokens in _pieces(dataset, 0, count):
             check_fit(tokens, token_bytes, str(source), first)
     copy_tokens(source, 0, count * token_bytes, file, meter)
@@ -180,7 +185,7 @@ def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
     starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
     for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
         sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
-        begins = np.full(len(sequences), len(dataset.tokens), np.int64)  # of documents after the last sequence
+        begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
         inside = sequences < len(starts)
         begins[inside] = starts[sequences[inside]] // itemsize
         lengths = np.diff(begins)
@@ -189,9 +194,12 @@ def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
             yield begins[:-1][kept], lengths[kept]
 
 
-def _check_whole(prefix: str | os.PathLike[str], dataset: MMapIndexedDataset) -> None:
-    """Make sure that the .bin is just the sequences, back to back (the .idx was checked: none overlap)."""
-    size = bin_path(prefix).stat().st_size
+def check_whole(prefix: str | os.PathLike[str], dataset: MMapIndexedDataset, size: int) -> None:
+    """Make sure that a .bin of so many bytes is just the sequences, back to back (the .idx was checked: none overlap).
+
+    Raises:
+        FormatError: it is not.
+    """
     expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
     last = 0
     if len(dataset):

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
+from nanoset_core.packed.stored import pack_stored_dataset
+from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 
 VERSION = 1
@@ -32,26 +40,63 @@ def pack(project: Project, corpus: str) -> Manifest:
     Raises:
         MissingError: the corpus has no dataset yet.
     """
-    dataset = current_dataset(project, corpus)
+    dataset, executor = current_dataset(project, corpus), project.executor
     recipe = packed_recipe(project, corpus, dataset.digest)
-    prefix = dataset.path(dataset.facts["prefix"])
-    name = f"{corpus}.pbin"
-
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        vocab_size = fitting_vocab_size(prefix, packing_vocab_size(project.config.tokenizer_file))
-        packed = pack_indexed_dataset(prefix, folder / name, vocab_size=vocab_size, listener=project.listener)
-        facts = {
-            "file": name,
-            "documents": packed.documents,
-            "tokens": packed.tokens,
-            "token_bytes": packed.token_bytes,
-            "left_out": packed.left_out,
-        }
-        return facts, {name: sha256_file(folder / name)}
-
-    manifest = project.outputs.publish(recipe, write)
+    task = _PackTask(project.outputs, recipe, dataset, packing_vocab_size(project.config.tokenizer_file))
+    work = _pack if executor is not None else partial(_pack, listener=project.listener)
+    [(_, made)] = run_tasks(work, [task], 1, executor)
+    manifest = project.outputs.adopted(made)
     project.outputs.make_current(manifest)
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _PackTask:
+    """Everything that a worker needs to make one .pbin."""
+
+    outputs: OutputRoot
+    recipe: Recipe
+    dataset: Manifest
+    vocab_size: int
+    """What Modalities asks the tokenizer for."""
+
+    @property
+    def file(self) -> str:
+        return f"{self.recipe.name}.pbin"
+
+
+def _pack(task: _PackTask, listener: Listener = silent) -> Manifest:
+    with task.outputs.at_hand() as outputs:
+        dataset = outputs.adopted(task.dataset)
+        if outputs.access.has_copies:
+            return _pack_stored(task, outputs, dataset, listener)
+        prefix = dataset.path(dataset.facts["prefix"])
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+            vocab_size = fitting_vocab_size(prefix, task.vocab_size)
+            packed = pack_indexed_dataset(prefix, folder / task.file, vocab_size=vocab_size, listener=listener)
+            return _facts(task, packed), {task.file: sha256_file(folder / task.file)}
+
+        return outputs.publish(task.recipe, write)
+
+
+def _pack_stored(task: _PackTask, outputs: OutputRoot, dataset: Manifest, listener: Listener) -> Manifest:
+    """From bucket to bucket: neither file has to fit this machine."""
+    if not outputs.rebuild and (done := outputs.find(task.recipe)) is not None:
+        return done
+    prefix, path = dataset.folder / dataset.facts["prefix"], outputs.place(task.recipe) / task.file
+    packed, fact = pack_stored_dataset(outputs.access, prefix, path, vocab_size=task.vocab_size, listener=listener)
+    return outputs.seal(task.recipe, _facts(task, packed), {task.file: fact})
+
+
+def _facts(task: _PackTask, packed: PackedFacts) -> dict[str, Any]:
+    return {
+        "file": task.file,
+        "documents": packed.documents,
+        "tokens": packed.tokens,
+        "token_bytes": packed.token_bytes,
+        "left_out": packed.left_out,
+    }
 
 
 class PackedStage(Stage):
@@ -76,6 +121,10 @@ class PackedStage(Stage):
 
     def named_in(self, key: Key) -> str:
         return "packed"
+
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
+        """In a bucket the file is there before its manifest."""
+        return {f"{folder.parent.name}.pbin"} if access.has_copies else None
 
 
 PACKED = PackedStage()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from nanoset_core.config.executor import chosen_executor
@@ -18,6 +19,7 @@ from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.locks import in_use
+from nanoset_core.storage.workplace import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
@@ -39,6 +41,15 @@ class Project:
     def open(config_file: str | os.PathLike[str], listener: Listener = silent, *, rebuild: bool = False) -> Project:
         """Read nanoset.yaml; see load_config for what it raises."""
         return Project(load_config(config_file), listener, rebuild)
+
+    @contextlib.contextmanager
+    def at_hand(self) -> Iterator[Project]:
+        """The same project for the time of one task, which a worker of a cluster may have been given.
+
+        A worker has a tokenizer and copies of what lives in a bucket of its own.
+        """
+        with task_folder() as folder:
+            yield self if folder is None else replace(self, config=self.config.below(folder))
 
     @property
     def outputs(self) -> OutputRoot:

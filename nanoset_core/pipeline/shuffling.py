@@ -10,9 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
+from nanoset_core.indexed.layout import bin_path
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -27,7 +30,7 @@ from nanoset_core.shuffling.engines import WriteOptions, write_shards
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts, read_receipts, send_tars, write_receipt
+from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts, read_receipts, receipt_path, write_receipt
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, complete_webdataset
@@ -90,7 +93,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     recipe = plan_recipe(project, name, {corpus: manifest.digest for corpus, manifest in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        plan = plan_shuffle(_open_sources(datasets), _settings(project, spec, datasets))
+        plan = plan_shuffle(_open_sources(project, datasets), _settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
@@ -196,17 +199,20 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     folder = project.outputs.place(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
+    access = project.outputs.access
     with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
         if (damaged := project.outputs.manifest_at(folder)) is not None:
-            for fact in (fact for fact in _facts(damaged) if fact.shard in shards):
-                write_receipt(folder, fact, recipe.digest)  # what is whole of it stays
+            kept = [fact for fact in _facts(damaged) if fact.shard in shards]  # what is whole of it stays
+            for fact in kept:
+                write_receipt(folder, fact, recipe.digest)
+            access.send(receipt_path(folder, fact) for fact in kept)
     sent = _sent(project, recipe, shards)
     facts = (
         []
         if len(sent) == len(shards)
         else write_shards(
             plan,
-            _open_sources(datasets),
+            _open_sources(project, datasets),
             [shard for shard in shards if shard not in sent],
             folder,
             WriteOptions(
@@ -216,15 +222,15 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
                 executor=project.executor,
                 listener=project.listener,
                 name=f"{name} group {group}",
+                access=access if access.has_copies else None,
             ),
             made_from=recipe.digest,
             again=project.rebuild,
         )
     )
-    send_tars(project.outputs.access, folder, facts)
     if project.outputs.find(recipe) is not None:
         # Tars of a finished webdataset were made again: its manifest holds their facts.
-        clear_receipts(folder, project.outputs.access)
+        clear_receipts(folder, access)
     return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
 
 
@@ -318,10 +324,18 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
     return complete_webdataset(plan, ordered, folder, recipe, summary, tokenizer=tokenizer, seal=project.outputs.seal)
 
 
-def _open_sources(datasets: dict[str, Manifest]) -> list[TokenSource]:
+def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
+    """The datasets' tokens; those in a bucket are left there where workers of a cluster read them."""
+    if project.outputs.access.has_copies and project.executor is not None:
+        return [_stored_source(corpus, manifest) for corpus, manifest in datasets.items()]
     return [
         TokenSource.of_dataset(corpus, manifest.path(manifest.facts["prefix"])) for corpus, manifest in datasets.items()
     ]
+
+
+def _stored_source(corpus: str, dataset: Manifest) -> TokenSource:
+    path = bin_path(dataset.folder / dataset.facts["prefix"])
+    return TokenSource.stored(corpus, dataset.access, path, np.dtype(dataset.recipe["options"]["dtype"]))
 
 
 class PlanStage(Stage):

@@ -15,7 +15,12 @@ from nanoset_core.shuffling.cutting import Cut, RowLayout, cut_streams
 from nanoset_core.shuffling.order import check_seed
 from nanoset_core.shuffling.sampling import Choice, choice_seed, sampled_contexts
 from nanoset_core.shuffling.settings import PlanSettings, Tail
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.block_file import BlockFile
+from nanoset_core.storage.workplace import own_folder
 
+BLOCK_BYTES = 32 << 10
+"""Brought at once at least, of tokens that live in a store: about a row."""
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 
 
@@ -29,6 +34,10 @@ class TokenSource:
     """All documents one after the other, contiguous, of one of `TOKEN_DTYPES`, shape (tokens,)."""
     path: Path | None = None
     """The file that holds just these tokens, so that worker processes can open it; None where there is none."""
+    access: FileAccess | None = None
+    """How the file is reached, where its tokens live in a store and come as they are needed; see `bring`."""
+    blocks: BlockFile | None = None
+    """Brings them."""
 
     def __post_init__(self) -> None:
         tokens = self.tokens
@@ -53,6 +62,29 @@ class TokenSource:
 
         tokens = MMapIndexedDataset(prefix, validate=validate).tokens
         return cls(name, tokens, bin_path(prefix))
+
+    @classmethod
+    def stored(cls, name: str, access: FileAccess, path: Path, dtype: np.dtype) -> TokenSource:
+        """All tokens of a .bin that lives in a store; no more of it is brought than is asked for.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        folder = own_folder() or access.folder
+        blocks = BlockFile(access.store, access.name(path), folder, block_bytes=BLOCK_BYTES)
+        tokens = np.frombuffer(blocks.buffer, dtype, blocks.size // dtype.itemsize)
+        return cls(name, tokens, path, access, blocks)
+
+    def bring(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """See to it that the tokens of these ranges [begins, ends), int64, can be read."""
+        if self.blocks is not None:
+            size = self.tokens.itemsize
+            self.blocks.fetch(begins * size, np.minimum(ends * size, self.blocks.size))
+
+    def forget(self) -> None:
+        """Give back the room of tokens that were brought."""
+        if self.blocks is not None:
+            self.blocks.forget()
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ def _gather_source(
     rows: NDArray[np.integer[Any]],
 ) -> None:
     """Copy the rows of one source that begin at `start`, ascending, to `rows[places]`."""
+    sources[number].bring(start, start + length)
     tokens = np.asarray(sources[number].tokens)
     whole = length == table.row_tokens
     within = start + table.row_tokens <= len(tokens)
@@ -121,6 +122,7 @@ def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[
     """A row that begins in the first source and goes on with the first tokens of those after it."""
     parts, missing = [], width
     for source in sources:
+        source.bring(np.array([start]), np.array([start + missing]))
         part = source.tokens[start : start + missing]
         parts.append(part)
         start, missing = 0, missing - len(part)

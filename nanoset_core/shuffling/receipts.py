@@ -23,13 +23,18 @@ RECEIPTS = ".shards"
 _ATTEMPTS = 8
 
 
+def receipt_path(folder: Path, facts: TarFacts) -> Path:
+    """Where the receipt of a shard lies."""
+    return folder / RECEIPTS / f"{facts.stem}.json"
+
+
 def write_receipt(folder: Path, facts: TarFacts, made_from: str) -> None:
     """Note what a shard that was just written holds, and what it was made from.
 
     Nothing waits for the disk here: a shard whose receipt, or whose tar's new name, a power cut takes is made again.
     """
     receipt = canonical_json({**asdict(facts), "made_from": made_from})
-    target = folder / RECEIPTS / f"{facts.stem}.json"
+    target = receipt_path(folder, facts)
     for _ in range(_ATTEMPTS):
         try:
             file = open_unfinished(target)
@@ -83,7 +88,7 @@ def send_tars(access: FileAccess, folder: Path, written_here: Sequence[TarFacts]
     """Send tars, and then their receipts, to where their folder lives."""
     tars = {folder / f"{facts.stem}.tar": facts.sha256 for facts in written_here}
     access.send(tars, tars)
-    receipts = (folder / RECEIPTS / f"{facts.stem}.json" for facts in written_here)
+    receipts = (receipt_path(folder, facts) for facts in written_here)
     access.send(receipt for receipt in receipts if receipt.is_file())
 
 

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -27,12 +27,15 @@ from nanoset_core.storage.s3_digests import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.workplace import task_folder
 
 if TYPE_CHECKING:
     from nanoset_core.storage.listing import Listing
 
 T = TypeVar("T")
 R = TypeVar("R")
+_ASKED_ONE_BY_ONE = 8
+"""Files that are sent at once without listing first what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +397,15 @@ class CopyAccess(FileAccess):
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
         listed, known = list(paths), sha256 or {}
-        there = {
-            found.name for folder in {path.parent for path in listed} for found in self.origin.list(self.name(folder))
-        }
+        there = None
+        if len(listed) > _ASKED_ONE_BY_ONE:
+            folders = {path.parent for path in listed}
+            there = {found.name for folder in folders for found in self.origin.list(self.name(folder))}
 
         def send(path: Path) -> None:
             name = self.name(path)
-            self.origin.put_file(name, path, sha256=known.get(path), is_new=name not in there)
+            is_new = there is not None and name not in there
+            self.origin.put_file(name, path, sha256=known.get(path), is_new=is_new)
 
         in_parallel(send, listed)
 
@@ -467,6 +472,16 @@ def _date(path: Path, stored: Stored) -> None:
     """Let a copy have the object's time: it tells when an output was made."""
     if path.stat().st_mtime_ns != stored.written_ns:
         os.utime(path, ns=(stored.written_ns, stored.written_ns))
+
+
+@contextlib.contextmanager
+def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
+    """The same files for the time of one task, which a worker of a cluster may have been given.
+
+    A worker has copies of what lives in a store in a folder of its own, and none of them afterwards.
+    """
+    with task_folder() as folder:
+        yield access if folder is None else access.with_copies_in(folder)
 
 
 def access_to(location: str | os.PathLike[str], storage: StorageSpec | None, where: str) -> FileAccess:

@@ -16,8 +16,8 @@ from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import Store, in_parallel
 
 BLOCK_BYTES = 256 << 10
-MOST_BLOCKS = 32
-"""Neighbouring blocks that are missing come with one request, up to this many."""
+REQUEST_BYTES = 8 << 20
+"""Neighbouring blocks that are missing come with one request, up to this size."""
 
 
 class MappedFile:
@@ -108,7 +108,16 @@ class BlockFile(MappedFile):
         """See to it that these blocks can be read; those that are missing come in parallel."""
         missing = np.unique(blocks[self._known[blocks] == 0])
         if len(missing):
-            in_parallel(self._fetch, _runs(missing), threads=16)
+            in_parallel(self._fetch, _runs(missing, max(1, REQUEST_BYTES // self._block)), threads=16)
+
+    def forget(self) -> None:
+        """Give back the room of all blocks: what is asked for again comes anew. Nobody may read meanwhile."""
+        if hasattr(mmap, "MADV_REMOVE"):
+            self._shared.madvise(mmap.MADV_REMOVE)
+        else:
+            self._known[:] = 0
+        os.truncate(self._file, 0)
+        os.truncate(self._file, self.size)
 
     def _fetch(self, run: tuple[int, int]) -> None:
         begin, end = run[0] * self._block, min(run[1] * self._block, self.size)
@@ -119,9 +128,9 @@ class BlockFile(MappedFile):
         self._known[run[0] : run[1]] = 1  # last: who sees the mark sees the bytes
 
 
-def _runs(blocks: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """(first, end excl) of runs of neighbouring blocks, none longer than MOST_BLOCKS."""
+def _runs(blocks: NDArray[np.int64], longest: int) -> Iterable[tuple[int, int]]:
+    """(first, end excl) of runs of neighbouring blocks, none longer than `longest`."""
     for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
-        for begin in range(0, len(run), MOST_BLOCKS):
-            part = run[begin : begin + MOST_BLOCKS]
+        for begin in range(0, len(run), longest):
+            part = run[begin : begin + longest]
             yield int(part[0]), int(part[-1]) + 1

@@ -51,6 +51,12 @@ def task_folder() -> Iterator[Path | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def own_folder() -> Path | None:
+    """The folder that this process has for itself; None where it works where its owner does."""
+    place = _here.get()
+    return None if place is None else place.folder
+
+
 def at_hand(path: Path) -> Path:
     """Where this process has a file that whoever handed out its task has at a path."""
     place = _here.get()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import Executor
@@ -47,8 +46,16 @@ class Target:
 
     name: str
     """A corpus, corpus/packed, nanoset/split, nanoset/handoff or webdataset."""
-    run: Callable[[bool], Report]
-    """Verifies it; takes whether deeply."""
+    project: Project
+    """What it is part of."""
+    check: Callable[..., Report]
+    """Verifies it; takes the project, the arguments, and whether deeply."""
+    arguments: tuple[str, ...]
+    """That name it."""
+
+    def run(self, deep: bool) -> Report:
+        """Verify it."""
+        return self.check(self.project, *self.arguments, deep)
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""
@@ -62,15 +69,14 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
         ConfigError: a pattern selects nothing.
     """
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
-    found = [Target(corpus, partial(verify_corpus, quiet, corpus)) for corpus in raw.corpora(project)]
+    config = project.config
+    found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
     found += [
-        Target(f"{name}/{split}", partial(verify_nanoset, quiet, name, split))
-        for name in project.config.nanosets
-        for split in SPLITS
+        Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name in config.nanosets for split in SPLITS
     ]
-    found += [Target(f"{name}/handoff", partial(verify_handoff, quiet, name)) for name in project.config.nanosets]
-    found += [Target(name, partial(verify_webdataset, quiet, name)) for name in project.config.webdatasets]
-    found += [Target(f"{corpus}/packed", partial(verify_packed, quiet, corpus)) for corpus in project.config.packed]
+    found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]
+    found += [Target(name, quiet, verify_webdataset, (name,)) for name in config.webdatasets]
+    found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,)) for corpus in config.packed]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):
             raise ConfigError(
@@ -101,14 +107,19 @@ def verify_project(project: Project, select: Sequence[str] = (), deep: bool = Fa
 
 def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     """Reports in the order of their targets, each as soon as those before it are there."""
-    reports: dict[int, Report] = {}
+    # What trainers are started with names files of this machine, and is quickly looked through.
+    here = [number for number, target in enumerate(chosen) if target.check is verify_handoff]
+    there = [number for number in range(len(chosen)) if number not in here]
+    reports: dict[int, Report] = {number: chosen[number].run(True) for number in here}
     given = 0
-    for number, report in executor.run(_verify_deeply, chosen):
-        reports[number] = report
+    for place, report in executor.run(_verify_deeply, [chosen[number] for number in there]):
+        reports[there[place]] = report
         while given in reports:
             yield reports.pop(given)
             given += 1
+    yield from (reports[number] for number in sorted(reports))
 
 
 def _verify_deeply(target: Target) -> Report:
-    return target.run(True)
+    with target.project.at_hand() as project:
+        return replace(target, project=project).run(True)

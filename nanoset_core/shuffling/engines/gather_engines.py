@@ -18,6 +18,7 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, TarFacts, write_rows
 from nanoset_core.storage.atomic import fsync_folder
 
+_STORED_BYTES = 64 << 20  # so much at once takes several requests, which are on their way together
 _AT_ONCE = 2  # while one shard goes to the disk, the next one is made
 
 
@@ -48,9 +49,11 @@ def sweep(
 ) -> None:
     """Put contexts into `rows`, shape (contexts, sequence_length), in that order, read in the order in which they lie.
 
-    Of the sources' files no more than the pages of a chunk of 8 MiB are held.
+    Of the sources' files no more than the pages of a chunk of 8 MiB are held; of those in a store, what chunks of
+    64 MiB lie in.
     """
-    step = max(1, CHUNK_BYTES // row_bytes(plan))
+    in_store = any(source.blocks is not None for source in sources)
+    step = max(1, (_STORED_BYTES if in_store else CHUNK_BYTES) // row_bytes(plan))
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):
         places = order[begin : begin + step]
@@ -83,8 +86,9 @@ def write_run(
 
 
 def drop_pages(sources: Sequence[TokenSource]) -> None:
-    """Give the memory of pages read so far back to the system, which may keep them in its cache."""
+    """Give memory and room of what was read so far back to the system, which may keep pages of files in its cache."""
     for source in sources:
+        source.forget()
         if (mapped := _map_of(source.tokens)) is not None and not source.tokens.flags.writeable:
             mapped.madvise(mmap.MADV_DONTNEED)
 

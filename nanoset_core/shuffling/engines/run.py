@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,8 +27,9 @@ from nanoset_core.shuffling.engines.choice import (
 )
 from nanoset_core.shuffling.engines.gather_engines import write_mapped, write_tiled
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.receipts import read_receipts, sources_digest, write_receipt
+from nanoset_core.shuffling.receipts import read_receipts, send_tars, sources_digest, write_receipt
 from nanoset_core.shuffling.shards import TarFacts
+from nanoset_core.storage.access import FileAccess, for_a_task
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 from nanoset_core.tokenization.files import stamp
@@ -48,6 +49,8 @@ class SourceFile:
     """Their dtype."""
     tokens: int
     """How many."""
+    access: FileAccess | None = None
+    """How the file is reached, where it lives in a store."""
 
     def open(self) -> TokenSource:
         """The source, its file mapped.
@@ -56,7 +59,8 @@ class SourceFile:
             StaleError: the file has another size by now.
         """
         dtype = np.dtype(self.dtype)
-        found = self.path.stat().st_size
+        stored = None if self.access is None else TokenSource.stored(self.name, self.access, self.path, dtype)
+        found = self.path.stat().st_size if stored is None else stored.tokens.nbytes
         if found != self.tokens * dtype.itemsize:
             raise StaleError(
                 "the file of a source does not hold its tokens",
@@ -65,6 +69,8 @@ class SourceFile:
                 expected=f"{self.tokens} tokens of {dtype.itemsize} bytes",
                 remedy="plan the shuffle again",
             )
+        if stored is not None:
+            return stored
         mapped = np.memmap(self.path, dtype, mode="r") if self.tokens else np.empty(0, dtype)
         return TokenSource(self.name, mapped, self.path)
 
@@ -74,7 +80,7 @@ def source_files(sources: Sequence[TokenSource]) -> list[SourceFile] | None:
     if any(source.path is None for source in sources):
         return None
     return [
-        SourceFile(source.name, source.path, source.tokens.dtype.name, len(source.tokens))
+        SourceFile(source.name, source.path, source.tokens.dtype.name, len(source.tokens), source.access)
         for source in sources
         if source.path is not None
     ]
@@ -90,6 +96,7 @@ class _Task:
     shards: range
     folder: Path
     made_from: str
+    access: FileAccess | None = None
     bucket: buckets.Bucket | None = None
 
 
@@ -111,6 +118,9 @@ class WriteOptions:
     """Told about progress."""
     name: str = "shards"
     """What the listener is told is being written."""
+    access: FileAccess | None = None
+    """How the folder is reached, where it is one of outputs that live in a store: each tar is sent there, and then its
+    receipt, by whoever made it. What is there already is what the store has."""
 
 
 def write_shards(
@@ -148,7 +158,7 @@ def write_shards(
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     made_from = made_from if made_from is not None else sources_digest(plan, sources)
-    facts = {} if again else read_receipts(folder, numbers, made_from)
+    facts = {} if again else read_receipts(folder, numbers, made_from, options.access)
     todo = [shard for shard in numbers if shard not in facts]
     if source_files(sources) is None:
         options = replace(options, workers=1, executor=None)
@@ -182,10 +192,12 @@ class _Run:
         budget = options.memory_bytes
         if budget is None:
             budget = default_budget(self.plan, available, options.workers)
+        # Of sources in a store, what was brought has to go again: the other engines read here and there.
+        in_store = any(source.access is not None for source in self.sources)
         choice = choose_engine(
             self.plan,
             available,
-            engine=options.engine,
+            engine="tiled" if in_store else options.engine,
             memory_bytes=budget,
             workers=options.workers,
             shards=len(todo),
@@ -222,7 +234,7 @@ class _Run:
         if bucket is None:
             here = self.options.workers <= 1 and self.options.executor is None
             sources = self.sources if here else tuple(source_files(self.sources) or ())
-        return _Task(self.plan, sources, shards, self.folder, self.made_from, bucket)
+        return _Task(self.plan, sources, shards, self.folder, self.made_from, self.options.access, bucket)
 
     def _finish(self, work: Callable[[_Task], list[TarFacts]], tasks: Sequence[_Task]) -> Generator[TarFacts]:
         done = 0
@@ -233,31 +245,48 @@ class _Run:
 
 
 def _write_mapped(task: _Task) -> list[TarFacts]:
-    return _with_receipts(task, write_mapped(task.plan, _open(task.sources), task.shards, task.folder))
+    return _with_receipts(task, lambda folder: write_mapped(task.plan, _open(task.sources), task.shards, folder))
 
 
 def _write_tiled(task: _Task) -> list[TarFacts]:
-    return _with_receipts(task, write_tiled(task.plan, _open(task.sources), task.shards, task.folder))
+    return _with_receipts(task, lambda folder: write_tiled(task.plan, _open(task.sources), task.shards, folder))
 
 
 def _write_bucket(task: _Task) -> list[TarFacts]:
-    if task.bucket is None:
+    bucket = task.bucket
+    if bucket is None:
         raise TypeError("a task for the bucket engine without a bucket")
-    if not task.bucket.path.exists():  # a worker that died before it could say so had finished
-        facts = read_receipts(task.folder, task.shards, task.made_from)
+    if not bucket.path.exists():  # a worker that died before it could say so had finished
+        facts = read_receipts(task.folder, task.shards, task.made_from, task.access)
         if len(facts) == len(task.shards):
             return list(facts.values())
-    return _with_receipts(task, buckets.write_bucket(task.plan, task.bucket, task.folder))
+    return _with_receipts(task, lambda folder: buckets.write_bucket(task.plan, bucket, folder))
 
 
-def _with_receipts(task: _Task, facts: Generator[TarFacts]) -> list[TarFacts]:
+def _with_receipts(task: _Task, write: Callable[[Path], Generator[TarFacts]]) -> list[TarFacts]:
+    """Write tars, each with a receipt that goes where it goes."""
     task.plan.check_compressor()  # a worker may be of another machine
     done = []
-    with contextlib.closing(facts):  # shards under way are ended before an error leaves
+    # closing: shards under way are ended before an error leaves
+    with _reached(task) as (folder, access), contextlib.closing(write(folder)) as facts:
         for fact in facts:
-            write_receipt(task.folder, fact, task.made_from)
+            write_receipt(folder, fact, task.made_from)
+            if access is not None:
+                send_tars(access, folder, [fact])
             done.append(fact)
     return done
+
+
+@contextlib.contextmanager
+def _reached(task: _Task) -> Iterator[tuple[Path, FileAccess | None]]:
+    """(the folder of the tars as this process reaches it, how, where it is in a store)"""
+    if task.access is None:
+        yield task.folder, None
+        return
+    with for_a_task(task.access) as access:
+        folder = access.folder / task.access.name(task.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder, access
 
 
 def _open(sources: tuple[SourceFile, ...] | Sequence[TokenSource]) -> Sequence[TokenSource]:
