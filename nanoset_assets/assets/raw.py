@@ -29,7 +29,8 @@ def raw_jsonl(work: Work) -> Mapping[str, Any]:
     """Survey a corpus, and show its files and what changed of them."""
     corpus = work.key.subject
     before = _last_inventory(work.project, corpus)
-    inventory = raw.survey(work.project, corpus, settled=was_asked_by_itself(work.names, work.context.run.tags))
+    asked_by_itself = was_asked_by_itself(work.names, work.context.run.tags)
+    inventory = raw.survey(work.project, corpus, settled=asked_by_itself, executor=work.project.executor)
     work.made(raw.publish_inventory(work.project, inventory))
     notices = [*awaited(inventory.awaited), *raw.notices(work.project, corpus)]
     for notice in notices:

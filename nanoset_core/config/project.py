@@ -98,7 +98,9 @@ class ProjectConfig:
     def root_access(self) -> FileAccess:
         """How the outputs are reached."""
         place = self.root_place
-        return LocalAccess(self.root_folder) if place is None else copies_of(self.root_folder, place)
+        if place is None:
+            return LocalAccess(self.root_folder)
+        return copies_of(self.root_folder, place, self.storage.scratch_mib)
 
     @property
     def root_place(self) -> S3Place | None:

@@ -13,16 +13,18 @@ from nanoset_core.config.executor import chosen_executor
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.workplace import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
+_ATTEMPTS = 8
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -130,14 +132,35 @@ class Project:
 def holding(
     stage: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Make a stage function hold the corpus, nanoset or webdataset of its second argument while it runs."""
+    """Make a stage function hold the corpus, nanoset or webdataset of its second argument while it runs.
+
+    Where working copies vanish under it, it begins again: what it had finished is kept.
+    """
 
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with in_use(project.outputs.folder, names_of(project, name)):
-            return stage(project, name, *args, **kwargs)
+        access = project.outputs.access
+        with in_use(access.folder, names_of(project, name)):
+            return despite_lost_copies(access, lambda: stage(project, name, *args, **kwargs))
 
     return held
+
+
+def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
+    """What `work` gives, which begins again where working copies vanish under it: somebody made room on the disk."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except (FileNotFoundError, MissingError) as error:
+            if not (access.has_copies and _is_about(error, access)):
+                raise
+    return work()
+
+
+def _is_about(error: FileNotFoundError | MissingError, access: FileAccess) -> bool:
+    """Whether an error is about a file of the outputs."""
+    named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
+    return any(str(name).startswith((str(access.folder), access.store.url())) for name in named)
 
 
 def names_of(project: Project, name: str) -> set[str]:

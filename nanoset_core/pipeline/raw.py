@@ -12,9 +12,10 @@ from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError
+from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
 from nanoset_core.raw.listing import FileStat
@@ -124,13 +125,14 @@ def overwritten(project: Project, corpus: str, files: Iterable[FileStat]) -> str
     return None if settled is None else settled.overwritten(project.config.corpus_folder(corpus), files)
 
 
-def survey(project: Project, corpus: str, *, settled: bool = False) -> Inventory:
+def survey(project: Project, corpus: str, *, settled: bool = False, executor: Executor | None = None) -> Inventory:
     """List and fingerprint a corpus's files as they are now; nothing is published.
 
     Args:
         project: the project.
         corpus: its name.
         settled: leave files as they were in the current inventory that were written a moment ago; see `settling`.
+        executor: reads the files where much of them is not known; absent = this process.
 
     Raises:
         MissingError, InputError, SourceChangedError: see take_inventory; or a file cannot be left as it was.
@@ -160,6 +162,7 @@ def survey(project: Project, corpus: str, *, settled: bool = False) -> Inventory
             progress=hashed,
             contents=contents,
             settling=settling(project, corpus) if settled else None,
+            executor=executor,
         )
 
 
@@ -214,7 +217,7 @@ def memory_below(root: Path, folder: str) -> Path:
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
     """Survey a corpus, publish the inventory and make it the current one."""
-    return publish_inventory(project, survey(project, corpus))
+    return publish_inventory(project, survey(project, corpus, executor=project.executor))
 
 
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
@@ -225,10 +228,13 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         (place / FILE).write_text(json.dumps(inventory.to_json(), indent=1) + "\n", encoding="utf-8")
         return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
-    with in_use(project.outputs.folder, [inventory.corpus]):
+    def publish() -> Manifest:
         manifest = project.outputs.publish(recipe, write)
         project.outputs.make_current(manifest)
-    return manifest
+        return manifest
+
+    with in_use(project.outputs.folder, [inventory.corpus]):
+        return despite_lost_copies(project.outputs.access, publish)
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
@@ -258,7 +264,7 @@ class InventoryStage(CorpusStage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """That of the files as they are now, which are surveyed for it."""
-        return inventory_recipe(survey(project, key.subject))
+        return inventory_recipe(survey(project, key.subject, executor=project.executor))
 
     def make(self, project: Project, key: Key) -> Manifest:
         return make_inventory(project, key.subject)

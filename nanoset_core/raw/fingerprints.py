@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
+from nanoset_core.execution.processes import Executor
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.opening import open_raw, status_of
@@ -38,6 +39,22 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     if isinstance(folder, RemoteFolder) and folder.by_etag:
         return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
     return [piece for piece, _ in _hashed(folder / stat.path, stat, progress, PIECE_BYTES)]
+
+
+def spread_fingerprints(
+    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None] | None = None
+) -> dict[str, list[Piece]]:
+    """The pieces of many files, each hashed by one of an executor's workers; see fingerprint. Path → pieces."""
+    found = {}
+    for number, pieces in executor.run(_fingerprint, [(folder, stat) for stat in stats]):
+        found[stats[number].path] = pieces
+        if progress is not None:
+            progress(stats[number].size)
+    return found
+
+
+def _fingerprint(task: tuple[RawFolder, FileStat]) -> list[Piece]:
+    return fingerprint(*task)
 
 
 def fingerprint_parts(folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:

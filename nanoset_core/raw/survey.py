@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinished
-from nanoset_core.raw.fingerprints import FingerprintMemory
+from nanoset_core.raw.fingerprints import FingerprintMemory, spread_fingerprints
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling, is_left_alone
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
+SPREAD_BYTES = 1 << 30
+"""Unknown bytes from which it is worth while to give files to an executor's workers."""
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 """Endings of files in no corpus that are an error: they are hardly anything else than text."""
@@ -232,6 +235,7 @@ def take_inventory(
     progress: Callable[[int], None] | None = None,
     contents: Contents | None = None,
     settling: Settling | None = None,
+    executor: Executor | None = None,
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
@@ -246,6 +250,7 @@ def take_inventory(
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, where that was looked at already.
         settling: files that were written a moment ago are not read and count as they were; absent: all are read.
+        executor: hashes the files that no earlier inventory knows, where these are many bytes; absent = this process.
 
     Raises:
         MissingError: the folder is not there.
@@ -257,11 +262,18 @@ def take_inventory(
         raise no_text(folder, contents)
     memory = FingerprintMemory(remembered)
     pieces: list[Piece] = []
-    awaited: list[str] = []
+    awaited = [stat.path for stat in contents.ordered if settling is not None and settling.awaits(stat)]
+    waiting = set(awaited)
+    unknown = [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
+    spread: dict[str, list[Piece]] = {}
+    if executor is not None and sum(stat.size for stat in unknown) >= SPREAD_BYTES:
+        spread = spread_fingerprints(folder, unknown, executor, progress)
     for stat in contents.ordered:
-        if settling is not None and settling.awaits(stat):
-            awaited.append(stat.path)
+        if settling is not None and stat.path in waiting:
             pieces.extend(settling.pieces(stat))
+        elif stat.path in spread:
+            memory.note(stat, spread[stat.path])
+            pieces.extend(spread[stat.path])
         else:
             pieces.extend(memory.pieces(folder, stat, progress))
     if not pieces:

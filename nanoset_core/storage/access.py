@@ -10,13 +10,14 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.storage.atomic import sha256_file, write_atomic
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.local import LocalStore
@@ -58,6 +59,11 @@ class FileAccess(ABC):
     @abstractmethod
     def has_copies(self) -> bool:
         """Whether what lies in the folder can be had again from elsewhere."""
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that copies may take; None where all of them stay."""
+        return None
 
     @abstractmethod
     def with_copies_in(self, folder: Path) -> FileAccess:
@@ -170,6 +176,10 @@ class FileAccess(ABC):
         """
 
     @abstractmethod
+    def drop(self, paths: Iterable[Path]) -> None:
+        """Give back the room of copies that were sent, where copies do not stay."""
+
+    @abstractmethod
     def remove_all(self, folder: Path) -> None:
         """Remove all files below a folder from the store of which copies are here; the files here are the caller's."""
 
@@ -247,6 +257,9 @@ class LocalAccess(FileAccess):
     def send_small(self, path: Path, data: bytes) -> None:
         pass
 
+    def drop(self, paths: Iterable[Path]) -> None:
+        pass
+
     def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
         pass
 
@@ -280,11 +293,13 @@ class CopyAccess(FileAccess):
 
     The store is the truth: an output is there when its manifest is, and the manifest goes up last. Work is done on the
     copies; what a process that was killed had finished there is sent by the next one. Copies may be removed at any
-    time while nothing is built.
+    time: what needs one that is gone is done again.
     """
 
     origin: Store
     """Where the files live."""
+    scratch_bytes: int | None = field(default=None, kw_only=True)
+    """Room for copies; None: all stay."""
 
     @property
     def store(self) -> Store:
@@ -294,16 +309,50 @@ class CopyAccess(FileAccess):
     def has_copies(self) -> bool:
         return True
 
+    @property
+    def room(self) -> int | None:
+        return self.scratch_bytes
+
     def with_copies_in(self, folder: Path) -> CopyAccess:
-        return CopyAccess(folder, self.origin)
+        return CopyAccess(folder, self.origin, scratch_bytes=self.scratch_bytes or sys.maxsize)
 
     def url(self, path: Path) -> str:
         return self.origin.url(self.name(path))
 
     def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
         if path.is_relative_to(self.folder) and (not path.is_file() or size not in (None, path.stat().st_size)):
+            if self.scratch_bytes is not None:
+                self._make_room(path, self.size(path) or 0)
             self.origin.fetch(self.name(path), path, sha256=sha256)
         return path
+
+    def _make_room(self, path: Path, wanted: int) -> None:
+        """Remove the oldest copies until another one has room.
+
+        Raises:
+            StorageError: there is not so much room.
+        """
+        room = self.scratch_bytes or 0
+        if wanted > room:
+            raise StorageError(
+                "a file that is needed is larger than the room for working copies",
+                where=self.url(path),
+                found=f"{wanted:,} bytes",
+                expected=f"at most {room:,} bytes",
+                remedy="set storage.scratch_mib to more",
+            )
+        copies = sorted(_copies_below(self.folder))
+        taken = sum(size for _, size, _ in copies)
+        for _, size, copy in copies:
+            if taken + wanted <= room:
+                break
+            copy.unlink(missing_ok=True)
+            taken -= size
+
+    def drop(self, paths: Iterable[Path]) -> None:
+        if self.scratch_bytes is not None:
+            for path in paths:
+                path.unlink(missing_ok=True)
 
     def fetch_all(self, folder: Path, name: str) -> None:
         names = (found.name for found in self.origin.list(self.name(folder)))
@@ -437,6 +486,7 @@ class CopyAccess(FileAccess):
         in_parallel(send, files)
         if not stands:
             self.origin.put(last, data)
+        self.drop(folder / name for name in files)
 
     def remove_all(self, folder: Path) -> None:
         in_parallel(self.origin.delete, [found.name for found in self.origin.list(self.name(folder))])
@@ -458,6 +508,16 @@ class CopyAccess(FileAccess):
         self.remove_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return ()
+
+
+def _copies_below(folder: Path) -> Iterator[tuple[int, int, Path]]:
+    """(changed at in ns, bytes, path) of every copy; what is hidden is no copy, or not finished."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(place, name) for name in names if not name.startswith(".")):
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                status = path.lstat()
+                yield status.st_ctime_ns, status.st_size, path
 
 
 def _drop_beside(path: Path) -> None:
@@ -500,11 +560,11 @@ def access_to(location: str | os.PathLike[str], storage: StorageSpec | None, whe
         return LocalAccess(Path(location).resolve())
     storage = storage or StorageSpec()
     place = parse_place(os.fspath(location), storage, where=where)
-    return copies_of(copies_folder(place, storage), place)
+    return copies_of(copies_folder(place, storage), place, storage.scratch_mib)
 
 
-def copies_of(folder: Path, place: S3Place) -> CopyAccess:
-    """The files at a place in a bucket, with their copies in a folder."""
+def copies_of(folder: Path, place: S3Place, scratch_mib: int | None = None) -> CopyAccess:
+    """The files at a place in a bucket, with their copies in a folder, which have so much room; absent = all stay."""
     from nanoset_core.storage.s3 import S3Store
 
-    return CopyAccess(folder, S3Store(place))
+    return CopyAccess(folder, S3Store(place), scratch_bytes=None if scratch_mib is None else scratch_mib << 20)

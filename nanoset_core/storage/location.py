@@ -6,9 +6,10 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.settings import Between
 
 SCHEME = "s3://"
 
@@ -30,6 +31,8 @@ class StorageSpec:
     their ETags, without reading, each object in one piece."""
     mirror: str | None = None
     """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
+    scratch_mib: Annotated[int, Between(1, 1 << 30)] | None = None
+    """MiB for working copies: outputs go once they were sent, older copies as room is needed; absent = all stay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,3 +187,37 @@ def test_other_files_outside_of_any_corpus_are_told_and_stop_nothing(folder, nam
     for aside in (list_corpora(raw).aside, left_aside(raw)):
         assert aside[name] == "a file in no corpus, which is not read"
     assert not list_corpora(raw).faults
+
+
+class Elsewhere:
+    """An executor that ends tasks in another order, and notes them."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def run(self, work, tasks):
+        self.tasks += tasks
+        yield from reversed([(number, work(task)) for number, task in enumerate(tasks)])
+
+
+def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeypatch):
+    folder, memory, told = tmp_path / "web", tmp_path / "memory.json", []
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.jsonl").write_bytes(b'{"text": "a"}\n' * (number + 1))
+        os.utime(folder / f"{number}.jsonl", (1_000_000, 1_000_000))
+    wanted = take_inventory(folder, "web")
+    executor = Elsewhere()
+    assert take_inventory(folder, "web", remembered=memory, executor=executor) == wanted
+    assert not executor.tasks, "so few bytes are read here"
+    (folder / "3.jsonl").write_bytes(b'{"text": "b"}\n')
+    memory.unlink()
+    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    spread = take_inventory(folder, "web", remembered=memory, executor=executor, progress=told.append)
+    assert spread == take_inventory(folder, "web")
+    assert [stat.path for _, stat in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
+    assert sum(told) == spread.size
+    os.utime(folder / "3.jsonl", (1_000_000, 1_000_000))
+    executor.tasks.clear()
+    assert take_inventory(folder, "web", remembered=memory, executor=executor) == spread
+    assert [stat.path for _, stat in executor.tasks] == ["3.jsonl"]

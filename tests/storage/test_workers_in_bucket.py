@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import Cluster, can_hide, running
+from dask_cluster import Cluster, can_hide, running, wait_until
 from s3_server import objects, restore, upload_raw
 from sample_project import build_all, outputs_of
 
+from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.execution import compatibility
+from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import targets, verify_project
+
+TOKENIZED = ("inventory", "shards", "tokenized")
+"""Stages whose outputs are there once a corpus was tokenized."""
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +83,73 @@ def test_deep_verification_is_that_of_a_local_project(project, cluster, place, s
     assert [report.figures for report in there] == [report.figures for report in wanted]
     assert not list(project.outputs.folder.rglob("*.bin"))
     assert set(left_by_workers(cluster, tmp_path_factory.getbasetemp())) <= {"tokenizer.json"}
+
+
+def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, built_here):
+    """The other one does what it began, and nothing of what it left is taken for data."""
+    hidden = tmp_path_factory.getbasetemp()
+    for corpus in raw.corpora(project):
+        raw.make_inventory(project, corpus)
+    thread = threading.Thread(
+        target=lambda: [tokenization.tokenize(project, corpus) for corpus in raw.corpora(project)]
+    )
+    thread.start()
+    killed: list[int] = []
+
+    def kill() -> bool:
+        for worker in cluster.workers:
+            if any(Path(f"/proc/{worker.pid}/root{hidden}/scratch").rglob("task/shards/*/.tmp-*/tokens.bin")):
+                os.kill(worker.pid, signal.SIGKILL)
+                killed.append(worker.pid)
+                return True
+        return False
+
+    assert wait_until(kill, pause=0)
+    thread.join(timeout=120)
+    assert not thread.is_alive()
+    assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == killed
+    wanted = {name: sha for name, sha in outputs_of(built_here).items() if name.split("/")[0] in TOKENIZED}
+    assert objects(place) == wanted
+
+
+def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(compatibility, "_SEEN_WITHIN_SECONDS", 0.2)
+    other = S3Store(replace(place, prefix="elsewhere"))
+    with compatibility_check(copies_of(tmp_path, place)) as met:
+        met.check()
+        met.keep()
+        met.check()
+        with pytest.raises(MissingError, match="reaches another store") as caught:
+            replace(met, store=other).check()
+        assert "endpoint" in caught.value.remedy
+    assert objects(place) == {}
+    with pytest.raises(MissingError):
+        met.check()
+
+
+def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkeypatch):
+    access = copies_of(tmp_path / "mirror", place)
+    with compatibility_check(access) as goes_on:
+        access.store.put(f"{FOLDER}/dead/marker", b"token")
+        sweep_runs(access)
+        assert len(objects(place)) == 2
+        monkeypatch.setattr(compatibility, "_LEFT_BEHIND_SECONDS", -3600)
+        monkeypatch.setattr(
+            S3Store,
+            "list",
+            lambda store, folder="", listed=S3Store.list: (
+                found if "dead" in found.name else replace(found, written_ns=1 << 62) for found in listed(store, folder)
+            ),
+        )
+        sweep_runs(access)
+        assert set(objects(place)) == {f"{goes_on.place}/marker"}
+
+
+def test_files_are_brought_whole(place, tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with compatibility_check(copies_of(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
+        assert met.bring(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
+        met.store.put(met.files[0].name, b"others")
+        with pytest.raises(StorageError, match="other bytes"):
+            met.bring(tmp_path / "another")
+    assert objects(place) == {}

@@ -173,7 +173,12 @@ def rows_held(plan: ShufflePlan, memory_bytes: int) -> int:
 def least_bytes(plan: ShufflePlan) -> int:
     """The least budget with which every engine works."""
     first, last = plan.shard_ranks(0)
-    return fixed_bytes(plan) + (last - first) * (row_bytes(plan) + _ROW_BYTES)
+    return bytes_for(plan, last - first)
+
+
+def bytes_for(plan: ShufflePlan, rows: int) -> int:
+    """The least budget with which so many rows are held."""
+    return fixed_bytes(plan) + rows * (row_bytes(plan) + _ROW_BYTES)
 
 
 def runs_within(plan: ShufflePlan, shards: Sequence[int], rows: int) -> Iterator[range]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.shuffling.contexts import TokenSource
+from nanoset_core.shuffling.contexts import BLOCK_BYTES, TokenSource
 from nanoset_core.shuffling.engines.choice import CHUNK_BYTES, row_bytes
 from nanoset_core.shuffling.gather import gather
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -52,13 +52,21 @@ def sweep(
     Of the sources' files no more than the pages of a chunk of 8 MiB are held; of those in a store, what chunks of
     64 MiB lie in.
     """
-    in_store = any(source.blocks is not None for source in sources)
-    step = max(1, (_STORED_BYTES if in_store else CHUNK_BYTES) // row_bytes(plan))
+    step = max(1, _rows_at_once(sources, row_bytes(plan)))
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):
         places = order[begin : begin + step]
         gather(sources, plan.table, contexts[places], out=rows, places=places)
         drop_pages(sources)
+
+
+def _rows_at_once(sources: Sequence[TokenSource], row: int) -> int:
+    """How many rows of so many bytes are gathered together; from a store each may bring a block."""
+    places = [source.access for source in sources if source.access is not None]
+    if not places:
+        return CHUNK_BYTES // row
+    rooms = [place.room // 4 // (BLOCK_BYTES + row) for place in places if place.room is not None]
+    return min([_STORED_BYTES // row, *rooms])
 
 
 def run_contexts(plan: ShufflePlan, shards: range) -> NDArray[np.int64]:

@@ -18,9 +18,11 @@ from nanoset_core.execution.progress import Listener, Progress, silent
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import buckets
 from nanoset_core.shuffling.engines.choice import (
+    bytes_for,
     choose_engine,
     default_budget,
     free_memory,
+    least_bytes,
     row_bytes,
     rows_held,
     runs_within,
@@ -28,7 +30,7 @@ from nanoset_core.shuffling.engines.choice import (
 from nanoset_core.shuffling.engines.gather_engines import write_mapped, write_tiled
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.receipts import read_receipts, send_tars, sources_digest, write_receipt
-from nanoset_core.shuffling.shards import TarFacts
+from nanoset_core.shuffling.shards import TarFacts, output_bytes
 from nanoset_core.storage.access import FileAccess, for_a_task
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
@@ -192,6 +194,8 @@ class _Run:
         budget = options.memory_bytes
         if budget is None:
             budget = default_budget(self.plan, available, options.workers)
+        if options.access is not None and options.access.room is not None:
+            budget = min(budget, options.workers * self._within(options.access.room // 2))
         # Of sources in a store, what was brought has to go again: the other engines read here and there.
         in_store = any(source.access is not None for source in self.sources)
         choice = choose_engine(
@@ -212,6 +216,11 @@ class _Run:
             yield from self._finish(_write_tiled, [self._task(run) for run in runs])
         else:
             yield from self._through_buckets(runs, budget // 2)
+
+    def _within(self, room: int) -> int:
+        """Memory for so many rows that their tars have room on the disk together; one shard's at least."""
+        rows = room * self.plan.contexts // max(output_bytes(self.plan)[0], 1)
+        return max(bytes_for(self.plan, rows), least_bytes(self.plan))
 
     def _through_buckets(self, runs: Sequence[range], chunk_bytes: int) -> Generator[TarFacts]:
         if self.scratch != self.folder:
@@ -273,6 +282,7 @@ def _with_receipts(task: _Task, write: Callable[[Path], Generator[TarFacts]]) ->
             write_receipt(folder, fact, task.made_from)
             if access is not None:
                 send_tars(access, folder, [fact])
+                access.drop([folder / f"{fact.stem}.tar"])
             done.append(fact)
     return done
 
