@@ -24,6 +24,9 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
+_moto: set[str] = set()
+"""Addresses of servers in this process."""
+
 
 @contextmanager
 def s3_server() -> Iterator[str]:
@@ -36,16 +39,20 @@ def s3_server() -> Iterator[str]:
     app = create_backend_app("s3")
     with make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.port}"
+        _moto.add(address)
         try:
-            yield f"http://127.0.0.1:{server.port}"
-            forget_all()
+            yield address
+            forget_all(address)
         finally:
+            _moto.discard(address)
             server.shutdown()
 
 
-def forget_all() -> None:
-    """Drop what the server holds, which is in the memory, and partly in temporary files, of this process."""
-    _backend().reset()
+def forget_all(endpoint: str) -> None:
+    """Drop what a server of this process holds, in memory and partly in temporary files."""
+    if _is_moto(endpoint):
+        _backend().reset()
 
 
 def new_bucket(endpoint: str, prefix: str = "") -> S3Place:
@@ -81,6 +88,12 @@ class Kept(NamedTuple):
 def snapshot(place: S3Place) -> dict[str, Kept]:
     """Key below the place → every object, as the server holds it: to ask for each takes longer than most tests."""
     start, found = f"{place.prefix}/".lstrip("/"), {}
+    if not _is_moto(place.endpoint_url):
+        store = S3Store(place)
+        for name in [stored.name for stored in store.list()]:
+            answer = client(place).get_object(Bucket=place.bucket, Key=start + name)
+            found[name] = Kept(answer["Body"].read(), answer["Metadata"], (None, None))
+        return found
     for key, stored in _backend().buckets[place.bucket].keys.items():
         if key.startswith(start):
             checksum = stored.checksum_algorithm, stored.checksum_value
@@ -91,9 +104,17 @@ def snapshot(place: S3Place) -> dict[str, Kept]:
 def restore(place: S3Place, snapshot: Mapping[str, Kept]) -> None:
     """Put all objects of a snapshot into a bucket."""
     for name, kept in snapshot.items():
-        stored = _backend().put_object(place.bucket, f"{place.prefix}/{name}".lstrip("/"), kept.data)
+        key = f"{place.prefix}/{name}".lstrip("/")
+        if not _is_moto(place.endpoint_url):
+            client(place).put_object(Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata)
+            continue
+        stored = _backend().put_object(place.bucket, key, kept.data)
         stored.set_metadata(kept.metadata)
         stored.checksum_algorithm, stored.checksum_value = kept.checksum
+
+
+def _is_moto(endpoint: str | None) -> bool:
+    return endpoint in _moto
 
 
 def _backend() -> Any:

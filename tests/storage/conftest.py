@@ -1,34 +1,49 @@
-"""A server for all tests of this room, a new bucket for each; and one project that was built once, here and there."""
+"""A server for all tests of this room, a new bucket for each; and one project that was built once, here and there.
+
+S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see ceph_server and swift_server.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import s3_server
+import swift_server
+from ceph_server import ceph_server
 from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_project import build_all, write_project
 
 from nanoset_core.storage.location import S3Place
 
+SERVER = os.environ.get("S3_SERVER", "moto")
 PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
 
 
 @pytest.fixture(scope="session")
-def endpoint() -> Iterator[str]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
+        for name, value in (s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})).items():
             patch.setenv(name, value)
-        with s3_server.s3_server() as address:
+        with _server(tmp_path_factory) as address:
             yield address
+
+
+def _server(tmp_path_factory: pytest.TempPathFactory) -> AbstractContextManager[str]:
+    if SERVER == "moto":
+        return s3_server.s3_server()
+    start = {"ceph": ceph_server, "swift": swift_server.swift_server}[SERVER]
+    return start(tmp_path_factory.mktemp(SERVER))
 
 
 @pytest.fixture
 def place(endpoint: str) -> Iterator[S3Place]:
     yield s3_server.new_bucket(endpoint, "some/prefix")
-    s3_server.forget_all()
+    s3_server.forget_all(endpoint)
 
 
 def with_root(place: S3Place) -> dict[str, str]:

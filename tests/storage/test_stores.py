@@ -60,7 +60,9 @@ def ceph(tmp_path_factory, endpoint):
 
 class TestCeph(S3Contract):
     @pytest.fixture
-    def store(self, ceph):
+    def store(self, ceph, monkeypatch):
+        for name, value in s3_server.CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
         return S3Store(s3_server.new_bucket(ceph, "some/prefix"), part_bytes=LEAST_BYTES)
 
 
