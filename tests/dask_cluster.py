@@ -86,7 +86,9 @@ class Cluster:
                 command += ["--local-directory", str(hidden / "scratch")]
                 folders = 'mkdir "$HOME" "$TMPDIR" "$XDG_CACHE_HOME"'
                 command = [*OWN_MOUNTS, f'mount -t tmpfs none "{hidden}" && {folders} && exec "$0" "$@"', *command]
-            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+            return subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
 
     def log(self) -> str:
         """What scheduler and workers said."""

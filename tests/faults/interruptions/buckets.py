@@ -143,7 +143,7 @@ def kill_at_request(place: BucketPlace, rng: random.Random, request: int) -> Tri
     """Kill a build by its request of a number: before the store has it, or once it is done; another may take over."""
     subject = place.new()
     hold = subject.folder / ".hold"
-    build = start(subject, prepare=lambda: _wait_for(hold))
+    build = start(subject, prepare=lambda: wait_for(hold))
     place.store.follow(Plan(kill=build.pid, kill_at=request, kill_after=rng.random() < 0.5))
     hold.touch()
     trial = Trial()
@@ -157,7 +157,8 @@ def kill_at_request(place: BucketPlace, rng: random.Random, request: int) -> Tri
     return conclude(place, subject, trial)
 
 
-def _wait_for(path: Path) -> None:
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
     while not path.exists():
         time.sleep(0.002)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from faults.interruptions import clocks, disks, memory, racing
+from faults.interruptions import clocks, clusters, disks, memory, racing
 from faults.interruptions.buckets import (
     BucketPlace,
     count_requests,
@@ -55,8 +55,24 @@ def kinds(folder: Path, sizes: Sizes, storage: str) -> Iterator[list[Kind]]:
         reason = "moto[server] is not installed"
         yield found if storage == "local" else [*found, Kind("all", "S3", CORE, 1, lambda _rng, _number: reason)]
         return
-    with running_store(seed=7) as store:
-        yield found + _remote(cache(lambda: BucketPlace(folder / "s3", store, place().template)), sizes)
+    with running_store(seed=7) as store, ExitStack() as servers:
+        remote = _remote(cache(lambda: BucketPlace(folder / "s3", store, place().template)), sizes)
+
+        @cache
+        def cluster() -> clusters.ClusterPlace:
+            return servers.enter_context(clusters.cluster_place(folder / "cluster", store, place().template))
+
+        yield [*found, *remote, _clustered(cluster, sizes)]
+
+
+def _clustered(place: Callable[[], clusters.ClusterPlace], sizes: Sizes) -> Kind:
+    requests = cache(lambda: clusters.count_requests(place()))
+
+    def run(rng: random.Random, number: int) -> Trial | str:
+        return clusters.missing() or clusters.kill_one(place(), rng, _spread(number, sizes.kills, requests()))
+
+    fault = f"kill -9 of a build or a worker at a request, {clusters.FAILING:.0%} of requests fail"
+    return Kind(fault, "S3", f"core, {clusters.WORKERS} machines", sizes.kills, run)
 
 
 def _remote(place: Callable[[], BucketPlace], sizes: Sizes) -> list[Kind]:

@@ -2,7 +2,7 @@
 
     python -m faults.interruptions.servers
 
-prints the server's address, and ends with its stdin.
+prints the server's address, and ends with its stdin. S3_SERVER=ceph lets Ceph be the server: see ceph_server.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import s3_server
+from ceph_server import ceph_server
 from faults.interruptions.proxy import Counts, Plan
 
 
@@ -76,8 +79,12 @@ def _first_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
+def _server(folder: Path) -> AbstractContextManager[str]:
+    return ceph_server(folder) if os.environ.get("S3_SERVER") == "ceph" else s3_server.s3_server()
+
+
 def main() -> None:
-    with s3_server.s3_server() as address:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as address:
         print(address, flush=True)
         sys.stdin.read()
 

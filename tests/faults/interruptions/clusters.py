@@ -1,0 +1,100 @@
+"""Builds whose workers share nothing but the bucket: kill -9 of any process, among failing requests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from dask_cluster import Cluster, can_hide, running
+from faults.interruptions.buckets import BucketPlace, wait_for
+from faults.interruptions.places import conclude
+from faults.interruptions.processes import start
+from faults.interruptions.proxy import Plan
+from faults.interruptions.servers import Store
+from faults.interruptions.subject import Subject, write_subject
+from faults.interruptions.trials import Trial
+from s3_server import new_bucket, upload_raw
+
+from nanoset_core.execution import compatibility
+
+WORKERS = 2
+FAILING = 0.2
+"""share of the requests"""
+
+
+def missing() -> str:
+    """Why there can be no such cluster here; empty where there can."""
+    if find_spec("distributed") is None:
+        return "the extra `dask` is not installed"
+    return "" if can_hide() else "no process may have file systems of its own"
+
+
+@dataclass(slots=True)
+class ClusterPlace(BucketPlace):
+    """Raw text and outputs in buckets; a cluster of which no worker sees the folders of the projects."""
+
+    cluster: Cluster | None = None
+    raw_url: str = ""
+
+    def staff(self) -> list[int]:
+        """See to it that all workers live; → their process ids."""
+        assert self.cluster is not None
+        return self.cluster.staff(WORKERS, hidden=self.base)
+
+    def new(self, *, workers: int = 1) -> Subject:
+        assert self.cluster is not None
+        self.staff()
+        subject = BucketPlace.new(self, workers=workers)
+        text = subject.config.read_text().replace("raw: raw", f"raw: {self.raw_url}", 1)
+        subject.config.write_text(f"{text}executor: {{kind: dask, address: '{self.cluster.address}'}}\n")
+        return subject
+
+    def judge(self, subject: Subject) -> list[str]:
+        """As of any bucket; what a killed build has there for its workers is swept once it is old."""
+        return [wrong for wrong in BucketPlace.judge(self, subject) if not wrong.startswith(f"{compatibility.FOLDER}/")]
+
+
+@contextmanager
+def cluster_place(folder: Path, store: Store, template: Path) -> Iterator[ClusterPlace]:
+    """A cluster, and the raw text of all projects in a bucket, until the block ends."""
+    projects, machines = folder / "projects", folder / "cluster"
+    projects.mkdir(parents=True)
+    machines.mkdir()
+    raw = upload_raw(write_subject(folder / "source").folder / "raw", new_bucket(store.endpoint))
+    with running(machines) as cluster:
+        yield ClusterPlace(projects, store, template, cluster=cluster, raw_url=raw.url)
+
+
+def count_requests(place: ClusterPlace) -> int:
+    """How many requests an undisturbed build and its workers send."""
+    subject = place.new()
+    place.store.follow(Plan())
+    outcome = start(subject).wait()
+    requests = place.store.follow(Plan()).requests
+    if outcome.end != "done" or (wrong := place.judge(subject)):
+        raise RuntimeError(f"a build that nothing disturbed: {outcome}, {wrong[:5] if outcome.end == 'done' else ''}")
+    return requests
+
+
+def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
+    """Kill the build or a worker by a request, from whomever that comes, while others fail; then build once more."""
+    subject = place.new()
+    workers = place.staff()
+    hold = subject.folder / ".hold"
+    build = start(subject, prepare=lambda: wait_for(hold))
+    victim = rng.choice([build.pid, *workers])
+    place.store.follow(Plan(rate=FAILING, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
+    hold.touch()
+    trial = Trial()
+    outcome = build.wait()
+    counts = place.store.follow(Plan())
+    trial.ended(outcome, "killed", "done", "refused")
+    trial.faults = sum(counts.spoiled.values())
+    trial.details["build killed" if victim == build.pid else "worker killed"] += 1
+    trial.wrong += place.look(subject)
+    place.staff()
+    return conclude(place, subject, trial)
