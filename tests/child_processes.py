@@ -97,6 +97,7 @@ def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -
 
     os.setsid()
     _hear()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
     os.environ.update(environment)
     if said is not None:
         file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

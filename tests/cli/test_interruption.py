@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from child_processes import members, start_nanoset, wait_until
+from child_processes import members, start_forked, start_nanoset, wait_until
 from sample_project import EOD, jsonl, sentences, tree
 
 from nanoset_core.cli import main
@@ -90,9 +90,9 @@ def test_build_goes_on(tmp_path, tokenizer_file):
     check(process, said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", ""), signal.SIGINT)
     assert not any(data.glob("datasets/*/*/manifest.json"))
     shards = {path: path.stat().st_mtime_ns for path in data.glob("shards/web/*/manifest.json")}
-    again = start_nanoset(*words)
-    _, said = again.communicate(timeout=120)
-    assert again.returncode == 0, said
+    again = start_forked(*words, said=tmp_path / "said")
+    again.join()
+    assert again.exitcode == 0, (tmp_path / "said").read_text()
     assert any(data.glob("datasets/*/*/manifest.json"))
     assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), "what was finished stays"
 
