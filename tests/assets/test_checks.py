@@ -51,7 +51,7 @@ def test_what_lies_among_the_files_is_a_warning_that_blocks_nothing(make_project
     config = make_project()
     (config.parent / "raw/web/notes.txt").touch()
     (config.parent / "raw/web/empty.jsonl").touch()
-    report = build(Project.open(config), instance)
+    report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
     found = evaluations(instance)
     assert {key for key, evaluation in found.items() if not evaluation.passed} == {("raw_jsonl", "web")}
@@ -63,7 +63,7 @@ def test_what_lies_among_the_files_is_a_warning_that_blocks_nothing(make_project
     ).records[0]
     summary = event.asset_materialization.metadata["summary"].value
     assert "**1** `file is not read: 1 .txt (notes.txt)`" in summary
-    again = build(Project.open(config), instance)
+    again = build(Project.open(config), instance, corpora=["web"])
     assert again.made == {}
 
 
@@ -116,7 +116,7 @@ def unverified(instance, definitions):
 
 def test_a_warning_shows_and_does_not_block(make_project, instance):
     config = make_project()
-    build(Project.open(config), instance)
+    build(Project.open(config), instance, corpora=["web"])
     project = Project.open(config)
     raw = project.config.raw_folder / "web/part-0/web-0.jsonl"
     raw.write_bytes(raw.read_bytes().replace(b"model", b"modem"))
@@ -162,7 +162,7 @@ def test_what_was_never_checked_is_not_due(make_project, instance, monkeypatch):
 def test_a_run_that_ended_before_its_check_is_due(make_project, instance):
     config = make_project()
     definitions = build_definitions(Project.open(config).config)
-    build(Project.open(config), instance)
+    build(Project.open(config), instance, corpora=["web"])
     job = definitions.resolve_job_def("corpus")
     run = instance.create_run_for_job(
         job_def=job.get_subset(asset_selection={dg.AssetKey("indexed_dataset")}), tags={"dagster/partition": "web"}

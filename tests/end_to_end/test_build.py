@@ -199,7 +199,7 @@ def test_bad_lines_are_kept_counted_and_shown(make_project, instance):
     bad.write_bytes(
         good + b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": "\\ud800"}\n'
     )
-    report = build(Project.open(config), instance)
+    report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
     facts = Project.open(config).outputs.current("tokenized", "web").facts
     assert facts["documents"] == 240
@@ -237,7 +237,7 @@ def test_the_policy_fail_names_the_line(make_project, instance):
     config = make_project("fail", {"max_rejected_fraction: 0.2": "on_reject: fail"})
     bad = config.parent / "raw/web/part-0/web-0.jsonl"
     bad.write_bytes(bad.read_bytes() + b"nonsense\n")
-    report = build(Project.open(config), instance)
+    report = build(Project.open(config), instance, corpora=["web"])
     assert "web-0.jsonl:61" in str(report.failed["tokenized_shards [web]"])
 
 
@@ -245,9 +245,9 @@ def test_a_stricter_policy_reaches_what_was_made_before(make_project, instance):
     config = make_project()
     bad = config.parent / "raw/web/part-0/web-0.jsonl"
     bad.write_bytes(bad.read_bytes() + b"nonsense\n")
-    assert not build(Project.open(config), instance).failed
+    assert not build(Project.open(config), instance, corpora=["web"]).failed
     config.write_text(config.read_text().replace("max_rejected_fraction: 0.2", "on_reject: fail"))
-    report = build(Project.open(config), instance)
+    report = build(Project.open(config), instance, corpora=["web"])
     assert "on_reject: fail" in str(report.failed["tokenized_shards [web]"])
 
 
@@ -255,7 +255,7 @@ def test_a_corrupt_gzip_fails_its_corpus_where_nothing_else_is_said(make_project
     config = make_project("strict", {"max_rejected_fraction: 0.2": "max_rejected_fraction: 1"})
     file = config.parent / "raw/code/code.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-40])
-    report = build(Project.open(config), instance)
+    report = build(Project.open(config), instance, corpora=["code", "web"])
     assert list(report.failed) == ["tokenized_shards [code]"]
     error = report.failed["tokenized_shards [code]"]
     assert error.where == str(file)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import cache
 
 import dagster as dg
 import pytest
 from sabotage import Sabotaged, Shortened, poison, sabotaged
-from sample_project import jsonl, run_stages, sentences, tree
+from sample_project import jsonl, run_stages, sentences, tree, write_project
 
 from nanoset_assets.build import build
 from nanoset_core.pipeline import indexed, mending, tokenization
@@ -31,13 +32,15 @@ def sabotage(monkeypatch):
     yield from sabotaged(monkeypatch)
 
 
-@pytest.fixture
-def expected(make_project):
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, tokenizer_file):
     """What the reference alone makes of a project, after it was changed in some way."""
 
-    def made(change=lambda folder: None, name="expected"):
-        config = make_project(name, {"tokenization: {": "tokenization: {engine: tokenizers, "})
-        change(config.parent)
+    @cache
+    def made(change=lambda folder: None):
+        folder = tmp_path_factory.mktemp("expected") / "project"
+        config = write_project(folder, tokenizer_file, {"tokenization: {": "tokenization: {engine: tokenizers, "})
+        change(folder)
         run_stages(Project.open(config))
         return outputs(config)
 
@@ -88,7 +91,7 @@ def test_what_the_audit_finds_is_made_again_by_the_reference(make_project, expec
 
 @pytest.mark.parametrize("kind", [Sabotaged, Shortened])
 def test_what_was_built_before_is_mended_by_one_build(make_project, expected, sabotage, tmp_path, kind):
-    right_before = expected(name="before")
+    right_before = expected()
     config = make_project(replacements=PLAIN)
     sabotage(lambda text: "7: " in text[:10] or text.startswith("web 200"), kind)
     run_stages(Project.open(config))
