@@ -30,7 +30,7 @@ FOLDER = ".workers"
 """In a bucket: holds the folders of all runs. In a shared folder each is scratch of its own."""
 KEEP_SECONDS = 600.0
 """After which a run says again that it goes on."""
-_LEFT_BEHIND_SECONDS = 12 * 3600
+_LEFT_BEHIND_SECONDS = 3600.0
 """After which the folder of a run that says nothing any more is swept."""
 _MARKER = "marker"
 _SEEN_WITHIN_SECONDS = 3.0
