@@ -9,7 +9,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
-from nanoset_core.indexed.layout import idx_path, pair_files
+from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.outputs.recorded import (
     Draft,
@@ -143,7 +143,7 @@ def _check_once(parts: Sequence[Location]) -> None:
 def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft) -> None:
     """Write the joined pair into a draft."""
     with brought(files) as here:
-        parts = [path.with_name(path.name.removesuffix(".bin")) for path in here[::2]]
+        parts = [prefix_of(path) for path in here[::2]]
         merge_indexed_datasets(parts, draft.folder / output_prefix.name)
         draft.facts = _facts([idx_path(part) for part in parts], draft.folder / output_prefix.name)
 
@@ -154,7 +154,7 @@ def _shares_bucket(part: Location, output_prefix: RemoteFolder) -> bool:
 
 def _join_within(output_prefix: RemoteFolder, files: Sequence[Location], draft: Draft) -> None:
     """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
-    store, binary = output_prefix.store, pair_files(output_prefix)[0]
+    store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     with brought(files[1::2]) as indices:
         bins = in_parallel(_stored, files[::2], CONNECTIONS)
         first = read_idx(indices[0], validate=False)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -90,7 +90,14 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """The token file and the index file of a dataset, wherever it lies."""
-    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
+    if isinstance(prefix, Path):
+        return bin_path(prefix), idx_path(prefix)
+    return replace(prefix, path=f"{prefix.path}.bin"), replace(prefix, path=f"{prefix.path}.idx")
+
+
+def prefix_of(tokens: Path) -> Path:
+    """The prefix of a dataset, by the path of its token file."""
+    return Path(str(tokens).removesuffix(".bin"))
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
-from nanoset_core.indexed.layout import pair_files
+from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
@@ -182,8 +182,7 @@ def _write(
         return _pack_text(source, target, output, options, tokenizer, listener)
     end = _end(tokenizer, options) if options.append_eod else None
     with brought(pair_files(source)) as (tokens, _):
-        prefix = tokens.with_name(source.name)
-        return PackResult(_pack_pair(prefix, target, options, tokenizer, end, listener))
+        return PackResult(_pack_pair(prefix_of(tokens), target, options, tokenizer, end, listener))
 
 
 def _tokenizer(options: PackOptions) -> TokenizerPath | None:

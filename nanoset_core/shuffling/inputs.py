@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Listener, silent
-from nanoset_core.indexed.layout import pair_files
+from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
@@ -82,7 +82,7 @@ class ShuffleInputs:
         copies = dict(zip(files, copies_in(folder, files), strict=True))
         if self.kind == "datasets":
             prefixes = [prefix for source in self.sources for prefix in source.paths]
-            copies = {prefix: copies[pair_files(prefix)[0]].with_name(prefix.name) for prefix in prefixes}
+            copies = {prefix: prefix_of(copies[pair_files(prefix)[0]]) for prefix in prefixes}
         return replace(
             self,
             sources=tuple(

@@ -221,7 +221,10 @@ def _failure(error: Exception, where: str, attempts: int) -> StorageError:
     elif code == "NoSuchBucket":
         remedy = "make the bucket, or correct its name"
     elif status == 404:
-        remedy = "correct storage.endpoint_url: what answers there does not speak S3, or not for this bucket"
+        remedy = (
+            "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3, or not for this "
+            "bucket"
+        )
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
     return StorageError(

@@ -16,6 +16,8 @@ from nanoset_core.raw.listing import FileStat, natural_key, stat_file
 from nanoset_core.raw.survey import no_text
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.remote_folder import Location, RawFolder, RemoteFolder, remote_location
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import in_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,12 @@ def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileSta
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
     folder = _common_folder(paths)
-    names = [_relative(path, folder) for path in paths]
-    return folder, tuple(
-        stat_file(folder, name) if one.stat is None else replace(one.stat, path=name)
-        for one, name in zip(found, names, strict=True)
-    )
+
+    def stat(one: _Found) -> FileStat:
+        name = _relative(one.path, folder)
+        return stat_file(folder, name) if one.stat is None else replace(one.stat, path=name)
+
+    return folder, tuple(in_parallel(stat, found, CONNECTIONS if isinstance(folder, RemoteFolder) else 1))
 
 
 def _relative(path: Location, folder: RawFolder) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.places import place_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw.fingerprints import FingerprintMemory
+from nanoset_core.raw.endings import is_cuttable
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts, whole_pieces
 from nanoset_core.raw.rejects import (
     MAX_REJECTED_FRACTION,
@@ -257,8 +258,15 @@ class _Ranges:
 
 def _parts(inputs: InputFiles, root: OutputRoot, part_bytes: int, meter: Meter) -> Iterator[Piece]:
     memory = FingerprintMemory(root.folder / "fingerprints.json")
+    folder = inputs.folder
     for stat in inputs.files:
-        for part in memory.parts(inputs.folder, stat, part_bytes):
+        parts: Iterable[Piece]
+        if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
+            # An object that is not cut is known by its ETag, so that it is read once and not twice.
+            parts = fingerprint(replace(folder, by_etag=True), stat)
+        else:
+            parts = memory.parts(folder, stat, part_bytes)
+        for part in parts:
             meter.advance(part.size)
             yield part
     memory.save({stat.path for stat in inputs.files})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.indexed.layout import pair_files
+from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import Location
@@ -52,8 +52,9 @@ def verify_prefix(
         tokens=facts.get("tokens"),
     )
     with report.catching(_REMEDY), brought(pair_files(prefix)) as (tokens, _):
-        found = verify_dataset(tokens.with_name(prefix.name), promise=promise, deep=deep, output=report.output)
-        report.include(found.moved(str(tokens.with_name(prefix.name)), str(prefix)))
+        here = prefix_of(tokens)
+        found = verify_dataset(here, promise=promise, deep=deep, output=report.output)
+        report.include(found.moved(str(here), str(prefix)))
     for name, fact in noted.get("files", {}).items() if deep else ():
         path = prefix.with_name(name)
         if path.is_file() and (digest := _sha256(path)) != fact["sha256"]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_project import EOD
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
@@ -149,3 +150,10 @@ def test_what_is_missing_is_named(tmp_path, pair):
         make_packed([tmp_path / "none"], target, options())
     with pytest.raises(ConfigError, match="--eod"):
         make_packed([GOLDEN / "docs.jsonl"], target, options(eod="<|none|>"))
+
+
+def test_the_folder_that_one_is_in_is_a_folder_of_text(tmp_path, monkeypatch, tokenizer_file):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    monkeypatch.chdir(tmp_path)
+    made = make_packed(["."], "x.pbin", PackOptions(tokenizer=tokenizer_file, eod=EOD, workers=1))
+    assert made.facts.documents == 1
