@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.settings import Between
 
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
@@ -18,7 +19,13 @@ _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WAIT = 366 * 86_400
-_KEYS = {"processes": (), "dask": ("address", "scheduler_file", "wait")}
+_SHORTEST_JOB = 120
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?(M|G|T)i?B")
+_KEYS = {
+    "processes": (),
+    "dask": ("address", "scheduler_file", "wait"),
+    "slurm": ("wait", "jobs", "partition", "account", "time", "cpus", "memory", "directives"),
+}
 """Kind → its keys."""
 
 
@@ -26,20 +33,39 @@ _KEYS = {"processes": (), "dask": ("address", "scheduler_file", "wait")}
 class ExecutorSpec:
     """Who tokenizes, writes tars and verifies deeply; the same bytes from each."""
 
-    kind: Literal["processes", "dask"] = "processes"
-    """Processes of this machine, or the workers of a Dask cluster."""
+    kind: Literal["processes", "dask", "slurm"] = "processes"
+    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as Slurm jobs."""
     address: str | None = None
     """Address of the Dask scheduler, such as tcp://scheduler:8786."""
     scheduler_file: str | None = None
     """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
     wait: str | float | None = None
-    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60."""
+    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for Slurm's queue 24h."""
+    jobs: Annotated[int, Between(1, 10_000)] | None = None
+    """Slurm: how many jobs there should be as long as the build runs."""
+    partition: str | None = None
+    """Slurm: where the jobs are queued; absent = the site's default."""
+    account: str | None = None
+    """Slurm: who is charged; absent = the user's default."""
+    time: str | None = None
+    """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
+    cpus: Annotated[int, Between(1, 1_024)] | None = None
+    """Slurm: processors of a job, and worker processes in it; absent = 1."""
+    memory: str | None = None
+    """Slurm: memory of a job, such as 8GB; absent = 2GB for each processor."""
+    directives: tuple[str, ...] | None = None
+    """Slurm: what else a job's #SBATCH lines say, such as "--constraint=ib"."""
 
     @property
     def wait_seconds(self) -> float:
         """The same in seconds."""
         seconds = None if self.wait is None else _seconds(self.wait)
-        return 60.0 if seconds is None else seconds
+        return seconds if seconds is not None else 86_400.0 if self.kind == "slurm" else 60.0
+
+    @property
+    def time_seconds(self) -> int:
+        """The time limit of a Slurm job, in seconds."""
+        return int(_seconds(self.time or "1h") or 0)
 
 
 def chosen_executor(
@@ -60,7 +86,7 @@ def chosen_executor(
         environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
     )
     if address is None and scheduler_file is None:
-        where = f"{file}: executor.{'address' if spec.scheduler_file is None else 'scheduler_file'}"
+        where = f"{file}: executor{_named_by(spec)}"
     else:
         where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
@@ -83,14 +109,21 @@ def check_executor(file: Path, spec: ExecutorSpec) -> None:
         if key != "kind" and key not in _KEYS[spec.kind] and found is not None:
             raise _no_such_key(f"{file}: executor.{key}", spec.kind, key, found)
     if spec.kind == "dask":
-        _check_scheduler(spec, f"{file}: executor.{'address' if spec.scheduler_file is None else 'scheduler_file'}")
+        _check_scheduler(spec, f"{file}: executor{_named_by(spec)}")
+    if spec.kind == "slurm":
+        _check_slurm(spec, f"{file}: executor")
     if spec.wait is not None:
         _check_wait(spec.wait, f"{file}: executor.wait")
     chosen_executor(file, spec)
 
 
+def _named_by(spec: ExecutorSpec) -> str:
+    """The key that names the workers; none where several do."""
+    return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
+
+
 def _no_such_key(where: str, kind: str, key: str, found: object) -> ConfigError:
-    of = ", ".join(other for other, keys in _KEYS.items() if key in keys)
+    of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
     return ConfigError(
         f"{kind} have no {key}" if kind == "processes" else f"the executor {kind} has no {key}",
         where=where,
@@ -116,6 +149,32 @@ def _check_scheduler(spec: ExecutorSpec, where: str) -> None:
             found=repr(spec.address),
             expected="tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
             remedy="copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes",
+        )
+
+
+def _check_slurm(spec: ExecutorSpec, where: str) -> None:
+    if spec.jobs is None:
+        raise ConfigError(
+            "how many Slurm jobs is not said",
+            where=f"{where}.jobs",
+            expected="a whole number",
+            remedy='add it: "jobs: 20"',
+        )
+    if spec.time is not None and not _SHORTEST_JOB <= (_seconds(spec.time) or 0) <= _LONGEST_WAIT:
+        raise ConfigError(
+            "this is no time limit for a Slurm job",
+            where=f"{where}.time",
+            found=repr(spec.time),
+            expected="a number with m, h or d, from 2m to 366d",
+            remedy="write 90m, 4h or 2d",
+        )
+    if spec.memory is not None and not _MEMORY.fullmatch(spec.memory):
+        raise ConfigError(
+            "this is no size of memory",
+            where=f"{where}.memory",
+            found=repr(spec.memory),
+            expected="a number with MB, GB or TB",
+            remedy="write 8GB",
         )
 
 

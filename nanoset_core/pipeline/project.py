@@ -7,9 +7,10 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from nanoset_core.config.executor import chosen_executor
+from nanoset_core.config.executor import ExecutorSpec, chosen_executor
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.webdataset import WebdatasetSpec
@@ -24,9 +25,14 @@ from nanoset_core.storage.workplace import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
+if TYPE_CHECKING:
+    from nanoset_core.execution.dask_connection import DaskCluster
+
 _ATTEMPTS = 8
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_SLURM_FOLDER = ".nanoset/slurm"
+"""Beside nanoset.yaml: logs of Slurm jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,9 @@ class Project:
         if spec.kind == "processes":
             return None
         from nanoset_core.execution.dask import DaskExecutor
-        from nanoset_core.execution.dask_connection import DaskScheduler
 
-        file = spec.scheduler_file and local_path(spec.scheduler_file, base=self.config.file.parent, where=where)
-        scheduler = DaskScheduler(spec.address, file or None, spec.wait_seconds, where)
         brought = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(scheduler, self.outputs.access, brought, self.listener)
+        return DaskExecutor(_cluster(spec, where, self.config.file.parent), self.outputs.access, brought, self.listener)
 
     @property
     def tokenizer(self) -> TokenizerFacts:
@@ -127,6 +130,30 @@ class Project:
             expected=f"one of {', '.join(known) or 'none: it is empty'}",
             remedy="correct the name, or add it there",
         )
+
+
+def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
+    """The workers that are meant; relative paths start at the folder of nanoset.yaml."""
+    if spec.kind == "slurm":
+        from nanoset_core.execution.slurm import SlurmJobs
+
+        cpus = spec.cpus or 1
+        return SlurmJobs(
+            jobs=spec.jobs or 1,
+            cpus=cpus,
+            memory=spec.memory or f"{2 * cpus}GB",
+            seconds=spec.time_seconds,
+            folder=folder / _SLURM_FOLDER,
+            partition=spec.partition,
+            account=spec.account,
+            directives=spec.directives or (),
+            wait_seconds=spec.wait_seconds,
+            where=where,
+        )
+    from nanoset_core.execution.dask_connection import DaskScheduler
+
+    file = None if spec.scheduler_file is None else local_path(spec.scheduler_file, base=folder, where=where)
+    return DaskScheduler(spec.address, file, spec.wait_seconds, where)
 
 
 def holding(

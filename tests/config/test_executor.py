@@ -65,3 +65,19 @@ def test_a_file_lies_beside_nanoset_yaml(tmp_path):
     where = f"{project.config.file}: executor.scheduler_file"
     scheduler = DaskScheduler(None, tmp_path / "run" / "s.json", 86_400.0, where)
     assert project.executor == DaskExecutor(scheduler, project.outputs.access, (tmp_path / "t.json",))
+
+
+def test_what_slurm_is_asked_for(tmp_path):
+    from nanoset_core.execution.slurm import SlurmJobs
+
+    def jobs(executor: str) -> SlurmJobs:
+        text = f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, {executor}}}\n"
+        (tmp_path / "nanoset.yaml").write_text(text)
+        project = Project.open(tmp_path / "nanoset.yaml")
+        return project.executor.cluster
+
+    folder, where = tmp_path / ".nanoset" / "slurm", f"{tmp_path / 'nanoset.yaml'}: executor"
+    assert jobs("jobs: 3") == SlurmJobs(3, 1, "2GB", 3600, folder, where=where)
+    assert jobs("jobs: 1, cpus: 4, wait: 2d").memory == "8GB"
+    full = "jobs: 2, partition: p, account: a, time: 90m, cpus: 2, memory: 5GB, directives: [--qos=x], wait: 1h"
+    assert jobs(full) == SlurmJobs(2, 2, "5GB", 5400, folder, "p", "a", ("--qos=x",), 3600.0, where)

@@ -1,0 +1,160 @@
+"""A Dask cluster of one's own, whose workers are Slurm jobs: started by a build, and gone with it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.dask_connection import CONNECT_SECONDS, Client, check_installed
+from nanoset_core.execution.progress import Listener
+
+_MARGIN_SECONDS = 300
+"""At the most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
+_ROLES = ("scheduler", "worker", "client")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJobs:
+    """Jobs that Slurm is asked for, and asked for again where one ends before the build."""
+
+    jobs: int
+    """How many at a time."""
+    cpus: int
+    """Of each job; as many worker processes."""
+    memory: str
+    """Of each job, such as 2GB."""
+    seconds: int
+    """Time limit of each job."""
+    folder: Path
+    """On a file system that the nodes see: logs, and keys while the cluster runs."""
+    partition: str | None = None
+    """None for the site's default."""
+    account: str | None = None
+    """The same."""
+    directives: tuple[str, ...] = ()
+    """What else `#SBATCH` says."""
+    wait_seconds: float = 86_400.0
+    """How long a queue may take."""
+    where: str = "executor"
+    """What names it, for messages."""
+
+    @property
+    def name(self) -> str:
+        """What was asked for."""
+        return f"{self.jobs} Slurm jobs" if self.jobs > 1 else "a Slurm job"
+
+    @property
+    def start_workers(self) -> str:
+        """Where Slurm says why."""
+        return f"see by `squeue --me --start` what the jobs wait for, and in {self.folder} what those said that ended"
+
+    def connect(self, stack: ExitStack, listener: Listener, wait_seconds: float) -> Client:
+        """Start a scheduler in this process, and ask for the jobs, which are cancelled when the stack is closed.
+
+        Raises:
+            ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
+        """
+        check_installed(self.where)
+        self._check_commands()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = stack.enter_context(TemporaryDirectory(prefix="keys-", dir=self.folder))
+        cluster = self._cluster(_security(Path(keys)))
+        stack.callback(cluster.close)
+        self._check_job(cluster.job_script())
+        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
+        import distributed as untyped
+
+        distributed: Any = untyped
+        client = distributed.Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+        stack.enter_context(client)
+        return client
+
+    def _check_commands(self) -> None:
+        if shutil.which("sbatch") is None:
+            raise ConfigError(
+                "there is no Slurm here",
+                where=self.where,
+                found="no command sbatch",
+                remedy="build on a machine from which jobs are submitted, or set executor.kind to processes or dask",
+            )
+        if shlex.quote(str(self.folder)) != str(self.folder):
+            raise ConfigError(
+                "dask-jobqueue cannot write this path into a job's script",
+                where=self.where,
+                found=repr(str(self.folder)),
+                remedy="move the project to a path without spaces and signs that a shell takes for its own",
+            )
+
+    def _cluster(self, security: Any) -> Any:
+        try:
+            import dask_jobqueue as untyped_jobs
+        except ImportError as error:
+            raise ConfigError(
+                "the package `dask-jobqueue` is not installed",
+                where=self.where,
+                found=str(error),
+                remedy="pip install 'nanoset-platform[slurm]', or set executor.kind to processes or dask",
+            ) from error
+        import dask as untyped
+
+        config: Any = untyped.config
+        dask_jobqueue: Any = untyped_jobs
+        lifetime = self.seconds - min(_MARGIN_SECONDS, self.seconds // 10)
+        more = config.get("jobqueue.slurm.worker-extra-args", None) or []
+        options = config.get("jobqueue.slurm.scheduler-options", None) or {}
+        return dask_jobqueue.SLURMCluster(
+            queue=self.partition,
+            account=self.account,
+            cores=self.cpus,
+            processes=self.cpus,
+            memory=self.memory,
+            walltime=_clock(self.seconds),
+            job_name="nanoset",
+            job_extra_directives=list(self.directives),
+            log_directory=str(self.folder),
+            python=shlex.quote(sys.executable),
+            security=security,
+            protocol="tls://",
+            worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
+            scheduler_options={"dashboard_address": None, **options},
+        )
+
+    def _check_job(self, script: str) -> None:
+        """Ask Slurm whether it would take such a job; a cluster that adapts only logs that it does not."""
+        asked = subprocess.run(["sbatch", "--test-only"], input=script, text=True, capture_output=True, check=False)
+        if asked.returncode != 0:
+            raise ConfigError(
+                "Slurm refuses the jobs",
+                where=self.where,
+                found=asked.stderr.strip(),
+                expected="a job that some nodes could run",
+                remedy="correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is",
+            )
+
+
+def _security(folder: Path) -> Any:
+    """A new certificate, in files of a folder, without which nobody is let in."""
+    import distributed as untyped
+
+    distributed: Any = untyped
+    made = distributed.Security.temporary().get_tls_config_for_role("worker")
+    files = {name: folder / name for name in ("ca_file", "cert", "key")}
+    for name, file in files.items():
+        file.touch(mode=0o600)
+        file.write_text(made[name], encoding="ascii")
+    of_roles = {f"tls_{role}_{name}": str(files[name]) for role in _ROLES for name in ("cert", "key")}
+    return distributed.Security(tls_ca_file=str(files["ca_file"]), require_encryption=True, **of_roles)
+
+
+def _clock(seconds: int) -> str:
+    """As Slurm writes times: days-hours:minutes:seconds."""
+    minutes, hours, days = seconds // 60 % 60, seconds // 3600 % 24, seconds // 86_400
+    return f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"

@@ -1,0 +1,158 @@
+"""deploy/slurm on a real Slurm: workers come, go and die, jobs end at their time limit, and the bytes are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from dask_cluster import within
+from sample_project import build_all, tree
+from slurm_cluster import slurm
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.execution.dask import DaskExecutor
+from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
+from nanoset_core.execution.slurm import SlurmJobs
+from nanoset_core.storage.access import LocalAccess
+
+SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
+NAP = (
+    "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and __import__('time').sleep({seconds})"
+)
+"""A task that notes where it runs."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    folder = tmp_path_factory.mktemp("slurm")
+    with slurm(folder) as started:
+        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        started.environment |= {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), started.environment["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "NANOSET_HOST": "127.0.0.1",
+        }
+        yield started
+
+
+@pytest.fixture
+def workers(cluster, tmp_path):
+    """Submits an array of workers for a scheduler in this process; → its executor."""
+    run = tmp_path / ".nanoset" / "dask"
+    run.mkdir(parents=True)
+    with within() as scheduler, connections_kept():
+        (run / "scheduler.json").write_text(json.dumps({"address": scheduler.scheduler_address}))
+        at = DaskScheduler(file=run / "scheduler.json", wait_seconds=60)
+
+        def submit(elements: str, *options: str) -> str:
+            given = ("--array", elements, "--cpus-per-task=1", *options)
+            return cluster.submit(SCRIPTS / "workers.sbatch", options=given, cwd=tmp_path)
+
+        submit.executor = DaskExecutor(at, LocalAccess(tmp_path / "shared"))
+        submit.scheduler = scheduler.scheduler
+        yield submit
+        cluster.run("scancel", "--user", str(os.getuid()))
+        cluster.until(lambda: not cluster.run("squeue", "-h"))
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda path: path.name)
+def test_slurm_takes_every_script(cluster, script):
+    cluster.run("sbatch", "--test-only", str(script))
+
+
+def naps(tmp_path: Path, variable: str, seconds: float, count: int) -> tuple[Path, list[str]]:
+    noted = tmp_path / "noted"
+    return noted, [NAP.format(file=str(noted), variable=variable, seconds=seconds)] * count
+
+
+def test_a_worker_is_cancelled_and_a_node_dies(cluster, workers, tmp_path):
+    """In the middle of a task, which another one does."""
+    array = workers("0-2", "--cpus-per-task=9")  # one a node
+    cluster.until(lambda: len(workers.scheduler.workers) == 3)
+    noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 1.0, 6)
+    results = workers.executor.run(eval, tasks)
+    next(results)
+    cluster.run("scancel", f"{array}_{noted.read_text().split()[-1]}")
+    assert len(list(results)) == 5
+    assert len(noted.read_text().split()) > 6, "none was under way"
+
+    noted.unlink()
+    noted, tasks = naps(tmp_path, "SLURMD_NODENAME", 1.0, 6)
+    results = workers.executor.run(eval, tasks)
+    next(results)
+    cluster.kill_node(noted.read_text().split()[-1])
+    assert len(list(results)) == 5
+    assert len(noted.read_text().split()) > 6
+    cluster.start()
+
+
+def test_an_array_waits_in_the_queue_is_renewed_and_cancelled(cluster, workers, tmp_path):
+    """Each element is ended by SIGTERM, as at its time limit, and the next one begins."""
+    heard: list[str] = []
+    array = workers("0-9%1", "--hold")
+
+    def release(news):
+        heard.append(news.name)
+        if heard == [news.name] * 3:
+            cluster.run("scontrol", "release", array)
+
+    at = workers.executor.cluster
+    held = DaskExecutor(at, workers.executor.shared, listener=release)
+    noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 0.5, 4)
+    results = held.run(eval, tasks)
+    next(results)
+    assert heard[0] == f"for workers of {at.file}"
+    cluster.run("scancel", f"{array}_{noted.read_text().split()[-1]}")
+    assert len(list(results)) == 3
+    assert set(noted.read_text().split()) == {"0", "1"}
+    cluster.run("scancel", array)
+    cluster.until(lambda: not workers.scheduler.workers)
+    hasty = DaskScheduler(file=at.file, wait_seconds=1)
+    with pytest.raises(MissingError, match="has no workers"):
+        list(DaskExecutor(hasty, workers.executor.shared).run(abs, [-1]))
+
+
+def test_a_build_goes_on_after_its_time_limit(cluster, make_project, tmp_path):
+    """One allocation of scheduler, workers and build, told as Slurm tells it that its time is nearly over."""
+    local = build_all(make_project("local"))
+    folder = make_project("spread").parent
+    options = ("--ntasks=2", "--mem-per-cpu=100M", "--output=log")
+    job = cluster.submit(SCRIPTS / "coordinator.sbatch", "--corpus", "web", options=options, cwd=folder)
+    cluster.until(lambda: any((folder / "data" / "shards").glob("web/*/manifest.json")), 120)
+    cluster.run("scancel", "--batch", "--signal=USR1", job)
+    cluster.until(lambda: cluster.state(job) in ("COMPLETED", "FAILED"), 180)
+    log = (folder / "log").read_text()
+    assert cluster.state(job) == "COMPLETED", log
+    assert log.count("ended by SIGTERM: ") == 1, log
+    assert (folder / ".nanoset" / "dask" / "ended").exists()
+    built = tree(folder / "data" / "datasets" / "web")
+    assert built
+    assert built == tree(local.outputs.folder / "datasets" / "web")
+
+
+def test_a_build_that_starts_its_own_workers(cluster, tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue", reason="the extra `slurm` is not installed")
+    for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, cluster.environment[name])
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__INTERFACE", "lo")
+    import dask
+
+    dask.config.refresh()
+    jobs = SlurmJobs(jobs=2, cpus=1, memory="200MB", seconds=600, folder=tmp_path / "logs", directives=("--nice=0",))
+    shared = LocalAccess(tmp_path / "shared")
+    noted, tasks = naps(tmp_path, "SLURM_JOB_ID", 0.5, 6)
+    with connections_kept():
+        results = DaskExecutor(jobs, shared).run(eval, tasks)
+        next(results)
+        cluster.run("scancel", noted.read_text().split()[-1])
+        assert len(list(results)) == 5
+        cluster.until(lambda: cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").count("\n") == 1)
+    cluster.until(lambda: not cluster.run("squeue", "-h"))
+    refused = SlurmJobs(jobs=1, cpus=1, memory="1GB", seconds=600, folder=tmp_path / "logs", partition="nowhere")
+    with pytest.raises(ConfigError, match="Slurm refuses the jobs") as caught:
+        list(DaskExecutor(refused, shared).run(eval, ["1"]))
+    assert "partition" in caught.value.found
