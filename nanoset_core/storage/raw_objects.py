@@ -12,8 +12,8 @@ from nanoset_core.storage.store import Store, Stored
 FIRST_BYTES = 1 << 20
 """Asked for where reading begins; twice as many each time that it goes on from there."""
 MOST_BYTES = 8 << 20
-AHEAD = 2
-"""Ranges that are on their way while one is awaited or read: with that one and the last, 32 MiB of memory at most."""
+AHEAD = 4
+"""Ranges that are on their way while one is awaited or read: with that one and the last, 48 MiB of memory at most."""
 BUFFER_BYTES = 256 << 10
 
 
