@@ -47,7 +47,7 @@ tour: demo
 	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/live
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live
 	$(BIN)/python -m pytest tests/live
 
 faults: install
@@ -59,12 +59,12 @@ faults: install
 
 coverage: install
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/live --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live --cov --cov-report=
 	$(BIN)/python -m coverage report --sort=cover
 
 lowest:
 	$(MAKE) install VENV=$(LOWEST) CONSTRAINTS=.ci/lowest.txt
-	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup --ignore tests/live --ignore tests/docs
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --ignore tests/live --ignore tests/docs
 
 lint: install types
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -50,13 +51,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The groups that take longest come first: of two workers, neither is to be alone with one at the end."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(_group(item), len(ranks)))
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: ranks.get(_group(item.path), len(ranks)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile`, with all files of some rooms taken as one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class LoadRoomScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(config.rootpath / nodeid.partition("::")[0])
+
+    return LoadRoomScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -65,9 +77,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _group(item: pytest.Item) -> str:
-    path = item.path.relative_to(Path(__file__).parent)
-    return next((room for room in ROOMS if path.is_relative_to(room)), path.as_posix())
+def _group(file: Path) -> str:
+    name = file.relative_to(Path(__file__).parent)
+    return next((room for room in ROOMS if name.is_relative_to(room)), name.as_posix())
 
 
 @pytest.fixture(scope="session", autouse=True)
