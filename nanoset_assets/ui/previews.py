@@ -26,6 +26,7 @@ from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.regular_files import open_regular
@@ -64,7 +65,7 @@ def _place(project: Project) -> InspectionContext:
 
 
 def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]), validate=False)
+    dataset = opened(manifest)
     excerpts = Excerpts(place, manifest)
     for origin in Lineage(place.outputs, manifest).origins(range(min(SHOWN, manifest.facts["documents"]))):
         tokens = _document(dataset, origin.document)

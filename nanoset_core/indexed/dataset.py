@@ -47,22 +47,23 @@ class MMapIndexedDataset:
         self._open(*_locate(self.prefix), validate=validate)
 
     @classmethod
-    def below(cls, access: FileAccess | None, prefix: str) -> Self:
+    def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
         """A dataset below an output root, of which header, sizes and ends are checked.
 
         Args:
             access: how the files of the root are reached; None where they simply lie there.
             prefix: absolute path without `.bin` and `.idx`.
+            validate: also check every entry of the .idx.
 
         Raises:
             MissingError, FormatError: a file is not there, or damaged.
             StorageError: the bucket cannot be reached, or refuses.
         """
         if access is None:
-            return cls(prefix, validate=False)
+            return cls(prefix, validate=validate)
         dataset = cls.__new__(cls)
         dataset.prefix, dataset.access = prefix, access
-        dataset._open(prefix, access, validate=False)
+        dataset._open(prefix, access, validate=validate)
         return dataset
 
     def _open(self, here: str, access: FileAccess, *, validate: bool) -> None:
@@ -98,6 +99,16 @@ class MMapIndexedDataset:
     def token_count(self) -> int:
         """Tokens in the .bin."""
         return len(self._tokens)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all tokens lie on this machine; else they are fetched as they are read."""
+        return not isinstance(self._file, BlockFile)
+
+    @property
+    def bin_bytes(self) -> int:
+        """Size of the .bin."""
+        return self._file.size
 
     @property
     def stored_bytes(self) -> memoryview | BlockFile:

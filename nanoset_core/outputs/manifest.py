@@ -75,6 +75,8 @@ class FileFact:
     """Bytes."""
     sha256: str | None = None
     """Of its bytes; None where hashing would cost a second pass over the data."""
+    pieces: str | None = None
+    """Name of the file beside it that lists the sha256 of its pieces: of one that was joined within a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Manifest:
         named = [name] if name in self.files else [file for file in self.files if file.startswith(f"{name}.")]
         for file in named:
             fact = self.files[file]
-            self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256)
+            pieces = None if fact.pieces is None else self.path(fact.pieces)
+            self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256, pieces=pieces)
         return self.folder / name
 
     def url(self, name: str = "") -> str:
@@ -194,7 +197,7 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
         data, stored = access.read_beside(path)
         value = json.loads(data)
         _check_content(value)
-        files = {name: FileFact(int(fact["bytes"]), fact.get("sha256")) for name, fact in value["files"].items()}
+        files = {name: _file_fact(fact) for name, fact in value["files"].items()}
         recipe, digest = dict(value["recipe"]), value["digest"]
         manifest = Manifest(folder, recipe, digest, dict(value["facts"]), files, access, stored)
         digest = Recipe(**value["recipe"]).digest
@@ -213,9 +216,15 @@ def _check_content(value: Mapping[str, Any]) -> None:
         raise ValueError(f"unknown keys {sorted(value.keys() - _KEYS)}")
     if "sha256" in value and value["sha256"] != _checksum(value):
         raise ValueError("its content is not that of its own checksum")
-    for name in value["files"]:
+    for name, fact in value["files"].items():
         if not is_inside(name):
             raise ValueError(f"a file named {name!r}, which is not below its folder")
+        if "pieces" in fact and value["files"][fact["pieces"]].keys() != {"bytes", "sha256"}:
+            raise ValueError(f"no list of the pieces of {name!r}")
+
+
+def _file_fact(fact: Mapping[str, Any]) -> FileFact:
+    return FileFact(int(fact["bytes"]), fact.get("sha256"), fact.get("pieces"))
 
 
 def _checksum(value: Mapping[str, Any]) -> str:
@@ -241,7 +250,9 @@ def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str,
         "recipe": recipe.to_json(),
         "facts": dict(facts),
         "files": {
-            name: {"bytes": fact.size} | ({"sha256": fact.sha256} if fact.sha256 else {})
+            name: {"bytes": fact.size}
+            | ({"sha256": fact.sha256} if fact.sha256 else {})
+            | ({"pieces": fact.pieces} if fact.pieces else {})
             for name, fact in sorted(files.items())
         },
     }

@@ -39,6 +39,10 @@ HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
 
 
+Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
+"""Fills a folder; see `OutputRoot.publish`."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputRoot:
     """The folder that holds every output, each at <stage>/<name>/<digest>/."""
@@ -76,12 +80,13 @@ class OutputRoot:
         """The manifest of the version that lies in a folder; None where there is none. Raises as `read_manifest`."""
         return read_manifest(folder, self.access)
 
-    def publish(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> Manifest:
+    def publish(self, recipe: Recipe, write: Writing) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
 
         Args:
             recipe: what the output is made from.
-            write: fills the folder that it is given; returns the facts and the sha256 of those files that it hashed.
+            write: fills the folder that it is given; returns the facts and the sha256 of those files that it hashed,
+                or else what is known of files that it put where outputs live, and not into the folder.
         """
         if not self.rebuild and (done := self.find(recipe)) is not None:
             return done
@@ -89,20 +94,20 @@ class OutputRoot:
             self._make(recipe, write)
         return self._send(self.place(recipe))
 
-    def _make(self, recipe: Recipe, write: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
+    def _make(self, recipe: Recipe, write: Writing) -> None:
         final = self.place(recipe)
 
         def made_meanwhile() -> bool:
             return not self.rebuild and self.local.find(recipe) is not None
 
         with published_folder(final, keep=made_meanwhile) as scratch:
-            facts, checksums = write(scratch)
-            names = (path for path in sorted(scratch.rglob("*")) if path.is_file())
-            files = {
-                name: _fact(path, checksums.get(name))
-                for path in names
-                for name in [path.relative_to(scratch).as_posix()]
-            }
+            facts, known = write(scratch)
+            files = {name: fact for name, fact in known.items() if isinstance(fact, FileFact)}
+            checksums = {name: digest for name, digest in known.items() if isinstance(digest, str)}
+            for path in sorted(scratch.rglob("*")):
+                if path.is_file():
+                    name = path.relative_to(scratch).as_posix()
+                    files[name] = _fact(path, checksums.get(name))
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
     def _send(self, place: Path) -> Manifest:

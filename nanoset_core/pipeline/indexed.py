@@ -6,21 +6,30 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.indexed.builder import merge_indexed_datasets
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.indexed.composing import StoredPair, write_merged_idx
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node, check_current, size_bytes
-from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import UNFINISHED, sha256_file
+from nanoset_core.storage.pieces import PieceDigest, pieces_text
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
 
 VERSION = 1
 STAGE = "datasets"
+PIECES = ".pieces"
+"""Ending of the file that lists the sha256 of what a .bin was joined of."""
+_ENDINGS = (".bin", ".idx", f".bin{PIECES}")
 _DATASET_OPTIONS = ("tokenization", "preset")
 
 
@@ -43,12 +52,14 @@ def index(project: Project, corpus: str) -> Manifest:
     expected = tokenization.tokenized_recipe(project, corpus, inventory_digest)
     check_current(tokenized, expected, f"tokenized_shards for the corpus {corpus!r}")
     recipe = dataset_recipe(project, corpus, inventory_digest)
-    shards = tokenization.current_shards(project, tokenized)
     config = project.config
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+        if project.outputs.access.has_copies:
+            files = _compose(project, tokenized, recipe, folder, prefix)
+        else:
+            files = _merge(project, tokenized, folder, prefix)
         facts = {
             "prefix": prefix,
             "documents": tokenized.facts["documents"],
@@ -58,11 +69,61 @@ def index(project: Project, corpus: str) -> Manifest:
             "faults": tokenized.facts["faults"],
             "dtype": recipe.options["dtype"],
         }
-        return facts, {f"{prefix}.{end}": sha256_file(folder / f"{prefix}.{end}") for end in ("bin", "idx")}
+        return facts, files
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
+
+
+def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
+    """Put the shards behind one another in a folder; → sha256 of the files there."""
+    shards = tokenization.current_shards(project, tokenized)
+    merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)
+    return {name: sha256_file(folder / name) for name in (f"{prefix}.bin", f"{prefix}.idx")}
+
+
+def _compose(
+    project: Project, tokenized: Manifest, recipe: Recipe, folder: Path, prefix: str
+) -> dict[str, str | FileFact]:
+    """Put the shards behind one another in their store, where the .bin stays; → what is known of the files.
+
+    The index, and the digests of the pieces of a .bin that nobody has read from end to end, are written to the folder.
+    """
+    outputs, store = project.outputs, project.outputs.access.store
+    pairs = _stored_shards(project, tokenized)
+    write_merged_idx(folder / f"{prefix}.idx", store, pairs, np.dtype(recipe.options["dtype"]))
+    files: dict[str, str | FileFact] = {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
+    place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None
+    # Readers must not take the new bytes for those of an older manifest, which may have stood beside damaged ones.
+    store.delete(f"{place}/{MANIFEST}")
+    sources, digests = [pair.bin for pair in pairs], [pair.sha256 for pair in pairs]
+    sha256 = store.compose(f"{place}/{name}", sources, sha256=digests)
+    if sha256 is None:
+        pieces = f"{name}{PIECES}"
+        (folder / pieces).write_bytes(pieces_text(map(PieceDigest, digests, (source.size for source in sources))))
+    return files | {name: FileFact(sum(source.size for source in sources), sha256, pieces)}
+
+
+def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
+    """The shards of a corpus as its store has them. Little is kept of each: there may be a hundred thousand."""
+    access = project.outputs.access
+    place = f"{tokenization.SHARDS}/{tokenized.name}"
+
+    def tokens(shard: Manifest) -> tuple[int, str]:
+        sha256 = shard.files[f"{TOKENS}.bin"].sha256 or access.sha256(shard.folder / f"{TOKENS}.bin")
+        return int(shard.facts["sequences"]), sha256
+
+    known = tokenization.each_shard(project, tokenized, tokens)
+    names = {f"{place}/{digest}/{TOKENS}.{end}" for digest in tokenized.facts["shards"] for end in ("bin", "idx")}
+    stored = {found.name: found for found in access.store.list(place) if found.name in names}
+    if gone := sorted(names - stored.keys()):
+        raise MissingError("the object is gone", where=access.store.url(gone[0]), remedy="run `nanoset build`")
+    folders = (f"{place}/{digest}/{TOKENS}" for digest in tokenized.facts["shards"])
+    return [
+        StoredPair(stored[f"{folder}.bin"], stored[f"{folder}.idx"], *found)
+        for folder, found in zip(folders, known, strict=True)
+    ]
 
 
 def current_dataset(project: Project, corpus: str) -> Manifest:
@@ -74,6 +135,21 @@ def current_dataset(project: Project, corpus: str) -> Manifest:
     return project.outputs.require(
         STAGE, corpus, remedy=f"run `nanoset build`, or materialise indexed_dataset for the corpus {corpus!r} first"
     )
+
+
+def opened(dataset: Manifest) -> MMapIndexedDataset:
+    """A dataset to be read here and there; see `readable`."""
+    return MMapIndexedDataset.below(dataset.access, readable(dataset))
+
+
+def readable(dataset: Manifest) -> str:
+    """A dataset's prefix, to be opened by its access: its index was fetched, and tokens will be as they are read."""
+    prefix, name = dataset.facts["prefix"], f"{dataset.facts['prefix']}.bin"
+    dataset.path(f"{prefix}.idx")
+    copy = dataset.folder / name
+    if copy.is_file() and copy.stat().st_size != dataset.files[name].size:
+        dataset.path(name)
+    return str(dataset.folder / prefix)
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
@@ -133,6 +209,11 @@ class DatasetStage(CorpusStage):
         facts = manifest.facts
         counts = {name: int(facts[name]) for name in ("documents", "tokens")}
         return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
+
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
+        """Of a merge within a bucket that was cut short, which leaves the .bin."""
+        names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
+        return names if all(name.endswith(_ENDINGS) for name in names) else None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         try:

@@ -20,6 +20,7 @@ from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
+from nanoset_core.storage.leases import leased
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.workplace import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
@@ -166,9 +167,8 @@ def holding(
 
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        access = project.outputs.access
-        with in_use(access.folder, names_of(project, name)):
-            return despite_lost_copies(access, lambda: stage(project, name, *args, **kwargs))
+        with working_on(project, names_of(project, name)):
+            return despite_lost_copies(project.outputs.access, lambda: stage(project, name, *args, **kwargs))
 
     return held
 
@@ -188,6 +188,14 @@ def _is_about(error: FileNotFoundError | MissingError, access: FileAccess) -> bo
     """Whether an error is about a file of the outputs."""
     named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
     return any(str(name).startswith((str(access.folder), access.store.url())) for name in named)
+
+
+@contextlib.contextmanager
+def working_on(project: Project, names: Iterable[str]) -> Iterator[None]:
+    """Hold corpora, nanosets or webdatasets against `nanoset gc`, here and on other machines, until the block ends."""
+    listed = list(names)
+    with in_use(project.outputs.folder, listed), leased(project.outputs.access, listed):
+        yield
 
 
 def names_of(project: Project, name: str) -> set[str]:

@@ -15,14 +15,13 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceC
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.pipeline.project import Project, despite_lost_copies
+from nanoset_core.pipeline.project import Project, despite_lost_copies, working_on
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import RawText, discover_corpora, left_aside, list_corpora, take_inventory
-from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import RawFolder
 
@@ -233,7 +232,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         project.outputs.make_current(manifest)
         return manifest
 
-    with in_use(project.outputs.folder, [inventory.corpus]):
+    with working_on(project, [inventory.corpus]):
         return despite_lost_copies(project.outputs.access, publish)
 
 

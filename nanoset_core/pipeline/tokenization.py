@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
@@ -23,6 +23,7 @@ from nanoset_core.tokenization.framing import Framing, make_framing, special_tok
 from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
+T = TypeVar("T")
 STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
@@ -144,9 +145,14 @@ def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
     Raises:
         MissingError: a shard is gone or damaged.
     """
+    return each_shard(project, tokenized, lambda shard: shard)
+
+
+def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
+    """What `work` gives of each shard of a tokenized corpus, in document order; raises as `current_shards`."""
     outputs, digests = project.outputs, tokenized.facts["shards"]
     place = outputs.folder / SHARDS / tokenized.name
-    return outputs.access.each(lambda digest: _require_shard(outputs, place / digest, tokenized.name), digests)
+    return outputs.access.each(lambda digest: work(_require_shard(outputs, place / digest, tokenized.name)), digests)
 
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:

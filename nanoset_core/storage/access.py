@@ -23,6 +23,7 @@ from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import S3Place, StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_digests import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
@@ -78,13 +79,16 @@ class FileAccess(ABC):
         """Where a file lives, for messages."""
 
     @abstractmethod
-    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+    def fetch(
+        self, path: Path, *, size: int | None = None, sha256: str | None = None, pieces: Path | None = None
+    ) -> Path:
         """See to it that a file can be read at its path, where it exists at all; → the path.
 
         Args:
             path: of the file.
             size: bytes, where they are known: a copy of another size is brought again.
             sha256: hex, that it must have, where that is known.
+            pieces: of a file that lists the digests of its pieces, which can be read.
 
         Raises:
             StorageError: it has other bytes than were written.
@@ -220,7 +224,9 @@ class LocalAccess(FileAccess):
     def url(self, path: Path) -> str:
         return str(path)
 
-    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+    def fetch(
+        self, path: Path, *, size: int | None = None, sha256: str | None = None, pieces: Path | None = None
+    ) -> Path:
         return path
 
     def fetch_all(self, folder: Path, name: str) -> None:
@@ -319,11 +325,14 @@ class CopyAccess(FileAccess):
     def url(self, path: Path) -> str:
         return self.origin.url(self.name(path))
 
-    def fetch(self, path: Path, *, size: int | None = None, sha256: str | None = None) -> Path:
+    def fetch(
+        self, path: Path, *, size: int | None = None, sha256: str | None = None, pieces: Path | None = None
+    ) -> Path:
         if path.is_relative_to(self.folder) and (not path.is_file() or size not in (None, path.stat().st_size)):
+            listed = None if pieces is None else read_pieces(pieces)
             if self.scratch_bytes is not None:
                 self._make_room(path, self.size(path) or 0)
-            self.origin.fetch(self.name(path), path, sha256=sha256)
+            self.origin.fetch(self.name(path), path, sha256=sha256, pieces=listed)
         return path
 
     def _make_room(self, path: Path, wanted: int) -> None:

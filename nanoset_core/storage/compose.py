@@ -11,9 +11,9 @@ LEAST_BYTES = 5 << 20
 """Of every part but the last, as S3 asks for."""
 MOST_BYTES = 5 << 30
 """Of any part."""
+COPIED_BYTES = 1 << 30
+"""Of a copied part, unless that would be too many: one request can be waited for, and is done again after a fault."""
 MOST_PARTS = 10_000
-_MOST_JOINED_BYTES = 640 << 20
-"""Of a part that is held in memory."""
 
 
 class Piece(NamedTuple):
@@ -28,6 +28,29 @@ class Piece(NamedTuple):
         return self.end - self.begin
 
 
+def copied_bytes(sizes: Sequence[int]) -> int:
+    """The most bytes of a copied part, so that half of the parts of an object are enough for all of it."""
+    return min(MOST_BYTES, max(COPIED_BYTES, -(-sum(sizes) // (MOST_PARTS // 2))))
+
+
+def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[slice]:
+    """Runs of objects, each of which can be joined at once; several where all together would be too many parts.
+
+    Arguments as for `plan_parts`.
+    """
+    if sum(1 for _ in _parts(sizes, least, most)) <= MOST_PARTS:
+        return [slice(0, len(sizes))]
+    runs: list[slice] = []
+    begin = parts = 0
+    for source, size in enumerate(sizes):
+        needed = max(1, -(-size // most))
+        if parts and parts + needed > MOST_PARTS:
+            runs.append(slice(begin, source))
+            begin, parts = source, 0
+        parts += needed
+    return [*runs, slice(begin, len(sizes))]
+
+
 def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[list[Piece]]:
     """Parts in order: each of one piece of at least `least` bytes, which is copied, or of small ones, which are sent.
 
@@ -39,21 +62,16 @@ def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MO
         least: bytes of every part but the last.
         most: bytes of a part.
 
-    Where these would be more parts than an object may have, more objects pass through the client in larger parts.
-
     Raises:
-        StorageError: the object would be larger than so many parts can be.
+        StorageError: an object cannot have as many parts.
     """
     parts = list(_parts(sizes, least, most))
-    while len(parts) > MOST_PARTS and 2 * least <= min(most, _MOST_JOINED_BYTES):
-        least *= 2
-        parts = list(_parts(sizes, least, most))
     if len(parts) > MOST_PARTS:
         raise StorageError(
             "too many parts for one object",
             found=f"{len(parts):,}",
-            expected=f"at most {MOST_PARTS:,}",
-            remedy="join fewer objects, or larger ones",
+            expected=f"at most {MOST_PARTS:,}, of {most:,} bytes each",
+            remedy="join less: no store of this kind holds so large an object",
         )
     return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import CopyAccess, FileAccess, LocalAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import in_parallel
 
 _READ = ".json"
@@ -59,6 +60,10 @@ class Listing(FileAccess):
     @abstractmethod
     def is_link(self, path: Path) -> bool:
         """Whether a path is a symbolic link."""
+
+    def unfinished(self) -> Iterator[Path]:
+        """Objects of a store that were to become part of others; what is unfinished on a disk has locks to ask."""
+        yield from ()
 
 
 class FolderListing(LocalAccess, Listing):
@@ -169,6 +174,12 @@ class StoreListing(CopyAccess, Listing):
 
     def is_link(self, path: Path) -> bool:
         return False
+
+    def unfinished(self) -> Iterator[Path]:
+        for folder, entries in self.tree.items():
+            for name, entry in entries.items():
+                if name.startswith(UNFINISHED) and not entry.is_folder:
+                    yield self.folder / folder / name
 
     def fetch_all(self, folder: Path, name: str) -> None:
         pass

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place, sha256_file
 from nanoset_core.storage.copying import append_opened
+from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
 from nanoset_core.storage.store import Store, Stored, changed, checked_name
@@ -74,10 +75,19 @@ class LocalStore(Store):
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
-    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
+    def fetch(
+        self,
+        name: str,
+        target: Path,
+        *,
+        sha256: str | None = None,
+        pieces: Sequence[PieceDigest] | None = None,
+    ) -> bool:
         path = self._path(name)
         if not path.is_file():
             return False
+        if pieces is not None:
+            self._check_pieces(path, pieces)
         LocalStore(target.parent).put_file(target.name, path, sha256=sha256)
         return True
 
@@ -109,7 +119,9 @@ class LocalStore(Store):
         with open_regular(path) as source:
             self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""), once=once)
 
-    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+    def compose(
+        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+    ) -> str | None:
         target = self._path(name)
         file = open_unfinished(target)
         try:
@@ -120,9 +132,24 @@ class LocalStore(Store):
         except BaseException:
             discard(file)
             raise
+        return None
 
     def delete(self, name: str) -> None:
         self._path(name).unlink(missing_ok=True)
+
+    def _check_pieces(self, path: Path, pieces: Sequence[PieceDigest]) -> None:
+        check = PieceCheck(pieces)
+        with open_regular(path) as file:
+            for block in iter(lambda: file.read(_READ_BYTES), b""):
+                check.add(block)
+        if (fault := check.fault()) is not None:
+            raise StorageError(
+                "a file has other bytes than were written",
+                where=path,
+                found=fault,
+                expected="the digests of its pieces",
+                remedy=f"delete {path.parent}, and build again: it is made anew",
+            )
 
     def _path(self, name: str) -> Path:
         return self.folder / checked_name(name)

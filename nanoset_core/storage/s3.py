@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.compose import LEAST_BYTES, Piece, plan_parts
+from nanoset_core.storage.compose import copied_bytes, plan_parts, runs_of
 from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.s3_digests import (
     MULTIPART_BYTES,
+    SHA256,
     LocalDigests,
     digests_of,
     digests_of_bytes,
     etag_of,
     etag_of_bytes,
+    noted_sha256,
 )
+from nanoset_core.storage.s3_joining import Joining
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
     client,
@@ -34,12 +41,11 @@ from nanoset_core.storage.s3_requests import (
     whole,
 )
 from nanoset_core.storage.s3_uploads import StreamDigests, Upload, parts_of, send_stream
+from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import THREADS, Store, Stored, changed, checked_name, in_parallel
 
 R = TypeVar("R")
 RANGE_BYTES = 8 << 20
-SHA256 = "nanoset-sha256"
-"""Key of an object's metadata: hex sha256 of its bytes."""
 _ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
 """What every answer about an object says."""
 PARTS_AT_ONCE = 4
@@ -80,14 +86,14 @@ class S3Store(Store):
         return sorted(folders), sorted(files)
 
     def stat(self, name: str) -> Stored | None:
-        found = self._head(name)
+        found = self.head(name)
         return None if found is None else _stored(name, found)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def request() -> tuple[bytes, Stored]:
             answer = whole(client(self.place).get_object(**self._where(name)), *_ABOUT_OBJECT)
             data = answer["Body"].read()
-            noted = _noted(answer)
+            noted = noted_sha256(answer)
             if len(data) != answer["ContentLength"] or (noted and hashlib.sha256(data).hexdigest() != noted):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
             return data, _stored(name, answer)
@@ -113,9 +119,9 @@ class S3Store(Store):
         try:
             return persist(request, self.url(name))
         except Exception as error:
-            raise self._known(error, name, mark) from error
+            raise self.known(error, name, mark) from error
 
-    def _known(self, error: Exception, name: str, mark: str | None) -> Exception:
+    def known(self, error: Exception, name: str, mark: str | None) -> Exception:
         """What an answer that is an error says of an object that was to be read."""
         if is_missing(error):
             return MissingError("the object is gone", where=self.url(name), remedy="build again")
@@ -135,23 +141,32 @@ class S3Store(Store):
         found = self.stat(name)
         return None if found is None else self._stream(found, lambda block: None)
 
-    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
-        head = self._head(name)
+    def fetch(
+        self,
+        name: str,
+        target: Path,
+        *,
+        sha256: str | None = None,
+        pieces: Sequence[PieceDigest] | None = None,
+    ) -> bool:
+        head = self.head(name)
         if head is None:
             return False
-        wanted = sha256 or _noted(head)
+        wanted = sha256 or noted_sha256(head)
         with atomic_file(target) as file:
             for _ in range(2):  # once more where the bytes are others: it may have been the way
                 file.seek(0)
                 file.truncate()
-                found = self._stream(_stored(name, head), file.write)
-                if wanted in (None, found):
+                check = None if pieces is None else PieceCheck(pieces)
+                found = self._stream(_stored(name, head), _both(file.write, check))
+                fault = check and check.fault()
+                if wanted in (None, found) and fault is None:
                     return True
             raise StorageError(
                 "an object has other bytes than were written",
                 where=self.url(name),
-                found=f"sha256 {found}",
-                expected=f"sha256 {wanted}",
+                found=fault or f"sha256 {found}",
+                expected=f"sha256 {wanted}" if wanted else "the digests of its pieces",
                 remedy="remove the object, and build again: it is made anew",
             )
 
@@ -200,10 +215,10 @@ class S3Store(Store):
                 expected=f"sha256 {sha256}",
                 remedy=f"delete {path.parent}, and run again: it is made anew",
             )
-        there = None if is_new else self._head(name)
+        there = None if is_new else self.head(name)
         if there is not None and once:
             raise self._exists(name)
-        if there is not None and (there["ContentLength"], _noted(there)) == (digests.size, digests.sha256):
+        if there is not None and (there["ContentLength"], noted_sha256(there)) == (digests.size, digests.sha256):
             return
 
         def attempt() -> None:
@@ -239,53 +254,59 @@ class S3Store(Store):
             remedy="run again: it is made anew",
         )
 
-    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+    def compose(
+        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+    ) -> str | None:
         before = self.stat(name)
         if once and before is not None:
             raise self._exists(name)
-        in_parallel(self._check_mark, sources)  # some stores copy whatever is there, and past its end too
-        plan = plan_parts([source.size for source in sources])
-        if not plan or (len(plan) == 1 and _is_sent(plan[0])):
-            self.put(name, b"".join(self._join(sources, part) for part in plan), once=once)
-            return
+        sizes = [source.size for source in sources]
+        most = copied_bytes(sizes)
+        if len(runs := runs_of(sizes, most=most)) > 1:
+            with self._joined_first(name, sources, sha256, runs) as joined:
+                return self.compose(name, joined, once=once)
+        joining = Joining(self, sources, sha256 or [None] * len(sources), plan_parts(sizes, most=most))
+        joining.check_sources()
+        if (data := joining.sent_whole()) is not None:
+            self.put(name, data, once=once)
+            return hashlib.sha256(data).hexdigest()
 
         def attempt() -> None:
             with Upload(self.place, checked_name(name), {}) as upload:
-                in_parallel(lambda number: self._make_part(upload, number, sources, plan[number]), range(len(plan)))
+                in_parallel(lambda number: joining.make_part(upload, number), range(len(joining.plan)))
                 answer = upload.complete(**_condition(once))
-            found, size = self.stat(name), sum(source.size for source in sources)
+            found = self.stat(name)
             if not answer and found == before:
                 raise DamagedTransferError("the upload was aborted by somebody else")
-            if found is None or found.size != size:  # what stands there may be somebody else's: it is left
-                raise changed(self.url(name), f"{found and found.size} bytes", f"{size:,}, those of its sources")
+            if found is None or found.size != sum(sizes):  # what stands there may be somebody else's: it is left
+                raise changed(self.url(name), f"{found and found.size} bytes", f"{sum(sizes):,}, those of its sources")
 
         self._persist(attempt, name)
+        return None
 
-    def _make_part(self, upload: Upload, number: int, sources: Sequence[Stored], part: Sequence[Piece]) -> None:
-        if _is_sent(part):
-            data = self._join(sources, part)
-            upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
-            return
-        source = sources[part[0].source]
+    @contextlib.contextmanager
+    def _joined_first(
+        self, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, runs: Sequence[slice]
+    ) -> Iterator[Sequence[Stored]]:
+        """Objects that hold runs of the sources, under unfinished names beside `name`; gone when the block ends."""
+        folder, slash, base = checked_name(name).rpartition("/")
+        start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
+        names = [f"{start}-{number}" for number in range(len(runs))]
+        joined = []
         try:
-            upload.copy(number, source.name, source.mark, part[0].begin, part[0].end)
-        except Exception as error:
-            known = self._known(error, source.name, source.mark)
-            if known is error:
-                raise
-            raise known from error
+            for run, part in zip(runs, names, strict=True):
+                self.compose(part, sources[run], sha256=None if sha256 is None else sha256[run])
+                joined.append(self._there(part))
+            yield joined
+        finally:
+            with contextlib.suppress(StorageError):  # `nanoset gc` knows them by their names
+                in_parallel(self.delete, names)
 
-    def _check_mark(self, source: Stored) -> None:
-        found = self.stat(source.name)
+    def _there(self, name: str) -> Stored:
+        found = self.stat(name)
         if found is None:
-            raise MissingError("the object is gone", where=self.url(source.name), remedy="build again")
-        if found.mark != source.mark:
-            raise changed(self.url(source.name), f"ETag {found.mark}", f"ETag {source.mark}")
-
-    def _join(self, sources: Sequence[Stored], part: Sequence[Piece]) -> bytes:
-        """Bytes of a part that is too small to be copied."""
-        found = [(sources[piece.source], piece) for piece in part]
-        return b"".join(self.read_range(one.name, piece.begin, piece.end, one.mark) for one, piece in found)
+            raise MissingError("the object is gone", where=self.url(name), remedy="build again")
+        return found
 
     def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests, *, once: bool = False) -> Any:
         """One attempt; body: opens what is sent."""
@@ -319,7 +340,7 @@ class S3Store(Store):
         own = etag()
         if answer.get("ETag") == own:
             return True
-        found = self._head(name)
+        found = self.head(name)
         if found is None or found["ContentLength"] != digests.size:
             return False
         known = (found.get("ChecksumSHA256"), found["ETag"])
@@ -328,6 +349,27 @@ class S3Store(Store):
     def delete(self, name: str) -> None:
         # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
         unless_missing(lambda: persist(lambda: client(self.place).delete_object(**self._where(name)), self.url(name)))
+
+    def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
+        gone, about = [], {"Bucket": self.place.bucket, "Prefix": self._prefix("")}
+        cut = len(self._prefix(""))
+        while True:
+            page = persist(partial(client(self.place).list_multipart_uploads, **about), self.url(), reads=False)
+            for upload in page.get("Uploads", ()):
+                name = upload["Key"][cut:]
+                if is_abandoned(name):
+                    self._abort(name, upload["UploadId"])
+                    gone.append(name)
+            if not page.get("IsTruncated"):
+                return gone
+            about |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def _abort(self, name: str, upload: str) -> None:
+        try:
+            send(self.place, "abort_multipart_upload", name, UploadId=upload)
+        except Exception as error:
+            if status_of(error)[1] != "NoSuchUpload":
+                raise
 
     def _persist(self, attempt: Callable[[], R], name: str) -> R:
         """As `persist`, of what is written once."""
@@ -341,7 +383,8 @@ class S3Store(Store):
     def _exists(self, name: str) -> ObjectExistsError:
         return ObjectExistsError("there is such an object already", where=self.url(name))
 
-    def _head(self, name: str) -> Any:
+    def head(self, name: str) -> Any:
+        """All that the bucket says of an object; None where there is none."""
         return unless_missing(
             lambda: send(self.place, "head_object", checked_name(name), *_ABOUT_OBJECT, ChecksumMode="ENABLED")
         )
@@ -379,15 +422,15 @@ def _written_ns(answer: Any) -> int:
     return int(answer["LastModified"].timestamp()) * 10**9
 
 
-def _noted(answer: Any) -> str | None:
-    """Hex sha256 of an object as its writer noted it; None where it is not ours."""
-    noted: str | None = answer.get("Metadata", {}).get(SHA256)
-    return noted
+def _both(write: Callable[[bytes], object], check: PieceCheck | None) -> Callable[[bytes], None]:
+    """Writes a block, and gives it to the check."""
 
+    def take(block: bytes) -> None:
+        write(block)
+        if check is not None:
+            check.add(block)
 
-def _is_sent(part: Sequence[Piece]) -> bool:
-    """Whether a part of a composed object passes through this process."""
-    return len(part) > 1 or part[0].size < LEAST_BYTES
+    return take
 
 
 def _is_conflict(error: Exception) -> bool:

@@ -7,11 +7,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MULTIPART_BYTES = 64 << 20
 """Files above this are sent in parts of at least this size."""
 MOST_PARTS = 10_000
 READ_BYTES = 4 << 20
+SHA256 = "nanoset-sha256"
+"""Key of an object's metadata: hex sha256 of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,12 @@ class LocalDigests:
 def encoded(digest: bytes) -> str:
     """A digest as S3's headers spell it."""
     return base64.b64encode(digest).decode()
+
+
+def noted_sha256(answer: Any) -> str | None:
+    """Hex sha256 of an object as its writer noted it; None where it is not ours, or was joined of others."""
+    noted: str | None = answer.get("Metadata", {}).get(SHA256)
+    return noted
 
 
 def part_bytes_of(size: int, least: int = MULTIPART_BYTES) -> int:

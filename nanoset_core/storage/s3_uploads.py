@@ -28,6 +28,8 @@ class Upload:
             place, "create_multipart_upload", name, "UploadId", ChecksumAlgorithm="SHA256", Metadata=metadata
         )
         self._upload: dict[str, Any] = {"UploadId": started["UploadId"]}
+        self.etags_tell = etags_tell(started)
+        """Whether the ETag of a part is the md5 of its bytes."""
         self._sent: dict[int, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
@@ -43,8 +45,11 @@ class Upload:
         answer = self._ask("upload_part", "ETag", body=body, PartNumber=number + 1, ChecksumSHA256=checksum)
         self._sent[number] = {"PartNumber": number + 1, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
-    def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> None:
-        """Let the bucket take part `number` from bytes [begin, end) of an object that has this mark."""
+    def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
+        """Let the bucket take part `number` from bytes [begin, end) of an object that has this mark.
+
+        Some servers take them whatever its mark is: → what the bucket says of the part, for the caller to compare.
+        """
         source = {"Bucket": self._place.bucket, "Key": self._place.key(name)}
         span = f"bytes={begin}-{end - 1}"
         found = self._ask(
@@ -55,6 +60,7 @@ class Upload:
         if "ChecksumSHA256" in found:
             part["ChecksumSHA256"] = found["ChecksumSHA256"]
         self._sent[number] = part
+        return found
 
     def _ask(self, operation: str, needed: str, **about: Any) -> Any:
         try:
@@ -92,6 +98,11 @@ class Upload:
         key = self._place.key(self._name)
         with contextlib.suppress(BotoCoreError, ClientError):
             client(self._place).abort_multipart_upload(Bucket=self._place.bucket, Key=key, **self._upload)
+
+
+def etags_tell(answer: Any) -> bool:
+    """Whether an answer about an object or upload leaves its ETags what they are without keys of one's own: digests."""
+    return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
 
 
 class StreamDigests:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 from nanoset_core.errors import ConfigError, SourceChangedError
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.pieces import PieceDigest
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,13 +87,21 @@ class Store(ABC):
         """Hex sha256 of the bytes that the store gives now; None where there is no such object."""
 
     @abstractmethod
-    def fetch(self, name: str, target: Path, *, sha256: str | None = None) -> bool:
+    def fetch(
+        self,
+        name: str,
+        target: Path,
+        *,
+        sha256: str | None = None,
+        pieces: Sequence[PieceDigest] | None = None,
+    ) -> bool:
         """Copy an object to a local file, whole and checked or not at all; → False where there is none.
 
         Args:
             name: of the object.
             target: the file.
             sha256: hex, that it must have; where absent, what its writer noted.
+            pieces: the digests of its pieces, which its bytes must have.
 
         Raises:
             StorageError: its bytes are not those that were written.
@@ -141,22 +151,37 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def compose(self, name: str, sources: Sequence[Stored], *, once: bool = False) -> None:
+    def compose(
+        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+    ) -> str | None:
         """Write an object that is other objects behind one another; their bytes stay within the store.
 
         Args:
             name: of the object.
             sources: of this store, as it told of them.
+            sha256: hex, of each source, where they are known: compared with all that the store tells by itself.
             once: as for `put`.
+
+        Returns:
+            Hex sha256 of the object, where all of its bytes passed through this process anyway.
 
         Raises:
             SourceChangedError: a source has another mark than it is given with.
+            StorageError: a source has other bytes than it should.
             MissingError: a source is gone.
         """
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
+
+    def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
+        """Let go of what was sent of objects that will never be whole; → their names. A folder has nothing like it.
+
+        Args:
+            is_abandoned: takes an object's name.
+        """
+        return ()
 
 
 def checked_name(name: str) -> str:
@@ -186,14 +211,35 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
-    """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
+    """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised.
+
+    Nothing is kept of an item but its result: there may be a hundred thousand.
+    """
     listed = list(items)
     if len(listed) <= 1:
         return [work(item) for item in listed]
+    found: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+    numbers, taking = iter(range(len(listed))), Lock()
+
+    def run() -> None:
+        while not errors:
+            with taking:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                found[number] = work(listed[number])
+            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+                errors[number] = error
+
     with ThreadPoolExecutor(min(threads, len(listed))) as pool:
-        futures = [pool.submit(work, item) for item in listed]
         try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
+            for future in [pool.submit(run) for _ in range(min(threads, len(listed)))]:
+                future.result()
+        except BaseException as error:  # an interruption: those that work end with the item in their hands
+            errors[-1] = error
             raise
+    if errors:
+        raise errors[min(errors)]
+    return [found[number] for number in range(len(listed))]

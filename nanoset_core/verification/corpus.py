@@ -95,16 +95,17 @@ def _verify_indexed(project: Project, corpus: str, deep: bool, *, alone: bool) -
     with report.catching(_BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
         report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
-        prefix = dataset.path(dataset.facts["prefix"])
-        report.include(verify_dataset(prefix, promise=_promise(project, dataset), deep=deep, output=report.output))
+        prefix, promise = indexed.readable(dataset), _promise(project, dataset)
+        report.include(verify_dataset(prefix, promise=promise, deep=deep, output=report.output, access=dataset.access))
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
             if alone:
                 _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
             lineage = Lineage(project.outputs, dataset)
-            _check_merged(report, lineage, MMapIndexedDataset(prefix, validate=False), deep)
-            check_round_trip(report, project, lineage, MMapIndexedDataset(prefix, validate=False), deep=deep)
+            tokens = indexed.opened(dataset)
+            _check_merged(report, lineage, tokens, deep)
+            check_round_trip(report, project, lineage, tokens, deep=deep)
     return report
 
 
@@ -301,6 +302,6 @@ def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset,
 def _starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
     """First token of each sequence, int64[n]; of the number after the last, the end of the array."""
     inside = sequences < len(dataset)
-    starts = np.full(len(sequences), len(dataset.tokens), np.int64)
+    starts = np.full(len(sequences), dataset.token_count, np.int64)
     starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
     return starts

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import CHUNK_SEQUENCES, HEADER, bin_path, idx_path, pointer_chunks
+from nanoset_core.indexed.layout import CHUNK_SEQUENCES, HEADER, Tokens, bin_path, idx_path, pointer_chunks
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.verification.duplicates import duplicate_share
 from nanoset_core.verification.report import Report
 
@@ -46,23 +47,26 @@ def verify_dataset(
     promise: Promise | None = None,
     deep: bool = False,
     output: str | None = None,
+    access: FileAccess | None = None,
 ) -> Report:
     """Check a .bin/.idx pair.
 
     The .idx is read whole: header, lengths, pointers (each where the sequence before it ends), documents. The .bin is
     read whole with `deep`, or when it has no more than 16 Mi tokens; otherwise at 256 places and at the ends of 65,536
-    sequences, spread evenly. Memory is a few MiB whatever the size.
+    sequences, spread evenly; where it does not lie on this machine, at those of the sequences within the 256 places.
+    Memory is a few MiB whatever the size.
 
     Args:
         prefix: path without .bin and .idx.
         promise: what the dataset must hold.
         deep: read every token.
         output: how the report names it; default the prefix.
+        access: how its files are reached, where it lies below an output root.
     """
     report, promise = Report(output or os.fspath(prefix)), promise or Promise()
     dataset: MMapIndexedDataset | None = None
     with report.catching(_REMEDY):
-        dataset = MMapIndexedDataset(prefix)
+        dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
     if dataset is None:
         return report
     _check_counts(report, dataset, promise)
@@ -73,7 +77,8 @@ def verify_dataset(
             "the tokens are no integers", where=idx_path(prefix), found=dataset.dtype.name, expected="an integer type"
         )
         return report
-    whole = deep or len(dataset.tokens) <= QUICK_TOKENS
+    whole = deep or dataset.token_count <= QUICK_TOKENS
+    _fetch(dataset, whole)
     _check_ids(report, dataset, promise, whole)
     _check_framing(report, dataset, promise, whole)
     if whole:
@@ -106,7 +111,7 @@ def _check_counts(report: Report, dataset: MMapIndexedDataset, promise: Promise)
             expected=promise.dtype,
             remedy=_REMEDY,
         )
-    size = os.path.getsize(bin_path(dataset.prefix))
+    size = dataset.bin_bytes
     if size != tokens * dataset.dtype.itemsize:
         report.error(
             "the .bin is not as long as its sequences",
@@ -146,11 +151,17 @@ def spread_chunks(total: int, whole: bool) -> Iterator[tuple[int, int]]:
         yield begin, begin + size
 
 
+def _fetch(dataset: MMapIndexedDataset, whole: bool) -> None:
+    """See to it that all that is looked at below can be read."""
+    pieces = np.array(list(spread_chunks(dataset.token_count, whole)), np.int64).reshape(-1, 2)
+    dataset.tokens_for(*(pieces.T * dataset.dtype.itemsize))
+
+
 def _check_ids(report: Report, dataset: MMapIndexedDataset, promise: Promise, whole: bool) -> None:
     read, greatest = 0, -1
-    limit = promise.max_id
-    for begin, end in spread_chunks(len(dataset.tokens), whole):
-        part = dataset.tokens[begin:end]
+    limit, tokens = promise.max_id, _fetched(dataset)
+    for begin, end in spread_chunks(len(tokens), whole):
+        part = tokens[begin:end]
         low, high = int(part.min()), int(part.max())
         read, greatest = read + len(part), max(greatest, high)
         if low < 0 or (limit is not None and high > limit):
@@ -160,7 +171,7 @@ def _check_ids(report: Report, dataset: MMapIndexedDataset, promise: Promise, wh
                 "a token is not in the vocabulary",
                 where=f"{bin_path(dataset.prefix)}, byte {at * dataset.dtype.itemsize} "
                 f"(sequence {sequence_of(dataset, at)})",
-                found=f"id {int(dataset.tokens[at])}",
+                found=f"id {int(tokens[at])}",
                 expected="0 or more" if limit is None else f"0 to {limit}",
                 remedy="build again with the tokenizer that made the data, or " + _REMEDY,
             )
@@ -185,22 +196,38 @@ def _check_framing(report: Report, dataset: MMapIndexedDataset, promise: Promise
     extra = len(promise.before) + len(promise.after)
     if not extra:
         return
-    rows = len(dataset) if whole else min(len(dataset), QUICK_SEQUENCES)
-    for begin in range(0, rows, CHUNK_SEQUENCES):
-        chunk = np.arange(begin, min(begin + CHUNK_SEQUENCES, rows), dtype=np.int64)
-        if not whole:
-            chunk = spread_rows(len(dataset), rows)[chunk]
+    tokens = _fetched(dataset)
+    for chunk in _framed_rows(dataset, whole):
         lengths = dataset.sequence_lengths[chunk].astype(np.int64)
         starts = dataset.sequence_pointers[chunk] // dataset.dtype.itemsize
         wrong = lengths < extra
         if not wrong.any():
             for place, token in enumerate(promise.before):
-                wrong |= dataset.tokens[starts + place] != token
+                wrong |= tokens[starts + place] != token
             for place, token in enumerate(promise.after):
-                wrong |= dataset.tokens[starts + lengths - len(promise.after) + place] != token
+                wrong |= tokens[starts + lengths - len(promise.after) + place] != token
         if wrong.any():
             _report_framing(report, dataset, promise, int(chunk[np.argmax(wrong)]), int(wrong.sum()))
             return
+
+
+def _framed_rows(dataset: MMapIndexedDataset, whole: bool) -> Iterator[NDArray[np.int64]]:
+    """Sequences whose ends are looked at, some at a time."""
+    if whole:
+        for begin in range(0, len(dataset), CHUNK_SEQUENCES):
+            yield np.arange(begin, min(begin + CHUNK_SEQUENCES, len(dataset)), dtype=np.int64)
+    elif dataset.is_here:
+        yield spread_rows(len(dataset), QUICK_SEQUENCES)
+    else:
+        for begin, end in spread_chunks(dataset.token_count, whole):
+            # The last one that begins in the piece may end behind it.
+            first, last = np.searchsorted(dataset.sequence_pointers, np.array([begin, end]) * dataset.dtype.itemsize)
+            yield np.arange(first, last - 1, dtype=np.int64)
+
+
+def _fetched(dataset: MMapIndexedDataset) -> Tokens:
+    """The tokens, of which those can be read that were fetched."""
+    return dataset.tokens_for(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _report_framing(report: Report, dataset: MMapIndexedDataset, promise: Promise, sequence: int, count: int) -> None:

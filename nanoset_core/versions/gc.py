@@ -2,7 +2,8 @@
 
 A version is withdrawn while no build can begin: on a disk by a new name, which every reader takes for gone and every
 sweep for litter, so that its files can be removed later; in a bucket by the removal of its manifest first. So a
-collection that is killed leaves nothing half there.
+collection that is killed leaves nothing half there. Builds are seen by locks of the file system, and in a bucket by
+leases, from whatever machine.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanoset_core.errors import StorageError
 from nanoset_core.loading import opening
 from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import MANIFEST
@@ -23,12 +25,20 @@ from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.leases import LEASE_SECONDS, collecting_everywhere, leased_names
+from nanoset_core.storage.listing import Listing
 from nanoset_core.storage.locks import busy_names, collecting
 from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.storage.store import in_parallel
 from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below, foretold, judge
 from nanoset_core.versions.index_files import judge_index_files
-from nanoset_core.versions.outputs import Output, find_outputs
+from nanoset_core.versions.outputs import Output, find_outputs, stage_folders
 from nanoset_core.versions.references import Policy, find_needed
+
+UNSEEN = (
+    "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
+    f"for {LEASE_SECONDS // 60} minutes or more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,8 @@ class Collection:
     """what stays although nothing is known to need it"""
     unfinished: tuple[Path, ...]
     """unfinished names that were there (plan), or that a sweep removed; a living process may own one"""
+    unseen: str | None = None
+    """which work no collection can know of"""
 
     @property
     def size(self) -> int:
@@ -74,7 +86,13 @@ def plan_gc(
         StorageError: a folder of outputs cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
-    return _plan(project, policy, busy_names(project.outputs.folder))
+    return _plan(project, policy, _busy(busy_names(project.outputs.folder), leased_names(project.outputs.access)))
+
+
+def _busy(here: Iterable[str], elsewhere: Mapping[str, str]) -> Mapping[str, str]:
+    """Name of what is worked on → by whom, in words."""
+    told = {name: f"a build on {host} works on it" for name, host in elsewhere.items()}
+    return told | dict.fromkeys(here, "a running build works on it")
 
 
 def collect(
@@ -88,8 +106,9 @@ def collect(
     """Remove what nothing needs; → what was removed. Arguments as for `plan_gc`.
 
     What a running build works on stays, and what is made current meanwhile. locks: False where the file system has no
-    locks and nothing is built. In a bucket no lock tells of builds on other machines: one that takes up an old version
-    in that very moment finds it gone, and makes it again.
+    locks and nothing is built. A build in a bucket is not seen where its machine was cut off from the bucket for ten
+    minutes, or where its version knows no leases: one that takes up an old version in that very moment finds it gone,
+    and makes it again.
 
     Raises:
         StorageError: the file system has no locks, or a folder of outputs cannot be read.
@@ -99,7 +118,8 @@ def collect(
     if not outputs.folder.is_dir() and next(outputs.access.store.list(), None) is None:
         return Collection((), (), ())
     withdrawn: list[tuple[Garbage, tuple[Path, ...]]] = []
-    with collecting(outputs.folder, locks=locks) as busy:
+    with collecting(outputs.folder, locks=locks) as here, collecting_everywhere(outputs.access) as elsewhere:
+        busy = _busy(here, elsewhere)
         planned = _plan(project, policy, busy)
         left = list(planned.left)
         for item in planned.garbage:
@@ -110,6 +130,8 @@ def collect(
                 continue
             if rest is not None:
                 withdrawn.append((item, rest))
+        swept, untold = _sweep_store(outputs, planned, busy)
+        left += untold
     gone: list[Garbage] = []
     for item, rest in withdrawn:
         for folder in rest:
@@ -118,7 +140,33 @@ def collect(
         left += [LeftAlone(folder, "it could not be removed") for folder in stuck]
         if not stuck:
             gone.append(item)
-    return Collection(tuple(gone), tuple(left), _sweep(outputs, planned.unfinished))
+    removed = dict.fromkeys([*_sweep(outputs, planned.unfinished), *swept])
+    return Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen)
+
+
+def _sweep_store(outputs: OutputRoot, planned: Collection, busy: Container[str]) -> tuple[list[Path], list[LeftAlone]]:
+    """Remove from a bucket what builds that are gone left unfinished, on whatever machine.
+
+    Returns:
+        What was removed, and why it cannot be told what else there is.
+    """
+    access = outputs.access
+    if not access.has_copies:
+        return [], []
+    names = [access.name(path) for path in planned.unfinished if not path.exists()]
+    in_parallel(access.store.delete, names)
+    left = []
+    try:
+        names += access.store.abort_uploads(lambda name: _is_idle(name, busy))
+    except StorageError as error:
+        left.append(LeftAlone(outputs.folder, f"uploads that were cut short cannot be looked for: {error.found}"))
+    return [outputs.folder / name for name in names], left
+
+
+def _is_idle(name: str, busy: Container[str]) -> bool:
+    """Whether an object is one of an output of ours that nobody works on."""
+    stage, *rest = name.split("/")
+    return stage in stage_folders() and len(rest) > 1 and rest[0] not in busy
 
 
 def _withdraw(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
@@ -135,7 +183,7 @@ def _withdraw(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     return ()
 
 
-def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
+def _plan(project: Project, policy: Policy, busy: Mapping[str, str]) -> Collection:
     listing = project.outputs.access.listing()
     outputs = find_outputs(listing)
     needed = find_needed(listing, outputs, policy)
@@ -145,10 +193,18 @@ def _plan(project: Project, policy: Policy, busy: frozenset[str]) -> Collection:
     garbage = [item for item in found if isinstance(item, Garbage)]
     left = [LeftAlone(path, f"it is needed, but {why}") for path, why in needed.unreadable.items()]
     left += [item for item in found if isinstance(item, LeftAlone)]
-    left += [LeftAlone(item.path, "a running build works on it") for item in garbage if item.subject in busy]
+    left += [LeftAlone(item.path, busy[item.subject]) for item in garbage if item.subject in busy]
     left += _unasked(project, outputs)
     idle = tuple(item for item in garbage if item.subject not in busy)
-    return Collection(idle, tuple(left), tuple(_unfinished(listing.folder)))
+    unfinished = [*_unfinished(listing.folder), *_unfinished_objects(listing, {item.path for item in idle}, busy)]
+    return Collection(idle, tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
+
+
+def _unfinished_objects(listing: Listing, gone: Container[Path], busy: Container[str]) -> Iterator[Path]:
+    """What builds that are gone left unfinished in a bucket, but for what goes with its version."""
+    for path in listing.unfinished():
+        if path.parent not in gone and _is_idle(listing.name(path), busy):
+            yield path
 
 
 def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:

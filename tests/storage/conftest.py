@@ -40,6 +40,13 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> AbstractContextManager[
     return start(tmp_path_factory.mktemp(SERVER))
 
 
+@pytest.fixture(scope="session")
+def ceph(tmp_path_factory: pytest.TempPathFactory, endpoint: str) -> Iterator[str]:
+    """A real S3 server, where it is installed; `endpoint` sets the credentials."""
+    with ceph_server(tmp_path_factory.mktemp("ceph")) as address:
+        yield address
+
+
 @pytest.fixture
 def place(endpoint: str) -> Iterator[S3Place]:
     yield s3_server.new_bucket(endpoint, "some/prefix")

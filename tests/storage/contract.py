@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, MissingError, ObjectExistsError, SourceChangedError, StorageError
 from nanoset_core.storage import raw_objects
+from nanoset_core.storage.pieces import PieceDigest
 from nanoset_core.storage.store import Store, Stored
 
 MIB = 1 << 20
@@ -271,6 +273,21 @@ class StoreContract:
             store.fetch("file", tmp_path / "copy", sha256=hashlib.sha256(b"good").hexdigest())
         assert not (tmp_path / "copy").exists()
 
+    def test_what_is_fetched_is_checked_piece_by_piece(self, store, tmp_path):
+        data = os.urandom(100_000)
+        store.put("file", data)
+        bounds = [0, 1, 40_000, 40_001, 100_000]
+        pieces = [
+            PieceDigest(hashlib.sha256(data[begin:end]).hexdigest(), end - begin) for begin, end in pairwise(bounds)
+        ]
+        assert store.fetch("file", tmp_path / "copy", pieces=pieces)
+        assert (tmp_path / "copy").read_bytes() == data
+        (tmp_path / "copy").unlink()
+        for others in (pieces[:-1], [*pieces, pieces[0]], [pieces[1], *pieces[1:]], pieces[::-1], []):
+            with pytest.raises(StorageError, match="other bytes"):
+                store.fetch("file", tmp_path / "copy", pieces=others)
+            assert not (tmp_path / "copy").exists()
+
     @pytest.mark.parametrize(
         "sizes",
         [
@@ -290,7 +307,8 @@ class StoreContract:
         for number, part in enumerate(data):
             store.put(f"parts/{number:03d}", part)
         sources = list(store.list("parts"))
-        store.compose("whole", sources)
+        digest = store.compose("whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data])
+        assert digest in (None, store.sha256("whole"))
         assert store.sha256("whole") == hashlib.sha256(b"".join(data)).hexdigest()
         assert store.stat("whole").size == sum(sizes)
         with pytest.raises(ObjectExistsError):

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import random
 
 import pytest
 import s3_server
-from ceph_server import ceph_server
 from storage.contract import StoreContract
 from swift_server import CREDENTIALS as SWIFT_CREDENTIALS
 from swift_server import swift_server
 
-from nanoset_core.errors import StorageError
-from nanoset_core.storage.compose import LEAST_BYTES, MOST_BYTES, MOST_PARTS, plan_parts
+from nanoset_core.errors import SourceChangedError, StorageError
+from nanoset_core.storage import compose
+from nanoset_core.storage.compose import (
+    COPIED_BYTES,
+    LEAST_BYTES,
+    MOST_BYTES,
+    MOST_PARTS,
+    copied_bytes,
+    plan_parts,
+    runs_of,
+)
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.s3_uploads import Upload
 from nanoset_core.storage.scratch import UNFINISHED
 
 
@@ -45,17 +56,61 @@ class S3Contract(StoreContract):
         (entry,) = client(store.place).list_objects_v2(Bucket=store.place.bucket)["Contents"]
         assert entry["Key"] == "some/prefix/a"
 
+    def test_joined_in_two_levels(self, store, monkeypatch):
+        monkeypatch.setattr(compose, "MOST_PARTS", 3)
+        data = [os.urandom(LEAST_BYTES + at) for at in range(5)]
+        data.insert(2, b"small")
+        for number, part in enumerate(data):
+            store.put(f"parts/{number}", part)
+        sources = list(store.list("parts"))
+        assert (
+            store.compose("folder/whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data]) is None
+        )
+        assert store.sha256("folder/whole") == hashlib.sha256(b"".join(data)).hexdigest()
+        assert [found.name for found in store.list("folder")] == ["folder/whole"]
+        self.nothing_unfinished(store)
+
+    @pytest.mark.parametrize("heeded", [True, False])
+    def test_an_object_that_is_replaced_before_it_is_copied_is_refused(self, store, monkeypatch, heeded):
+        """Also by servers that do not heed the condition."""
+        copy = Upload.copy
+
+        def replaced(upload, number, name, mark, begin, end):
+            store.put(name, b"z" * 2 * LEAST_BYTES)
+            return copy(upload, number, name, mark if heeded else store.stat(name).mark, begin, end)
+
+        for name in ("a", "b"):
+            store.put(name, name.encode() * 2 * LEAST_BYTES)
+        sources = list(store.list())
+        monkeypatch.setattr(Upload, "copy", replaced)
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", sources)
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", [sources[0], store.stat("b")], sha256=[hashlib.sha256(b"").hexdigest()] * 2)
+        assert store.stat("whole") is None
+        self.nothing_unfinished(store)
+
+    def test_a_copy_with_other_bytes_is_refused(self, store, monkeypatch):
+        copy = Upload.copy
+        wrong = store.below("elsewhere")
+        store.put("a", b"a" * LEAST_BYTES)
+        wrong.put("a", b"b" * LEAST_BYTES)
+        source = store.stat("a")
+        other = wrong.stat("a")
+
+        def copied(upload, number, name, mark, begin, end):
+            return copy(upload, number, f"elsewhere/{name}", other.mark, begin, end)
+
+        monkeypatch.setattr(Upload, "copy", copied)
+        with pytest.raises(SourceChangedError, match="listed"):
+            store.compose("whole", [source])
+        assert store.stat("whole") is None
+
 
 class TestMoto(S3Contract):
     @pytest.fixture
     def store(self, place):
         return S3Store(place, part_bytes=LEAST_BYTES)
-
-
-@pytest.fixture(scope="session")
-def ceph(tmp_path_factory, endpoint):
-    with ceph_server(tmp_path_factory.mktemp("ceph")) as address:
-        yield address
 
 
 class TestCeph(S3Contract):
@@ -99,9 +154,23 @@ def test_parts_of_any_sizes():
 def test_more_parts_than_an_object_may_have():
     assert len(plan_parts([LEAST_BYTES] * MOST_PARTS)) == MOST_PARTS
     assert len(plan_parts([MOST_BYTES + 1])) == 2
-    sizes = [LEAST_BYTES + at % 3 for at in range(2 * MOST_PARTS)]
-    joined = plan_parts(sizes)
-    assert len(joined) <= MOST_PARTS
-    assert sum(piece.size for part in joined for piece in part) == sum(sizes)
     with pytest.raises(StorageError, match="too many parts"):
         plan_parts([MOST_BYTES] * (MOST_PARTS + 1))
+
+
+def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
+    assert runs_of([LEAST_BYTES] * MOST_PARTS) == [slice(0, MOST_PARTS)]
+    assert runs_of([1000] * 10 * MOST_PARTS) == [slice(0, 10 * MOST_PARTS)], "sent in few parts"
+    chosen = random.Random(0)
+    for _ in range(20):
+        count = chosen.choice([MOST_PARTS + 1, 25_000])
+        sizes = [chosen.choice([0, 3, 10, 34, 36, chosen.randrange(200)]) for _ in range(count)]
+        runs = runs_of(sizes, least=10, most=35)
+        assert [at for run in runs for at in range(run.start, run.stop)] == list(range(count))
+        assert all(run.start < run.stop for run in runs)
+        for run in runs:
+            plan_parts(sizes[run], least=10, most=35)
+    large = 2 * MOST_PARTS * COPIED_BYTES // 3
+    for sizes in ([large], [64 << 20] * 100_000, [large // 2, large // 2, 5]):
+        runs = runs_of(sizes, most=copied_bytes(sizes))
+        plan_parts([sum(sizes[run]) for run in runs], most=copied_bytes(sizes))

@@ -74,6 +74,8 @@ def _print_collection(found: Collection, *, done: bool) -> None:
             console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
         tables.print_line(console, f"left alone: {item.path}: {item.why}", "yellow")
+    if found.unseen is not None:
+        tables.print_line(console, found.unseen)
     tables.print_line(console, _total(found, done=done))
 
 

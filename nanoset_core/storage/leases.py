@@ -1,0 +1,127 @@
+"""Who works on which outputs of a store that several machines share: so that `nanoset gc` on any of them sees builds.
+
+Whoever makes outputs keeps an object, its *lease*, that names what it works on: written anew every minute, removed at
+the end. One that is ten minutes old by the store's clock counts no more, since its holder is dead or cut off; one of a
+process of this machine that is gone counts no more at once. A collection keeps another such object, the *gate*.
+
+Whoever begins writes its lease and then waits while there is a gate; a collection writes its gate and then looks for
+leases. So one of them sees the other, wherever listings are up to date; no condition of the store's is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.locks import FOLDER
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import Store, Stored, in_parallel
+
+RENEWED_SECONDS = 60.0
+LEASE_SECONDS = 600
+"""How long after it was written a lease counts."""
+_LEASE, _GATE = "lease", "gate"
+_WAIT_SECONDS = 1.0
+_LAST_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
+    """Hold outputs against `nanoset gc` on every machine until the block ends, where they live in a store of all.
+
+    Names are the first parts of the outputs' names. It waits while a collection looks for what can go.
+
+    Raises:
+        StorageError: the store refuses.
+    """
+    if not access.has_copies:
+        yield  # locks of the file system tell of them
+        return
+    with _kept(access.store, _LEASE, sorted(set(names))):
+        while any(_kind(found) == _GATE for found in _live(access.store)):
+            time.sleep(_WAIT_SECONDS)
+        yield
+
+
+@contextlib.contextmanager
+def collecting_everywhere(access: FileAccess) -> Iterator[Mapping[str, str]]:
+    """Let builds on all machines wait before they begin until the block ends; → `leased_names` at this moment."""
+    if not access.has_copies:
+        yield {}
+        return
+    with _kept(access.store, _GATE, []):
+        yield leased_names(access)
+
+
+def leased_names(access: FileAccess) -> Mapping[str, str]:
+    """Name of what is worked on at this moment → the machine that does; none where locks of the file system tell."""
+    if not access.has_copies:
+        return {}
+    leases = [found.name for found in _live(access.store) if _kind(found) == _LEASE]
+    held = [data for data in in_parallel(access.store.read, leases, CONNECTIONS) if data is not None]
+    return {str(name): str(lease["host"]) for lease in map(json.loads, held) for name in lease["names"]}
+
+
+def _live(store: Store) -> list[Stored]:
+    """Leases and gates that count. The others are removed: nobody else would."""
+    found = list(store.list(FOLDER))
+    oldest_ns = store.now() - LEASE_SECONDS * 10**9 if found else 0
+    live = [one for one in found if one.written_ns > oldest_ns and not _is_gone(one)]
+    for one in found:
+        if one not in live:
+            with contextlib.suppress(StorageError):
+                store.delete(one.name)
+    return live
+
+
+@contextlib.contextmanager
+def _kept(store: Store, kind: str, names: list[str]) -> Iterator[None]:
+    """Keep an object of this process fresh until the block ends."""
+    name = f"{FOLDER}/{kind}-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}"
+    data = json.dumps({"host": platform.node(), "names": names}).encode()
+    store.put(name, data)
+    ended = threading.Event()
+    keeper = threading.Thread(target=_renew, args=(lambda: store.put(name, data), ended), name=name, daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeper.join(_LAST_SECONDS)  # or it might write the object once more after its removal
+        with contextlib.suppress(StorageError):  # then it ends by itself
+            store.delete(name)
+
+
+def _renew(put: Callable[[], None], ended: threading.Event) -> None:
+    while not ended.wait(RENEWED_SECONDS):
+        with contextlib.suppress(StorageError):  # it is tried again in a minute
+            put()
+
+
+def _kind(found: Stored) -> str:
+    return found.name.rpartition("/")[2].partition("-")[0]
+
+
+def _is_gone(found: Stored) -> bool:
+    """Whether the process that wrote an object was one of this machine, and has ended."""
+    _, machine, pid, _ = [*found.name.rpartition("/")[2].split("-"), "", "", "", ""][:4]
+    return machine == _machine() and pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc/self").exists()
+
+
+def _machine() -> str:
+    """Another one wherever process ids mean something else: on other machines, after a restart, in other containers."""
+    try:
+        marks = [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    except OSError:
+        marks = [secrets.token_hex(8)]  # nobody takes another for gone
+    return hashlib.sha256("\n".join([platform.node(), *marks]).encode()).hexdigest()[:12]

@@ -1,0 +1,253 @@
+"""Datasets that a bucket puts together of the shards in it: the bytes of a local merge, which nobody has brought."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import s3_server
+from sample_project import jsonl, outputs_of
+from storage.conftest import with_root
+
+from nanoset_core.errors import StorageError
+from nanoset_core.outputs.manifest import read_manifest
+from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import compose
+from nanoset_core.storage.pieces import read_pieces
+from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_requests import client
+from nanoset_core.verification.verify import verify_indexed
+from nanoset_core.versions.gc import collect, plan_gc
+
+CORPUS = "noise"
+SETTINGS = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+tokenization: {append_eod: true, range_mib: 2.8, workers: 1, audit: 0}
+"""
+BIN = f"{CORPUS}_text_document.bin"
+
+
+def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
+    """A project of one corpus, whose .bin is too large to pass through; → its nanoset.yaml."""
+    chosen = random.Random(0)
+    words = ["".join(chosen.choices("bcdfghjklmnpqrstvwxz", k=3)) for _ in range(2000)]
+    (folder / "raw" / CORPUS).mkdir(parents=True)
+    for number, documents in enumerate((145, 145, 8)):  # two shards that can be copied, one that cannot
+        rows = [{"text": " ".join(chosen.choices(words, k=5000))} for _ in range(documents)]
+        (folder / "raw" / CORPUS / f"part-{number}.jsonl").write_bytes(jsonl(rows))
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    text = SETTINGS
+    for old, new in settings.items():
+        text = text.replace(old, new)
+    (folder / "nanoset.yaml").write_text(text)
+    return folder / "nanoset.yaml"
+
+
+def tokenize(config: Path) -> Project:
+    project = Project.open(config)
+    raw.make_inventory(project, CORPUS)
+    tokenization.tokenize(project, CORPUS)
+    return project
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory, tokenizer_file):
+    """A local project, built up to its dataset."""
+    config = write(tmp_path_factory.mktemp("here") / "project", tokenizer_file, {})
+    indexed.index(tokenize(config), CORPUS)
+    return config
+
+
+@pytest.fixture(scope="module")
+def shards(endpoint, tmp_path_factory, tokenizer_file):
+    """The objects of a bucket in which the same corpus is tokenized."""
+    place = s3_server.new_bucket(endpoint, "of/another")
+    tokenize(write(tmp_path_factory.mktemp("there") / "project", tokenizer_file, with_root(place)))
+    return s3_server.snapshot(place)
+
+
+@pytest.fixture
+def project(here, place, shards, tmp_path) -> Project:
+    """On a machine that has no copies."""
+    s3_server.restore(place, shards)
+    shutil.copytree(here.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
+    config = tmp_path / "project" / here.name
+    text = config.read_text()
+    for old, new in with_root(place).items():
+        text = text.replace(old, new)
+    config.write_text(text)
+    return Project.open(config)
+
+
+def forget_copies(project: Project) -> None:
+    shutil.rmtree(project.outputs.folder, ignore_errors=True)
+
+
+def names(place) -> set[str]:
+    return {name for name in s3_server.objects(place) if name.startswith("datasets/")}
+
+
+class Wire:
+    """Bytes that this process sends and receives, by operation."""
+
+    def __init__(self, place):
+        self.bytes, self.events = Counter(), client(place).meta.events
+
+    def _sent(self, request, event_name, **_):
+        self.bytes[event_name.rpartition(".")[2]] += int(request.headers.get("Content-Length", 0))
+
+    def _received(self, response_dict, event_name, **_):
+        if not event_name.endswith("HeadObject"):
+            self.bytes[event_name.rpartition(".")[2]] += int(response_dict["headers"].get("content-length", 0))
+
+    def __enter__(self):
+        self.events.register("before-send.s3", self._sent)
+        self.events.register("response-received.s3", self._received)
+        return self.bytes
+
+    def __exit__(self, *_):
+        self.events.unregister("before-send.s3", self._sent)
+        self.events.unregister("response-received.s3", self._received)
+
+
+def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
+    with Wire(place) as wire:
+        made = indexed.index(project, CORPUS)
+    size = made.files[BIN].size
+    tokens = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
+    sizes = [shard.files["tokens.bin"].size for shard in tokens]
+    assert sizes[0] > compose.LEAST_BYTES < sizes[1]
+    assert size == sum(sizes)
+    assert 2 * sizes[2] < sum(wire.values()) < 2 * sizes[2] + size / 50, wire
+    assert not list(project.outputs.folder.rglob("*.bin"))
+    stored, wanted = s3_server.objects(place), outputs_of(here)
+    dataset = f"datasets/{CORPUS}/{made.digest}"
+    assert stored.keys() == wanted.keys() | {f"{dataset}/{BIN}.pieces"}
+    different = {name for name in wanted if stored[name] != wanted[name]}
+    assert different == {f"{dataset}/manifest.json"}
+    local = read_manifest(here.parent / "data" / dataset)
+    assert (made.recipe, made.facts) == (local.recipe, local.facts)
+    assert made.files[BIN].sha256 is None
+    assert made.files[BIN].size == local.files[BIN].size
+    pieces = [(shard.files["tokens.bin"].sha256, shard.files["tokens.bin"].size) for shard in tokens]
+    assert read_pieces(made.path(made.files[BIN].pieces)) == pieces
+    with Wire(place) as wire:
+        assert indexed.index(project, CORPUS).digest == made.digest
+    assert not wire["CreateMultipartUpload"] + wire["CompleteMultipartUpload"]
+
+
+def test_another_machine_brings_it_checked(project, place, here):
+    indexed.index(project, CORPUS)
+    forget_copies(project)
+    made = project.outputs.current("datasets", CORPUS)
+    assert verify_indexed(project, CORPUS).passed
+    assert made.path(BIN).read_bytes() == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
+    store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
+    data = bytearray(store.read(name))
+    data[6_000_000] ^= 1
+    store.put(name, bytes(data))
+    forget_copies(project)
+    made = project.outputs.current("datasets", CORPUS)
+    with pytest.raises(StorageError, match="other bytes"):
+        made.path(BIN)
+    assert not (made.folder / BIN).exists()
+    found = verify_indexed(project, CORPUS, deep=True)
+    (wrong,) = (finding for finding in found.findings if "other bytes" in finding.what)
+    assert f"{BIN}, bytes " in wrong.where
+
+
+def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, here):
+    """As `aws s3 sync` would make it."""
+    made = indexed.index(project, CORPUS)
+    store = project.outputs.access.store
+    local = tmp_path / "synced"
+    shutil.copytree(here.parent, local)
+    for found in list(store.list()):
+        store.fetch(found.name, local / "data" / found.name)
+    twin = Project.open(local / here.name)
+    assert twin.outputs.current("datasets", CORPUS).files == made.files
+    assert verify_indexed(twin, CORPUS, deep=True).passed
+    path = local / "data/datasets" / CORPUS / made.digest / BIN
+    with path.open("r+b") as file:
+        file.seek(7_345_678)
+        file.write(b"\xff\xff")
+    assert any("other bytes" in finding.what for finding in verify_indexed(twin, CORPUS, deep=True).findings)
+
+
+@pytest.mark.parametrize("moment", ["while it is joined", "before its manifest"])
+def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, monkeypatch, moment):
+    class Killed(BaseException):
+        pass
+
+    put, delete = S3Store.put, S3Store.delete
+
+    def killed(*_, **__):
+        raise Killed
+
+    def killed_at_last(store, name, data, **how):
+        return killed() if name.endswith("manifest.json") else put(store, name, data, **how)
+
+    with monkeypatch.context() as patch:
+        if moment == "before its manifest":
+            patch.setattr(S3Store, "put", killed_at_last)
+        else:
+            patch.setattr(compose, "MOST_PARTS", 2)
+            patch.setattr(S3Store, "_there", killed)
+            patch.setattr(S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name))
+        with pytest.raises(Killed):
+            indexed.index(project, CORPUS)
+    left = names(place)
+    assert left
+    assert not [name for name in left if name.endswith("manifest.json")]
+    assert project.outputs.current("datasets", CORPUS) is None
+    planned = plan_gc(project)
+    assert [item.kind for item in planned.garbage if item.output == f"datasets/{CORPUS}"] == ["unfinished"]
+    collect(project)
+    assert not names(place)
+    indexed.index(project, CORPUS)
+    assert verify_indexed(project, CORPUS, deep=True).passed
+
+
+def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, monkeypatch):
+    made = indexed.index(project, CORPUS)
+    store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
+    whole = store.sha256(name)
+    store.put(name, b"x" * made.files[BIN].size)
+    again = Project.open(project.config.file, rebuild=True)
+    assert indexed.index(again, CORPUS) == made
+    assert store.sha256(name) == whole
+
+
+def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
+    tokenized = project.outputs.current("tokenized", CORPUS)
+    shard = tokenization.current_shards(project, tokenized)[1]
+    name = project.outputs.access.name(shard.folder / "tokens.bin")
+    store = project.outputs.access.store
+    store.put(name, b"\0" * shard.files["tokens.bin"].size)
+    with pytest.raises(StorageError, match="other bytes") as caught:
+        indexed.index(project, CORPUS)
+    assert not names(place)
+    assert caught.value.remedy.startswith("remove the object")
+    store.delete(name)
+    tokenize(project.config.file)
+    indexed.index(project, CORPUS)
+
+
+def test_manifests_of_before_can_be_read_and_others_are_refused(project, here, tmp_path):
+    made = indexed.index(project, CORPUS)
+    folder = shutil.copytree(made.folder, tmp_path / "copy")
+    value = json.loads((folder / "manifest.json").read_bytes())
+    assert value["files"][BIN].keys() == {"bytes", "pieces"}, "which an older version takes for one without a digest"
+    del value["sha256"]
+    for wrong in ("nothing", BIN, "../x", f"{CORPUS}_text_document"):
+        value["files"][BIN]["pieces"] = wrong
+        (folder / "manifest.json").write_text(json.dumps(value))
+        with pytest.raises(Exception, match="not a manifest"):
+            read_manifest(folder)

@@ -1,0 +1,155 @@
+"""`nanoset gc` on one machine sees what is built on another, by objects in the bucket."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import s3_server
+from click.testing import CliRunner
+
+from nanoset_core.cli import nanoset
+from nanoset_core.pipeline.project import Project, working_on
+from nanoset_core.storage import leases
+from nanoset_core.storage.access import LocalAccess, copies_of
+from nanoset_core.storage.leases import collecting_everywhere, leased, leased_names
+from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.s3_uploads import Upload
+from nanoset_core.versions.gc import collect, plan_gc
+from nanoset_core.versions.status import project_status
+
+
+@pytest.fixture(params=["moto", "ceph"])
+def access(request, tmp_path):
+    """One machine's way to a bucket."""
+    if request.param == "moto":
+        return copies_of(tmp_path / "one", request.getfixturevalue("place"))
+    return copies_of(tmp_path / "one", s3_server.new_bucket(request.getfixturevalue("ceph"), "some/prefix"))
+
+
+@pytest.fixture
+def other(access, tmp_path):
+    """Another machine's."""
+    return copies_of(tmp_path / "two", access.store.place)
+
+
+def held(access) -> list[str]:
+    return [found.name for found in access.store.list(leases.FOLDER)]
+
+
+def test_what_one_machine_works_on_another_sees(access, other):
+    assert leased_names(other) == {}
+    with leased(access, ["web", "code"]):
+        assert leased_names(other).keys() == {"web", "code"}
+        with leased(access, ["web"]):
+            assert len(held(access)) == 2
+        assert leased_names(other).keys() == {"web", "code"}
+    assert leased_names(other) == {}
+    assert not held(access)
+
+
+def test_let_go_of_by_whoever_fails(access, other):
+    with pytest.raises(RuntimeError), leased(access, ["web"]):
+        raise RuntimeError
+    assert not held(access)
+
+
+def test_builds_wait_for_a_collection(access, other):
+    begun = threading.Event()
+
+    def build():
+        with leased(access, ["web"]):
+            begun.set()
+
+    with leased(access, ["code"]), collecting_everywhere(other) as busy:
+        assert busy.keys() == {"code"}
+        builder = threading.Thread(target=build)
+        builder.start()
+        assert not begun.wait(0.5)
+    assert begun.wait(20)
+    builder.join()
+    assert not held(access)
+
+
+def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
+    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 3)
+    with leased(access, ["web"]):
+        (name,) = held(access)
+        first = access.store.stat(name).written_ns
+        while access.store.stat(name).written_ns < first + 4 * 10**9:
+            time.sleep(0.2)
+            assert leased_names(other).keys() == {"web"}
+    monkeypatch.setattr(leases, "RENEWED_SECONDS", 1000)
+    with leased(access, ["web"]):
+        until = time.monotonic() + 20
+        while leased_names(other):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert not held(access), "what counts no more is removed"
+
+
+def test_of_a_process_of_this_machine_that_was_killed_nothing_is_waited_for(place, tmp_path):
+    code = (
+        "import sys, os, pickle\n"
+        "from nanoset_core.storage.leases import collecting_everywhere\n"
+        "access = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "with collecting_everywhere(access):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    access = copies_of(tmp_path / "one", place)
+    (tmp_path / "access").write_bytes(pickle.dumps(access))
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "access"]).returncode == -9
+    assert len(held(access)) == 1
+    with leased(access, ["web"]):
+        assert len(held(access)) == 1
+    assert not held(access)
+
+
+def test_folders_have_locks_of_their_own(tmp_path):
+    access = LocalAccess(tmp_path)
+    with leased(access, ["web"]), collecting_everywhere(access) as busy:
+        assert busy == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
+    config = remote_project()
+    project, elsewhere = Project.open(config), Project.open(remote_project("elsewhere"))
+    folder = "datasets/web/0123456789abcdef0123"
+    store = S3Store(filled)
+    for name in (f"{folder}/web.bin", f"{folder}/.tmp-web.bin-1", "somebody else's/.tmp-1"):
+        store.put(name, b"x")
+    current = json.loads(store.read("datasets/code/current.json"))["digest"]
+    store.put(f"datasets/code/{current}/.tmp-code.bin-1", b"x")
+    for name in (f"{folder}/web.idx", f"datasets/code/{current}/code.idx", "somebody else's/file"):
+        Upload(filled, name, {})
+    before = s3_server.objects(filled)
+    with working_on(elsewhere, ["web"]):
+        (left,) = plan_gc(project).left
+        assert (left.path, "a build on " in left.why) == (project.outputs.folder / folder, True)
+        assert {row.name for row in project_status(project) if row.busy} == {"web"}
+        gone = {path.relative_to(project.outputs.folder).as_posix() for path in collect(project).unfinished}
+        assert gone == {f"datasets/code/{current}/.tmp-code.bin-1", f"datasets/code/{current}/code.idx"}
+        assert uploads(filled) == {f"{folder}/web.idx", "somebody else's/file"}
+    said = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(config)], catch_exceptions=False).output
+    assert "not seen are builds" in said
+    assert uploads(filled) == {"somebody else's/file"}
+    left = s3_server.objects(filled)
+    assert before.keys() - left.keys() == {
+        f"{folder}/web.bin",
+        f"{folder}/.tmp-web.bin-1",
+        f"datasets/code/{current}/.tmp-code.bin-1",
+    }
+    assert not left.keys() - before.keys()
+
+
+def uploads(place) -> set[str]:
+    found = client(place).list_multipart_uploads(Bucket=place.bucket).get("Uploads", ())
+    return {upload["Key"].removeprefix(f"{place.prefix}/") for upload in found}
