@@ -211,7 +211,7 @@ class DatasetStage(CorpusStage):
         return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Of a merge within a bucket that was cut short, which leaves the .bin; in a folder all files appear at once."""
+        """Of a merge within a bucket that was cut short; in a folder all files appear at once."""
         if not access.has_copies:
             return None
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
