@@ -3,6 +3,7 @@
 # make coverage  the suite once more, with a table of the lines and branches that it runs
 # make lowest    the suite with the oldest supported versions of all dependencies
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
+# make cluster-demo  the demo over a bucket and a cluster (Slurm where it is installed), both played by this machine
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make docs   docs/ as a site in build/docs
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; tokenizers of every
@@ -24,7 +25,7 @@ MUTATIONS ?= 2000
 STRINGS ?= 20000
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 dev tour test coverage lowest faults lint types docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest faults lint types docs install clean
 
 install: $(VENV)/.installed
 
@@ -39,6 +40,9 @@ demo: install
 
 demo-s3: install
 	$(BIN)/python -m benchmarks.s3 $(DEMO)-s3
+
+cluster-demo: install
+	PYTHONPATH=tests $(BIN)/python -m live.cluster_demo $(DEMO)-cluster
 
 dev: demo
 	DAGSTER_HOME=$(abspath $(DEMO))/.dagster NANOSET_CONFIG=$(abspath $(DEMO))/nanoset.yaml $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
