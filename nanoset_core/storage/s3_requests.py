@@ -157,7 +157,7 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
 
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return request()
+            return _answer_to(request)
         except (BotoCoreError, ClientError, *_transport_errors()) as error:
             status, code = status_of(error)
             if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
@@ -166,6 +166,15 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
                 raise _failure(error, where, attempt) from error
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
     raise AssertionError("unreachable")
+
+
+def _answer_to(request: Callable[[], T]) -> T:
+    try:
+        return request()
+    except ValueError as error:
+        if str(error).startswith("Invalid timestamp"):  # so says botocore of an answer that was cut off within its head
+            raise DamagedTransferError(str(error)) from error
+        raise
 
 
 def send(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.utils import parse_timestamp
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3_requests as requests
@@ -25,6 +26,13 @@ def answered(status: int, code: str) -> ClientError:
     return ClientError(response, "GetObject")
 
 
+def cut_off_within_its_head() -> ValueError:
+    """What botocore raises where a time is not there whole."""
+    with pytest.raises(ValueError, match="Invalid timestamp") as caught:
+        parse_timestamp("Sun, 22 No")
+    return caught.value
+
+
 PASSING = [
     answered(500, "InternalError"),
     answered(503, "SlowDown"),
@@ -36,6 +44,7 @@ PASSING = [
     ReadTimeoutError(endpoint_url="http://here"),
     ConnectionResetError("reset"),
     requests.DamagedTransferError("too few bytes"),
+    cut_off_within_its_head(),
 ]
 FINAL = [
     (answered(403, "AccessDenied"), "may read and write there"),
