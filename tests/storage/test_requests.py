@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from botocore.utils import parse_timestamp
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
+from nanoset_core.storage import s3_joining, s3_uploads
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage import s3_uploads
 from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
@@ -190,7 +190,7 @@ def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch
         store.put(name, name.encode() * (6 << 20))
     sources = list(store.list())
     store.delete("b")
-    monkeypatch.setattr(S3Store, "_check_mark", lambda store, source: None)
+    monkeypatch.setattr(s3_joining.Joining, "check_sources", lambda joining: None)
     with pytest.raises(MissingError, match="gone"):
         store.compose("k", sources)
 
