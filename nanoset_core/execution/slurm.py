@@ -129,7 +129,14 @@ class SlurmJobs:
 
     def _check_job(self, script: str) -> None:
         """Ask Slurm whether it would take such a job; a cluster that adapts only logs that it does not."""
-        asked = subprocess.run(["sbatch", "--test-only"], input=script, text=True, capture_output=True, check=False)
+        asked = subprocess.run(
+            ["sbatch", "--test-only"],
+            input=script,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
         if asked.returncode != 0:
             raise ConfigError(
                 "Slurm refuses the jobs",

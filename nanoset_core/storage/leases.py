@@ -121,7 +121,7 @@ def _is_gone(found: Stored) -> bool:
 def _machine() -> str:
     """Another one wherever process ids mean something else: on other machines, after a restart, in other containers."""
     try:
-        marks = [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+        marks = [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
     except OSError:
         marks = [secrets.token_hex(8)]  # nobody takes another for gone
     return hashlib.sha256("\n".join([platform.node(), *marks]).encode()).hexdigest()[:12]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -38,7 +39,7 @@ def spoil(monkeypatch):
     real = verifying.verify_dataset
 
     def spoiled(prefix, **options):
-        path = prefix.with_name(prefix.name + ".bin")
+        path = Path(f"{prefix}.bin")
         content = bytearray(path.read_bytes())
         content[:2] = struct.pack("<H", 9999)
         path.write_bytes(content)

@@ -71,7 +71,7 @@ def naps(tmp_path: Path, variable: str, seconds: float, count: int) -> tuple[Pat
 
 def test_a_worker_is_cancelled_and_a_node_dies(cluster, workers, tmp_path):
     """In the middle of a task, which another one does."""
-    array = workers("0-2", "--cpus-per-task=9")  # one a node
+    array = workers("0-2", "--exclusive")  # one a node
     cluster.until(lambda: len(workers.scheduler.workers) == 3)
     noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 1.0, 6)
     results = workers.executor.run(eval, tasks)
