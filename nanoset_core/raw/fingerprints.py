@@ -28,6 +28,11 @@ _RACY_NS = 2_000_000_000
 _VERSION = 1
 
 
+def is_read(folder: RawFolder) -> bool:
+    """Whether files are known by their bytes, which have to be read for it, and not by their ETags."""
+    return not (isinstance(folder, RemoteFolder) and folder.by_etag)
+
+
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
 
@@ -36,7 +41,7 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
-    if isinstance(folder, RemoteFolder) and folder.by_etag:
+    if not is_read(folder):
         return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
     return [piece for piece, _ in _hashed(folder / stat.path, stat, progress, PIECE_BYTES)]
 

@@ -15,7 +15,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinished
-from nanoset_core.raw.fingerprints import FingerprintMemory, spread_fingerprints
+from nanoset_core.raw.fingerprints import FingerprintMemory, is_read, spread_fingerprints
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling, is_left_alone
@@ -264,10 +264,11 @@ def take_inventory(
     pieces: list[Piece] = []
     awaited = [stat.path for stat in contents.ordered if settling is not None and settling.awaits(stat)]
     waiting = set(awaited)
-    unknown = [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
     spread: dict[str, list[Piece]] = {}
-    if executor is not None and sum(stat.size for stat in unknown) >= SPREAD_BYTES:
-        spread = spread_fingerprints(folder, unknown, executor, progress)
+    if executor is not None and is_read(folder):
+        unknown = [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
+        if sum(stat.size for stat in unknown) >= SPREAD_BYTES:
+            spread = spread_fingerprints(folder, unknown, executor, progress)
     for stat in contents.ordered:
         if settling is not None and stat.path in waiting:
             pieces.extend(settling.pieces(stat))

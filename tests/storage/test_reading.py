@@ -14,6 +14,7 @@ import pytest
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
+from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage import raw_objects
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.block_file import BlockFile
@@ -52,6 +53,21 @@ def test_an_object_that_is_replaced_while_it_is_read_is_refused(place, data):
         with pytest.raises(SourceChangedError, match=r"plain\.jsonl"):
             file.seek(9 << 20)  # beyond what was read ahead
             file.read()
+
+
+class NoWorkers:
+    """An executor that nothing may be given to."""
+
+    def run(self, work, tasks):
+        raise AssertionError(tasks)
+
+
+def test_objects_known_by_their_etags_are_given_to_no_worker(place, data, monkeypatch):
+    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    known = take_inventory(RemoteFolder(place, by_etag=True), "web", executor=NoWorkers())
+    assert known.size == len(data) * len(NAMES)
+    with pytest.raises(AssertionError):
+        take_inventory(RemoteFolder(place), "web", executor=NoWorkers())
 
 
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
