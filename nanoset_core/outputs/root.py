@@ -129,6 +129,10 @@ class OutputRoot:
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
+    def unseal(self, recipe: Recipe) -> None:
+        """Remove the manifest of what stands where files of a new output go one by one: it is not to speak for them."""
+        self.access.store.delete(self.access.name(self.place(recipe) / MANIFEST))
+
     def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         """Complete an output whose files were published one by one into its place: write its manifest, last."""
         place = self.place(recipe)

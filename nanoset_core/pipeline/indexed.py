@@ -13,7 +13,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.indexed.builder import merge_indexed_datasets
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
@@ -95,8 +95,7 @@ def _compose(
     write_merged_idx(folder / f"{prefix}.idx", store, pairs, np.dtype(recipe.options["dtype"]))
     files: dict[str, str | FileFact] = {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
     place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None
-    # Readers must not take the new bytes for those of an older manifest, which may have stood beside damaged ones.
-    store.delete(f"{place}/{MANIFEST}")
+    outputs.unseal(recipe)
     sources, digests = [pair.bin for pair in pairs], [pair.sha256 for pair in pairs]
     sha256 = store.compose(f"{place}/{name}", sources, sha256=digests)
     if sha256 is None:

@@ -85,6 +85,7 @@ def _pack_stored(task: _PackTask, outputs: OutputRoot, dataset: Manifest, listen
     if not outputs.rebuild and (done := outputs.find(task.recipe)) is not None:
         return done
     prefix, path = dataset.folder / dataset.facts["prefix"], outputs.place(task.recipe) / task.file
+    outputs.unseal(task.recipe)
     packed, fact = pack_stored_dataset(outputs.access, prefix, path, vocab_size=task.vocab_size, listener=listener)
     return outputs.seal(task.recipe, _facts(task, packed), {task.file: fact})
 

@@ -17,8 +17,9 @@ from sample_project import build_all, outputs_of
 
 from nanoset_assets.build import build
 from nanoset_core import load_nanoset
+from nanoset_core.errors import StorageError
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, mapping
+from nanoset_core.pipeline import handoff, mapping, packed
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.verification.verify import verify_project
@@ -109,6 +110,22 @@ def test_everything_in_a_bucket(built_here, remote_project, place):
     assert any(name.endswith(".pbin") for name in objects(place))
     for found in verify_project(Project.open(config), deep=True):
         assert not found.findings
+
+
+def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(remote_project, filled, monkeypatch):
+    config, before = remote_project(), objects(filled)
+    digest = Project.open(config).outputs.current("packed", "web").digest
+
+    def cut_short(*_, **__):
+        raise StorageError("no more", where="the wire", remedy="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nanoset_core.pipeline.packed.pack_stored_dataset", cut_short)
+        with pytest.raises(StorageError):
+            packed.pack(Project.open(config, rebuild=True), "web")
+    assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}
+    packed.pack(Project.open(config), "web")
+    assert objects(filled) == before
 
 
 def test_another_machine_goes_on_where_one_left_off(local_copy, remote_project, filled):
