@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import platform
 import secrets
@@ -30,6 +31,7 @@ from nanoset_core.storage.store import Store, Stored, in_parallel
 RENEWED_SECONDS = 60.0
 LEASE_SECONDS = 600
 """How long after it was written a lease counts."""
+logger = logging.getLogger(__name__)
 _LEASE, _GATE = "lease", "gate"
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 10.0
@@ -48,7 +50,11 @@ def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
         yield  # locks of the file system tell of them
         return
     with _kept(access.store, _LEASE, sorted(set(names))):
+        told = False
         while any(_kind(found) == _GATE for found in _live(access.store)):
+            if not told:
+                logger.warning("waits until `nanoset gc` of %s has ended", access.store.url())
+                told = True
             time.sleep(_WAIT_SECONDS)
         yield
 

@@ -60,7 +60,7 @@ def test_let_go_of_by_whoever_fails(access, other):
     assert not held(access)
 
 
-def test_builds_wait_for_a_collection(access, other):
+def test_builds_wait_for_a_collection_and_say_so(access, other, caplog):
     begun = threading.Event()
 
     def build():
@@ -75,6 +75,9 @@ def test_builds_wait_for_a_collection(access, other):
     assert begun.wait(20)
     builder.join()
     assert not held(access)
+    assert [record.message for record in caplog.records if record.name == leases.__name__] == [
+        f"waits until `nanoset gc` of {access.store.url()} has ended"
+    ]
 
 
 def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
