@@ -156,7 +156,7 @@ def _join_within(output_prefix: RemoteFolder, files: Sequence[Location], draft: 
     """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
     store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     with brought(files[1::2]) as indices:
-        bins = in_parallel(_stored, files[::2], CONNECTIONS)
+        bins = in_parallel(_stored, (file for file in files[::2] if isinstance(file, RemoteFolder)), CONNECTIONS)
         first = read_idx(indices[0], validate=False)
         prefix = draft.folder / output_prefix.name
         with MMapIndexedDatasetBuilder(prefix, first.dtype, multimodal=first.modes is not None) as builder:
@@ -172,9 +172,8 @@ def _join_within(output_prefix: RemoteFolder, files: Sequence[Location], draft: 
     draft.elsewhere[binary.name] = join
 
 
-def _stored(path: Location) -> Stored:
+def _stored(path: RemoteFolder) -> Stored:
     """What a bucket says of an object."""
-    assert isinstance(path, RemoteFolder)
     found = path.store.stat(path.path)
     if found is None:
         raise MissingError("no such object", where=path, remedy="run again once nothing writes to the parts any more")

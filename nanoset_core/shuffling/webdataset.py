@@ -225,7 +225,9 @@ def _record(given: Path | None) -> dict[str, Any]:
 
 def _completed(folder: Location, record: Mapping[str, Any]) -> bytes:
     """The record of a folder of tars, as text."""
-    made = orjson.loads(place_of(folder).read(EXP_DATA_NAME) or b"{}")
+    if (data := place_of(folder).read(EXP_DATA_NAME)) is None:
+        raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
+    made = orjson.loads(data)
     url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     return _pretty(made | record | set_here)

@@ -153,7 +153,8 @@ def location(given: str | PathLike[str]) -> Location:
 
 def on_this_machine(location: Location) -> Path:
     """The path of what is known to lie here."""
-    assert isinstance(location, Path), location
+    if not isinstance(location, Path):
+        raise TypeError(f"{location} is not on this machine")
     return location
 
 

@@ -64,10 +64,8 @@ class Distrust:
 
 def note(outputs: OutputRoot, distrust: Distrust) -> None:
     """Record it below a root."""
-    path, data = (
-        outputs.folder / FOLDER / distrust.file_name,
-        orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2),
-    )
+    path = outputs.folder / FOLDER / distrust.file_name
+    data = orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2)
     write_atomic(path, data)
     outputs.access.send_small(path, data)
 

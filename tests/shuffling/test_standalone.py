@@ -418,6 +418,10 @@ def test_a_record_of_the_data_is_not_replaced_unasked(pairs, tmp_path):
     with pytest.raises(ConfigError, match="another record is there") as caught:
         made(tmp_path / "new", *arguments)
     assert "tars" not in caught.value.remedy
+    (tmp_path / "out" / webdataset.EXP_DATA_NAME).unlink()
+    with pytest.raises(MissingError, match=webdataset.EXP_DATA_NAME):
+        webdataset.complete_exp_data(tmp_path / "out", tmp_path / "in.json", tmp_path / "new.json")
+    assert not (tmp_path / "new.json").exists()
     with pytest.raises(MissingError, match="no such record"):
         made(
             tmp_path / "new", "--input", *pairs, "--input-json", tmp_path / "none", "--output-json", tmp_path / "p.json"
