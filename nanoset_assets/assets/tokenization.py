@@ -49,5 +49,5 @@ def tokenized_shards(work: Work) -> Mapping[str, Any]:
     if facts["rejected"] or facts["faults"]:
         context.log.warning(f"rejected {facts['rejected']:,} of {facts['lines']:,} lines: {facts['reasons']}")
     shards = tokenization.current_shards(opened, manifest)
-    made = [shard for shard in shards if is_new(shard.digest)]
+    made = {digest for digest in facts["shards"] if is_new(digest)}
     return tokenized_metadata(opened, manifest, shards, made, seconds=work.seconds, engine=engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -82,14 +82,14 @@ def tokenized_metadata(
     project: Project,
     manifest: Manifest,
     shards: Sequence[Manifest],
-    made: Sequence[Manifest],
+    made: Collection[str],
     *,
     seconds: float,
     engine: str,
 ) -> dict[str, Any]:
-    """Of a corpus's shards, in document order, `made` of which were made in these seconds."""
+    """Of a corpus's shards, in document order; those of the digests `made` were made in these seconds."""
     facts = manifest.facts
-    speed = per_second(sum(shard.facts["tokens"] for shard in made), seconds)
+    speed = per_second(sum(shard.facts["tokens"] for shard in shards if shard.digest in made), seconds)
     count = format_count(len(shards), "shard")
     work = f"{len(made):,} of {count} made in {seconds:,.1f} s, {speed:,.0f} tokens a second."
     if not made:

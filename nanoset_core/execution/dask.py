@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -60,12 +61,13 @@ class DaskExecutor:
             StaleError: a worker has other software.
             NanosetError: each of several workers died of the same task, or the scheduler is gone.
         """
-        if not (known := list(tasks)):
+        waiting = iter(tasks)
+        if not (known := list(islice(waiting, 1))):
             return
         with connected(self.cluster) as connection:
             client = connection.open(self.listener)
             with compatibility_check(self.shared, self.files) as check:
-                yield from _Run(connection, client, check, work, self.listener).results(known)
+                yield from _Run(connection, client, check, work, self.listener).results(chain(known, waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class _Run(Generic[Task, Result]):
         self._kept = time.monotonic()
         self._waiting = Waiting(listener, f"for workers of {connection.cluster.name}", connection.wait_seconds)
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run all tasks; see `DaskExecutor.run`."""
         done: SimpleQueue[Future] = SimpleQueue()
 

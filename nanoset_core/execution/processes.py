@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self, TypeVar
 
@@ -57,12 +57,13 @@ def run_tasks(
     if executor is not None:
         yield from executor.run(work, tasks)
         return
-    known = list(tasks) if workers > 1 else []
+    waiting = iter(tasks)
+    known = list(islice(waiting, workers)) if workers > 1 else []
     if len(known) > 1:
-        with _Pool(min(workers, len(known)), "spawn") as pool:
-            yield from pool.run(work, known)
+        with _Pool(len(known), "spawn") as pool:
+            yield from pool.run(work, chain(known, waiting))
         return
-    for number, task in enumerate(known or tasks):
+    for number, task in enumerate(chain(known, waiting)):
         yield number, work(task)
 
 

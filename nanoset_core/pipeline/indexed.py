@@ -78,8 +78,8 @@ def index(project: Project, corpus: str) -> Manifest:
 
 def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
     """Put the shards behind one another in a folder; → sha256 of the files there."""
-    shards = tokenization.current_shards(project, tokenized)
-    merge_indexed_datasets([shard.path(TOKENS) for shard in shards], folder / prefix)
+    shards = tokenization.each_shard(project, tokenized, lambda shard: shard.path(TOKENS))
+    merge_indexed_datasets(shards, folder / prefix)
     return {name: sha256_file(folder / name) for name in (f"{prefix}.bin", f"{prefix}.idx")}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
+from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import mending
@@ -20,7 +21,7 @@ from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
-from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
+from nanoset_core.tokenization.losses import Listings, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
 T = TypeVar("T")
@@ -139,13 +140,14 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     return manifest
 
 
-def current_shards(project: Project, tokenized: Manifest) -> list[Manifest]:
+def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
     """The shards of a tokenized corpus in document order.
 
     Raises:
         MissingError: a shard is gone or damaged.
     """
-    return each_shard(project, tokenized, lambda shard: shard)
+    compactor = Compactor(project.outputs)
+    return compactor.sequence(each_shard(project, tokenized, compactor.pack))
 
 
 def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
@@ -170,8 +172,14 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     if not facts.reasons:
         return Losses(facts)
     place = outputs.folder / SHARDS / tokenized.name
-    found = outputs.access.each(lambda digest: outputs.manifest_at(place / digest), tokenized.facts[SHARDS])
-    listings = [Listing.of(shard) for shard in found if shard is not None and shard.facts["reasons"]]
+    compactor = Compactor(outputs)
+
+    def rejecting(digest: str) -> bytes | None:
+        shard = outputs.manifest_at(place / digest)
+        return compactor.pack(shard) if shard is not None and shard.facts["reasons"] else None
+
+    found = filter(None, outputs.access.each(rejecting, tokenized.facts[SHARDS]))
+    listings = Listings(compactor.sequence(found))
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     return Losses(facts, listings, {} if inventory is None else stored_sizes(inventory.pieces))
 
@@ -194,26 +202,16 @@ def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
     return manifest
 
 
-def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> list[Manifest]:
-    work = _job(project, corpus, ranges)
-    return work.run(
+def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Sequence[Manifest]:
+    return _job(project, corpus, ranges).run(
         project.config.workers,
         project.executor,
         listener=project.listener,
         stage="tokenized_shards",
         name=corpus,
-        made=_finished_shards(project, work),
+        look_first=not project.rebuild,
         on_suspects=lambda shards: mending.begin(project.outputs, corpus, shards),
     )
-
-
-def _finished_shards(project: Project, work: job.TokenizeJob) -> dict[int, Manifest]:
-    """Shards that are there already, by the number of their range; none where all are made again."""
-    if project.rebuild:
-        return {}
-    outputs = project.outputs
-    found = outputs.access.each(lambda task: outputs.find(task.recipe), work.tasks)
-    return {number: shard for number, shard in enumerate(found) if shard is not None}
 
 
 def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.TokenizeJob:
@@ -292,7 +290,7 @@ class TokenizedStage(CorpusStage):
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:
-            current_shards(project, manifest)
+            each_shard(project, manifest, lambda shard: None)
         except NanosetError:
             return "a shard is missing or damaged"
         try:
@@ -339,13 +337,13 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
-    found = []
+    compactor, found = Compactor(outputs), []
     for source in cut_ranges(inventory, wanted.options["range_bytes"]):
         shard = outputs.find(shard_recipe(project, corpus, source))
         if shard is None:
             return None
-        found.append(shard)
-    return losses_of(found, inventory.pieces)
+        found.append(compactor.pack(shard))
+    return losses_of(compactor.sequence(found), inventory.pieces)
 
 
 def _inventory(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
@@ -106,8 +107,11 @@ def suspicion(shard: Manifest, distrusted: Collection[Distrust]) -> Distrust | N
 
 
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
-    """What made shards, as far as they say."""
-    return tuple(encoder for encoder in map(encoder_of, shards) if encoder is not None)
+    """What made shards, as far as they say: one for each engine and version, with all that was compared."""
+    audited: Counter[Encoder] = Counter()
+    for encoder in filter(None, map(encoder_of, shards)):
+        audited[replace(encoder, audited=0)] += encoder.audited
+    return tuple(replace(encoder, audited=count) for encoder, count in audited.items())
 
 
 def described(encoders: Collection[Encoder]) -> str:

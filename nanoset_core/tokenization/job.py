@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
@@ -34,7 +35,7 @@ class TokenizeJob:
     folder: RawFolder
     """The corpus's folder of raw text."""
     ranges: Iterable[SourceRange]
-    """In document order; may be made as they are needed, for one run."""
+    """In document order; may be made as they are first needed."""
     options: Mapping[str, Any]
     """The settings that reach the tokens, as recipes hold them."""
     settings: ShardSettings
@@ -42,14 +43,11 @@ class TokenizeJob:
     size: int
     """Stored bytes of all ranges."""
 
-    @property
-    def tasks(self) -> list[ShardTask]:
-        """One for each range, in document order."""
-        return [self._task(source) for source in self.ranges]
-
     def _task(self, source: SourceRange) -> ShardTask:
-        recipe = shard_recipe(self.corpus, source, self.options)
-        return ShardTask(self.root, recipe, self.folder, source, self.settings)
+        return ShardTask(self.root, self._recipe(source), self.folder, source, self.settings)
+
+    def _recipe(self, source: SourceRange) -> Recipe:
+        return shard_recipe(self.corpus, source, self.options)
 
     def run(
         self,
@@ -59,9 +57,9 @@ class TokenizeJob:
         listener: Listener,
         stage: str,
         name: str,
-        made: Mapping[int, Manifest] | None = None,
-        on_suspects: Callable[[list[Manifest]], None] | None = None,
-    ) -> list[Manifest]:
+        look_first: bool = False,
+        on_suspects: Callable[[Iterable[Manifest]], None] | None = None,
+    ) -> Sequence[Manifest]:
         """Make the shards that are not there yet, and again those of engines that turned out to be wrong.
 
         Args:
@@ -70,7 +68,7 @@ class TokenizeJob:
             listener: hears the progress of all ranges together.
             stage: what the work is called there.
             name: what it is called for.
-            made: shards that need no work, by the number of their range.
+            look_first: whether this process looks for shards that need no work, so that nobody is given them.
             on_suspects: called with shards that are about to be made again, since their engine is not trusted any more.
 
         Returns:
@@ -79,43 +77,62 @@ class TokenizeJob:
         Raises:
             InputError, SourceChangedError, MissingError: see make_shard.
         """
-        shards = dict(made or {})
+        compactor = Compactor(self.root)
+        made: dict[int, bytes] = {}
         missing: list[int] = []
-        everything: list[ShardTask] = []
+        news = Progress(stage, name, 0, self.size)
+
+        def keep(number: int, shard: Manifest) -> None:
+            nonlocal news
+            made[number], facts = compactor.pack(shard), shard.facts
+            done = news.done + facts.get("stored_bytes", 0)
+            documents, tokens = news.documents + facts["documents"], news.tokens + facts["tokens"]
+            news = replace(news, done=done, documents=documents, tokens=tokens)
 
         def tasks() -> Iterator[ShardTask]:
             for number, source in enumerate(self.ranges):
-                everything.append(self._task(source))
-                if number not in shards:
+                if number not in made:
                     missing.append(number)
-                    yield everything[number]
+                    yield self._task(source)
 
-        done = sum(shard.facts.get("stored_bytes", 0) for shard in shards.values())
-        documents = sum(shard.facts["documents"] for shard in shards.values())
-        tokens = sum(shard.facts["tokens"] for shard in shards.values())
-        if shards:
-            listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
+        if look_first:
+            for number, found in enumerate(self._finished(compactor)):
+                if found is not None:
+                    keep(number, compactor.unpack(found))
+        if made:
+            listener(news)
         try:
             for place, shard in run_tasks(make_shard, tasks(), workers, executor):
-                shards[missing[place]] = self.root.adopted(shard)
-                done += shard.facts.get("stored_bytes", 0)
-                documents += shard.facts["documents"]
-                tokens += shard.facts["tokens"]
-                listener(Progress(stage, name, done, self.size, documents=documents, tokens=tokens))
-            while suspects := self._suspects(shards):
+                keep(missing[place], shard)
+                listener(news)
+            while suspects := self._suspects(compactor, made):
                 if on_suspects is not None:
-                    on_suspects([shards[number] for number in suspects])
-                again = [replace(everything[number], root=replace(self.root, rebuild=True)) for number in suspects]
-                for place, shard in run_tasks(make_shard, again, workers, executor):
-                    shards[suspects[place]] = self.root.adopted(shard)
+                    on_suspects(compactor.unpack(made[number]) for number in suspects)
+                for place, shard in run_tasks(make_shard, self._again(set(suspects)), workers, executor):
+                    made[suspects[place]] = compactor.pack(shard)
         finally:
             sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
-        return [shards[number] for number in sorted(shards)]
+        return compactor.sequence(made[number] for number in sorted(made))
 
-    def _suspects(self, shards: Mapping[int, Manifest]) -> list[int]:
+    def _finished(self, compactor: Compactor) -> list[bytes | None]:
+        """The shard of each range that is there, whole."""
+
+        def find(source: SourceRange) -> bytes | None:
+            shard = self.root.find(self._recipe(source))
+            return None if shard is None else compactor.pack(shard)
+
+        return self.root.access.each(find, self.ranges)
+
+    def _suspects(self, compactor: Compactor, made: Mapping[int, bytes]) -> list[int]:
         """Numbers of the shards whose engine gave wrong tokens, perhaps for another shard."""
-        distrusted = noted(self.root)
-        return sorted(number for number, shard in shards.items() if suspicion(shard, distrusted))
+        if not (distrusted := noted(self.root)):
+            return []
+        return sorted(number for number, shard in made.items() if suspicion(compactor.unpack(shard), distrusted))
+
+    def _again(self, numbers: Collection[int]) -> Iterator[ShardTask]:
+        """Tasks that make these shards, even where they are there."""
+        root = replace(self.root, rebuild=True)
+        return (replace(self._task(source), root=root) for at, source in enumerate(self.ranges) if at in numbers)
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

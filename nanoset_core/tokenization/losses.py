@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import overload
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
@@ -36,9 +37,28 @@ class Listing:
     path: Callable[[], Path]
     """Gives the file that lists them, fetched where it lives elsewhere."""
 
-    @staticmethod
-    def of(shard: Manifest) -> Listing:
-        """That of a shard."""
+
+class Listings(Sequence[Listing]):
+    """Those of the shards that rejected something. Nothing more is kept of them: there may be a hundred thousand."""
+
+    def __init__(self, shards: Sequence[Manifest]) -> None:
+        self._shards = shards
+        self._numbers = [number for number, shard in enumerate(shards) if shard.facts["reasons"]]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Listing: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Listing]: ...
+    def __getitem__(self, index: int | slice) -> Listing | list[Listing]:
+        if isinstance(index, slice):
+            return [self._listing(number) for number in self._numbers[index]]
+        return self._listing(self._numbers[index])
+
+    def _listing(self, number: int) -> Listing:
+        shard = self._shards[number]
         return Listing(ShardFacts.of(shard.facts), lambda: shard.path(REJECTS))
 
 
@@ -103,7 +123,8 @@ class Losses:
         """File → lines of it that look damaged, as far as they were looked for."""
         found: Counter[str] = Counter()
         left = REJECTS_READ
-        for listing in [one for one in self.listings if any(map(may_be_damage, one.facts.reasons))][:LISTINGS_READ]:
+        damaged = (one for one in self.listings if any(map(may_be_damage, one.facts.reasons)))
+        for listing in islice(damaged, LISTINGS_READ):
             for reject in islice(_rejects(listing), left):
                 left -= 1
                 if may_be_damage(reject.reason):
@@ -155,11 +176,10 @@ class Losses:
         return [text for text in (self.unreadable_text(), self.damaged_text(), self.zeroed_text()) if text]
 
 
-def losses_of(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> Losses:
+def losses_of(shards: Sequence[Manifest], pieces: Iterable[Piece]) -> Losses:
     """What shards lost that were made of these pieces of files."""
-    listings = [Listing.of(shard) for shard in shards]
-    facts = sum((listing.facts for listing in listings), ShardFacts())
-    return Losses(facts, [listing for listing in listings if listing.facts.reasons], stored_sizes(pieces))
+    facts = sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts())
+    return Losses(facts, Listings(shards), stored_sizes(pieces))
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
