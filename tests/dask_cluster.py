@@ -52,17 +52,20 @@ class Cluster:
         assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}")), self.log()
         return str(json.loads(self._file.read_bytes())["address"])
 
-    def staff(self, count: int, *, hidden: Path | None = None) -> list[int]:
+    def staff(self, count: int, *, hidden: Path | None = None, preload: str | None = None) -> list[int]:
         """See to it that so many workers live; → their process ids.
 
         Args:
             count: of the workers.
             hidden: a folder in whose place new workers see one of their own, with their home, temporary and scratch
                 folders: as if each were on another machine.
+            preload: a module that new workers import first.
         """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
             options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"]
+            if preload is not None:
+                options += ["--preload", preload]
             self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
         assert wait_until(lambda: self._registered() == count), self.log()
         return [worker.pid for worker in self.workers]

@@ -22,16 +22,15 @@ from pathlib import Path
 from nanoset_core.errors import MissingError, StaleError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.leases import RENEWED_SECONDS, is_live, new_mark
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.scratch import LOCK, claim_scratch
 from nanoset_core.storage.store import Store
 
 FOLDER = ".workers"
 """In a bucket: holds the folders of all runs. In a shared folder each is scratch of its own."""
-KEEP_SECONDS = 600.0
+KEEP_SECONDS = RENEWED_SECONDS
 """After which a run says again that it goes on."""
-_LEFT_BEHIND_SECONDS = 3600.0
-"""After which the folder of a run that says nothing any more is swept."""
 _MARKER = "marker"
 _SEEN_WITHIN_SECONDS = 3.0
 """How long a file that another machine wrote may take to appear on a network's file system."""
@@ -162,7 +161,7 @@ def _claimed(access: FileAccess) -> Iterator[str]:
         with claim_scratch(access.folder / FOLDER.lstrip(".")) as folder:
             yield folder.name
         return
-    place = f"{FOLDER}/{secrets.token_hex(8)}"
+    place = f"{FOLDER}/{new_mark()}"
     try:
         yield place
     finally:
@@ -183,9 +182,9 @@ def sweep_runs(access: FileAccess) -> None:
             place = found.name.rpartition("/")[0]
             newest[place] = max(newest.get(place, 0), found.written_ns)
     if newest:
-        limit = access.store.now() - int(_LEFT_BEHIND_SECONDS * 1e9)
+        now_ns = access.store.now()
         for place, written_ns in newest.items():
-            if written_ns < limit:
+            if not is_live(place.rpartition("/")[2], written_ns, now_ns):
                 _remove(access.store, place)
 
 

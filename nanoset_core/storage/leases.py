@@ -2,7 +2,8 @@
 
 Whoever makes outputs keeps an object, its *lease*, that names what it works on: written anew every minute, removed at
 the end. One that is ten minutes old by the store's clock counts no more, since its holder is dead or cut off; one of a
-process of this machine that is gone counts no more at once. A collection keeps another such object, the *gate*.
+process of this machine that is gone counts no more at once. A collection keeps another such object, the *gate*; what a
+run has in a bucket for its workers is told by the same rule from what a killed one left.
 
 Whoever begins writes its lease and then waits while there is a gate; a collection writes its gate and then looks for
 leases. So one of them sees the other, wherever listings are up to date; no condition of the store's is needed.
@@ -81,8 +82,8 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
 def _live(store: Store) -> list[Stored]:
     """Leases and gates that count. The others are removed: nobody else would."""
     found = list(store.list(FOLDER))
-    oldest_ns = store.now() - LEASE_SECONDS * 10**9 if found else 0
-    live = [one for one in found if one.written_ns > oldest_ns and not _is_gone(one)]
+    now_ns = store.now() if found else 0
+    live = [one for one in found if is_live(_file_name(one).partition("-")[2], one.written_ns, now_ns)]
     for one in found:
         if one not in live:
             with contextlib.suppress(StorageError):
@@ -93,7 +94,7 @@ def _live(store: Store) -> list[Stored]:
 @contextlib.contextmanager
 def _kept(store: Store, kind: str, names: list[str]) -> Iterator[None]:
     """Keep an object of this process fresh until the block ends."""
-    name = f"{FOLDER}/{kind}-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"{FOLDER}/{kind}-{new_mark()}"
     data = json.dumps({"host": platform.node(), "names": names}).encode()
     store.put(name, data)
     ended = threading.Event()
@@ -115,12 +116,32 @@ def _renew(put: Callable[[], None], ended: threading.Event) -> None:
 
 
 def _kind(found: Stored) -> str:
-    return found.name.rpartition("/")[2].partition("-")[0]
+    return _file_name(found).partition("-")[0]
 
 
-def _is_gone(found: Stored) -> bool:
-    """Whether the process that wrote an object was one of this machine, and has ended."""
-    _, machine, pid, _ = [*found.name.rpartition("/")[2].split("-"), "", "", "", ""][:4]
+def _file_name(found: Stored) -> str:
+    return found.name.rpartition("/")[2]
+
+
+def new_mark() -> str:
+    """What no other process calls an object of its own; it tells who did."""
+    return f"{_machine()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
+    """Whether what a process keeps fresh still counts.
+
+    Args:
+        mark: which the process gave it.
+        written_ns: when it was written last, by the store's clock.
+        now_ns: now, by the same.
+    """
+    return written_ns > now_ns - LEASE_SECONDS * 10**9 and not _is_gone(mark)
+
+
+def _is_gone(mark: str) -> bool:
+    """Whether a mark is of a process of this machine that has ended."""
+    machine, pid, _ = [*mark.split("-"), "", "", ""][:3]
     return machine == _machine() and pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc/self").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import subprocess
@@ -146,6 +147,20 @@ def test_a_process_group_is_killed_by_the_request_of_a_number(proxy, after):
         ask(proxy, "PUT", BODY)
         assert victim.poll() is None
         ask(proxy, "PUT", BODY)
+        assert victim.wait(10) == -9
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "reset in mid-upload", "reset after it was done"])
+@pytest.mark.parametrize("after", [False, True])
+def test_also_by_a_request_that_fails(proxy, fault, after):
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        proxy.follow(Plan(rate=1.0, faults=(fault,), kill=victim.pid, kill_at=1, kill_after=after))
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ask(proxy, "PUT", BODY)
         assert victim.wait(10) == -9
     finally:
         victim.kill()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,10 +22,12 @@ from nanoset_core.execution import compatibility
 from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import leases
 from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import targets, verify_project
+from nanoset_core.versions.gc import collect
 
 TOKENIZED = ("inventory", "shards", "tokenized")
 """Stages whose outputs are there once a corpus was tokenized."""
@@ -133,7 +137,7 @@ def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkey
         access.store.put(f"{FOLDER}/dead/marker", b"token")
         sweep_runs(access)
         assert len(objects(place)) == 2
-        monkeypatch.setattr(compatibility, "_LEFT_BEHIND_SECONDS", -3600)
+        monkeypatch.setattr(leases, "LEASE_SECONDS", -3600)
         monkeypatch.setattr(
             S3Store,
             "list",
@@ -143,6 +147,19 @@ def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkey
         )
         sweep_runs(access)
         assert set(objects(place)) == {f"{goes_on.place}/marker"}
+
+
+def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_project, place):
+    project = Project.open(remote_project())
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    with compatibility_check(project.outputs.access) as goes_on:
+        left = goes_on.place.replace(f"-{os.getpid()}-", f"-{gone.pid}-")
+        for name in ("0-tokenizer.json", "marker"):
+            project.outputs.access.store.put(f"{left}/{name}", b"{}")
+        collect(project)
+        assert set(objects(place)) == {f"{goes_on.place}/marker"}
+    assert objects(place) == {}
 
 
 def test_files_are_brought_whole(place, tmp_path):

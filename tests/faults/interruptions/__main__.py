@@ -43,6 +43,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--storage", choices=("local", "s3", "both"), default="both")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial of each kind")
     parser.add_argument("--only", type=int, default=None, help="so many trials of each kind")
+    parser.add_argument("--seed", type=int, default=7, help="of which requests fail; another for trials side by side")
     parser.add_argument("--no-command", action="store_true", help="leave out builds by the `nanoset` command")
     return parser.parse_args()
 
@@ -56,7 +57,7 @@ def main() -> int:
     import_everything()
     tallies = []
     sizes = Sizes(options.kills, options.others, not options.no_command)
-    with kinds(folder, sizes, options.storage) as chosen:
+    with kinds(folder, sizes, options.storage, options.seed) as chosen:
         for kind in chosen:
             if not fnmatchcase(kind.name, options.select):
                 continue

@@ -62,6 +62,10 @@ class BucketPlace:
         self._buckets[folder] = bucket
         return subject
 
+    def bucket(self, subject: Subject) -> S3Place:
+        """Where the outputs of a project are."""
+        return self._buckets[subject.folder]
+
     def look(self, subject: Subject) -> list[str]:
         shown = {name: digest for name, digest in self._objects(subject).items() if not _is_hidden(name)}
         wrong = [f"{name} is of no finished run" for name, digest in shown.items() if self.expected.get(name) != digest]

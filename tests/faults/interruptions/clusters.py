@@ -1,7 +1,11 @@
-"""Builds whose workers share nothing but the bucket: kill -9 of any process, among failing requests."""
+"""Builds whose workers share nothing but the bucket: kill -9 of any process, among failing requests.
+
+Afterwards nothing is left in the bucket but the outputs: neither objects nor uploads that nobody ends.
+"""
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +23,12 @@ from faults.interruptions.subject import Subject, write_subject
 from faults.interruptions.trials import Trial
 from s3_server import new_bucket, upload_raw
 
-from nanoset_core.execution import compatibility
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.s3_requests import client
+from nanoset_core.versions.gc import collect
 
 WORKERS = 2
+_IMPATIENCE = "faults.interruptions.impatience"
 FAILING = 0.2
 """share of the requests"""
 
@@ -43,7 +50,12 @@ class ClusterPlace(BucketPlace):
     def staff(self) -> list[int]:
         """See to it that all workers live; → their process ids."""
         assert self.cluster is not None
-        return self.cluster.staff(WORKERS, hidden=self.base)
+        return self.cluster.staff(WORKERS, hidden=self.base, preload=_IMPATIENCE)
+
+    def dead(self) -> list[int]:
+        """Process ids of the workers that ended since they were seen to."""
+        assert self.cluster is not None
+        return [worker.pid for worker in self.cluster.workers if worker.poll() is not None]
 
     def new(self, *, workers: int = 1) -> Subject:
         assert self.cluster is not None
@@ -54,8 +66,11 @@ class ClusterPlace(BucketPlace):
         return subject
 
     def judge(self, subject: Subject) -> list[str]:
-        """As of any bucket; what a killed build has there for its workers is swept once it is old."""
-        return [wrong for wrong in BucketPlace.judge(self, subject) if not wrong.startswith(f"{compatibility.FOLDER}/")]
+        """As of any bucket, after a collection: what is left over has no other reason to go."""
+        collect(Project.open(subject.config))
+        bucket = self.bucket(subject)
+        uploads = client(bucket).list_multipart_uploads(Bucket=bucket.bucket).get("Uploads", ())
+        return [*BucketPlace.judge(self, subject), *(f"{upload['Key']} is an upload left over" for upload in uploads)]
 
 
 @contextmanager
@@ -85,7 +100,7 @@ def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
     subject = place.new()
     workers = place.staff()
     hold = subject.folder / ".hold"
-    build = start(subject, prepare=lambda: wait_for(hold))
+    build = start(subject, prepare=lambda: _begin(hold))
     victim = rng.choice([build.pid, *workers])
     place.store.follow(Plan(rate=FAILING, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
     hold.touch()
@@ -94,7 +109,20 @@ def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
     counts = place.store.follow(Plan())
     trial.ended(outcome, "killed", "done", "refused")
     trial.faults = sum(counts.spoiled.values())
-    trial.details["build killed" if victim == build.pid else "worker killed"] += 1
+    if outcome.end == "killed":
+        trial.details["build killed"] += 1
+    elif dead := place.dead():
+        trial.details["worker killed"] += len(dead)
+    else:
+        trial.details["nobody killed"] += 1
     trial.wrong += place.look(subject)
+    if rng.random() < 0.5:  # while workers may still be at it, whom nobody told
+        collect(Project.open(subject.config))
+        trial.wrong += place.look(subject)
     place.staff()
     return conclude(place, subject, trial)
+
+
+def _begin(hold: Path) -> None:
+    importlib.import_module(_IMPATIENCE)
+    wait_for(hold)

@@ -47,15 +47,18 @@ class Sizes:
 
 
 @contextmanager
-def kinds(folder: Path, sizes: Sizes, storage: str) -> Iterator[list[Kind]]:
-    """All of them; what they need, such as servers, is there until the block ends."""
+def kinds(folder: Path, sizes: Sizes, storage: str, seed: int = 7) -> Iterator[list[Kind]]:
+    """All of them; what they need, such as servers, is there until the block ends.
+
+    seed: of which requests fail.
+    """
     place = cache(lambda: LocalPlace(folder / "local"))
     found = _local(place, sizes) if storage != "s3" else []
     if storage == "local" or find_spec("moto") is None:
         reason = "moto[server] is not installed"
         yield found if storage == "local" else [*found, Kind("all", "S3", CORE, 1, lambda _rng, _number: reason)]
         return
-    with running_store(seed=7) as store, ExitStack() as servers:
+    with running_store(seed) as store, ExitStack() as servers:
         remote = _remote(cache(lambda: BucketPlace(folder / "s3", store, place().template)), sizes)
 
         @cache

@@ -31,6 +31,7 @@ ANSWERS = {
     "500 after it was done": (500, "InternalError"),
 }
 """fault → status and S3's code"""
+_NEVER_DONE = ("500", "503", "429", "reset", "reset in mid-upload")
 FAULTS = (*ANSWERS, "reset", "reset in mid-upload", "reset after it was done", "truncated", "slow")
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "proxy-connection", "expect"}
 _PIECES = 5
@@ -141,6 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
         chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "")
         number, fault, rng = self.proxy.draw(length > 0)
         self.proxy.kill(number, after=False)
+        if fault in _NEVER_DONE:
+            self.proxy.kill(number, after=True)
         if fault == "reset in mid-upload":
             self.rfile.read(length // 2)
             return self._reset()
@@ -149,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._reset()  # the client is gone in the middle of its request, which nobody must take for a whole
         if fault == "reset":
             return self._reset()
-        if fault in ("500", "503", "429"):
+        if fault in _NEVER_DONE:
             return self._answer_error(fault)
         status, reason, headers, answer = self._forward(body)
         self.proxy.kill(number, after=True)

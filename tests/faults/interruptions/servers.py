@@ -23,6 +23,8 @@ import s3_server
 from ceph_server import ceph_server
 from faults.interruptions.proxy import Counts, Plan
 
+_STOP_SECONDS = 60
+
 
 @dataclass(slots=True)
 class Store:
@@ -68,8 +70,13 @@ def _running(*command: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        assert process.stdin is not None
+        process.stdin.close()  # so it ends, and what it has started
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
