@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
+from nanoset_core.raw.cuts import chained_cuts
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
-from nanoset_core.raw.opening import open_raw, status_of
+from nanoset_core.raw.opening import open_raw, probe_raw, status_of
 from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest, part_digest
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
+from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
 READ_BYTES = 4 << 20
+_SHARED_PIECES, _MOST_SHARED_FILES = 4, 256
+"""A file is shared by workers that is larger than so many pieces, and than this part of all that is to be hashed."""
 SAVE_BYTES = 1 << 30
 """The memory is written after about this many hashed bytes: as much as a kill can cost."""
 _RACY_NS = 2_000_000_000
@@ -48,18 +53,82 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
 
 def spread_fingerprints(
     folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None] | None = None
-) -> dict[str, list[Piece]]:
-    """The pieces of many files, each hashed by one of an executor's workers; see fingerprint. Path → pieces."""
-    found = {}
-    for number, pieces in executor.run(_fingerprint, [(folder, stat) for stat in stats]):
-        found[stats[number].path] = pieces
+) -> Iterator[tuple[FileStat, list[Piece]]]:
+    """The pieces of files, hashed by an executor's workers; each file once all of it is hashed, in no order.
+
+    They are those of fingerprint. A large plain file is shared by all workers: where it is cut is found by small reads.
+
+    Raises:
+        SourceChangedError: see fingerprint.
+    """
+    runs: list[_Run] = []
+    left = {stat.path: stat.size for stat in stats}
+    hashed: dict[str, dict[int, _Hashed]] = {stat.path: {} for stat in stats}
+    for number, found in executor.run(_hash_run, _noted(runs, _runs(folder, stats))):
+        run = runs[number]
+        path, size = run.stat.path, run.end - run.begin
+        hashed[path][run.begin] = found
+        left[path] -= size
         if progress is not None:
-            progress(stats[number].size)
-    return found
+            progress(size)
+        if left[path] == 0:
+            yield run.stat, _numbered(hashed.pop(path))
 
 
-def _fingerprint(task: tuple[RawFolder, FileStat]) -> list[Piece]:
-    return fingerprint(*task)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Bytes of a file that one worker hashes: all of it, or one piece."""
+
+    folder: RawFolder
+    stat: FileStat
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    """What a run holds."""
+
+    pieces: tuple[Piece, ...]
+    """With lines counted from the run's first, which is line 1."""
+    line_ends: int
+
+
+def _noted(runs: list[_Run], found: Iterable[_Run]) -> Iterator[_Run]:
+    """The runs, each added to `runs` as it is handed out."""
+    for run in found:
+        runs.append(run)
+        yield run
+
+
+def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
+    least = max(_SHARED_PIECES * PIECE_BYTES, sum(stat.size for stat in stats) // _MOST_SHARED_FILES)
+    for stat in stats:
+        begin = 0
+        if is_cuttable(stat.path) and stat.size > least:
+            path = folder / stat.path
+            with probe_raw(path) as probe:
+                _check_unchanged(path, stat, probe.status)
+                for end in chained_cuts(probe, stat.size, PIECE_BYTES):
+                    yield _Run(folder, stat, begin, end)
+                    begin = end
+        yield _Run(folder, stat, begin, stat.size)
+
+
+def _hash_run(run: _Run) -> _Hashed:
+    found = list(_hashed(run.folder / run.stat.path, run.stat, None, PIECE_BYTES, run.begin, run.end))
+    last, cutter = found[-1]
+    return _Hashed(tuple(piece for piece, _ in found), last.first_line - 1 + cutter.lines)
+
+
+def _numbered(hashed: Mapping[int, _Hashed]) -> list[Piece]:
+    """The pieces of a file, given its runs by their first bytes."""
+    pieces: list[Piece] = []
+    lines = 0
+    for begin in sorted(hashed):
+        pieces += (replace(piece, first_line=piece.first_line + lines) for piece in hashed[begin].pieces)
+        lines += hashed[begin].line_ends
+    return pieces
 
 
 def fingerprint_parts(folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
@@ -78,40 +147,49 @@ def fingerprint_parts(folder: RawFolder, stat: FileStat, part_bytes: int) -> Ite
 
 
 def _hashed(
-    path: RawFolder, stat: FileStat, progress: Callable[[int], None] | None, part_bytes: int
+    path: RawFolder,
+    stat: FileStat,
+    progress: Callable[[int], None] | None,
+    part_bytes: int,
+    begin: int = 0,
+    end: int | None = None,
 ) -> Iterator[tuple[Piece, _Cutter]]:
-    """Pieces of a file, as they are read, with what cuts them into parts."""
-    begin, line = 0, 1
-    with open_raw(path) as file:
+    """Pieces of a file, as they are read, with what cuts them into parts; between two cuts, where these are given."""
+    bound, line = stat.size if end is None else end, 1
+    with open_raw(path, end=end) as file:
         while True:
             cutter = _Cutter(begin, part_bytes if is_cuttable(stat.path) else None)
-            end, digest = _hash_piece(file, begin, stat, progress, cutter)
-            yield Piece(stat.path, begin, end, line, digest), cutter
-            if end == stat.size:
+            reached, digest = _hash_piece(file, begin, bound, progress, cutter)
+            yield Piece(stat.path, begin, reached, line, digest), cutter
+            if reached == bound:
                 break
-            begin, line = end, line + cutter.lines
+            begin, line = reached, line + cutter.lines
         after = status_of(file)
-    if not stat.is_as(file_stat(stat.path, after)):
+    _check_unchanged(path, stat, after)
+
+
+def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
+    if not stat.is_as(file_stat(stat.path, now)):
         raise SourceChangedError(
             "the file changed while it was read",
             where=path,
-            found=f"{after.st_size:,} bytes, written at {after.st_mtime_ns / 1e9:.3f} s",
+            found=f"{now.st_size:,} bytes, written at {now.st_mtime_ns / 1e9:.3f} s",
             expected=f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, as when it was listed",
             remedy="build again once the upload has ended",
         )
 
 
 def _hash_piece(
-    file: BinaryIO, begin: int, stat: FileStat, progress: Callable[[int], None] | None, cutter: _Cutter
+    file: BinaryIO, begin: int, bound: int, progress: Callable[[int], None] | None, cutter: _Cutter
 ) -> tuple[int, str]:
-    """Hash from `begin` to the end of the piece; → (end, sha256)."""
+    """Hash from `begin` to the end of the piece, at most to `bound`; → (end, sha256)."""
     sha = hashlib.sha256()
     position = begin
     file.seek(begin)
-    while position < stat.size:
-        block = file.read(min(READ_BYTES, stat.size - position))
+    while position < bound:
+        block = file.read(min(READ_BYTES, bound - position))
         if not block:
-            return stat.size, sha.hexdigest()  # it shrank meanwhile: the caller sees that
+            return bound, sha.hexdigest()  # it shrank meanwhile: the caller sees that
         cut = cutter.end_of(block, begin + PIECE_BYTES - position)
         block = block[:cut] if cut else block
         sha.update(block)

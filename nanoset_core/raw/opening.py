@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, stat_of_object
+from nanoset_core.storage.store import THREADS
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
@@ -31,9 +33,49 @@ def open_raw(path: RawFolder, *, end: int | None = None) -> Iterator[BinaryIO]:
         InputError: it cannot be opened, or reading it fails within the block.
         FormatError: it is a pipe or a device.
     """
+    with _explained(path), open_regular(path) if isinstance(path, Path) else path.open("rb", end=end) as file:
+        yield file
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Small reads here and there of one version of a file, from several threads at once."""
+
+    status: os.stat_result | ObjectStat
+    """As it was when it was opened."""
+    read: Callable[[int, int], bytes]
+    """Bytes [begin, end); fewer where a file on a file system is shorter by now."""
+    at_once: int
+    """How many reads are worth having under way together."""
+
+
+@contextmanager
+def probe_raw(path: RawFolder) -> Iterator[Probe]:
+    """Open a file of an inventory for small reads: of an object in a bucket nothing else is asked for.
+
+    Raises:
+        MissingError, InputError, FormatError: see open_raw.
+        SourceChangedError: the object is replaced within the block.
+    """
+    with _explained(path):
+        if isinstance(path, Path):
+            with open_regular(path) as file:
+                number = file.fileno()
+                yield Probe(os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin), 1)
+            return
+        store = path.store
+        if (facts := store.stat(path.path)) is None:
+            raise FileNotFoundError(str(path))
+        found = facts
+        yield Probe(
+            stat_of_object(found), lambda begin, end: store.read_range(found.name, begin, end, found.mark), THREADS
+        )
+
+
+@contextmanager
+def _explained(path: RawFolder) -> Iterator[None]:
     try:
-        with open_regular(path) if isinstance(path, Path) else path.open("rb", end=end) as file:
-            yield file
+        yield
     except NanosetError:
         raise
     except MemoryError as error:

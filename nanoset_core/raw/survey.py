@@ -23,7 +23,7 @@ from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
 SPREAD_BYTES = 1 << 30
-"""Unknown bytes from which it is worth while to give files to an executor's workers."""
+"""Unknown bytes from which it is worth while to have them hashed by an executor's workers."""
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 """Endings of files in no corpus that are an error: they are hardly anything else than text."""
@@ -250,7 +250,8 @@ def take_inventory(
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, where that was looked at already.
         settling: files that were written a moment ago are not read and count as they were; absent: all are read.
-        executor: hashes the files that no earlier inventory knows, where these are many bytes; absent = this process.
+        executor: hashes the files that no earlier inventory knows, where these are many bytes, large plain ones
+            piece by piece; absent = this process.
 
     Raises:
         MissingError: the folder is not there.
@@ -268,12 +269,13 @@ def take_inventory(
     if executor is not None and is_read(folder):
         unknown = [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
         if sum(stat.size for stat in unknown) >= SPREAD_BYTES:
-            spread = spread_fingerprints(folder, unknown, executor, progress)
+            for stat, found in spread_fingerprints(folder, unknown, executor, progress):
+                memory.note(stat, found)
+                spread[stat.path] = found
     for stat in contents.ordered:
         if settling is not None and stat.path in waiting:
             pieces.extend(settling.pieces(stat))
         elif stat.path in spread:
-            memory.note(stat, spread[stat.path])
             pieces.extend(spread[stat.path])
         else:
             pieces.extend(memory.pieces(folder, stat, progress))

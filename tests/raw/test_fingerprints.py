@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, spread_fingerprints
 from nanoset_core.raw.listing import FileStat, list_files, stat_file
 from nanoset_core.raw.pieces import Piece, deal_parts, whole_pieces
 from nanoset_core.raw.stored import StoredPiece
@@ -97,6 +97,94 @@ def test_parts_make_up_the_pieces(tmp_path_factory, monkeypatch, lines, piece_by
             assert part.first_line == data[: part.begin].count(b"\n") + 1
             assert data.find(b"\n", part.begin + part_bytes - 1, part.end - 1) == -1
     assert [piece for dealt in deal_parts(parts, part_bytes) for piece in dealt.pieces] == parts
+
+
+class Backwards:
+    """An executor that ends what was handed out last first, and notes it."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def run(self, work, tasks):
+        self.tasks += tasks
+        yield from reversed([(number, work(task)) for number, task in enumerate(self.tasks)])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=LINES,
+    final=st.booleans(),
+    piece_bytes=st.integers(1, 60),
+    read_bytes=st.integers(1, 40),
+    names=st.sampled_from([("a.jsonl",), ("a.jsonl", "b.jsonl.gz", "c.jsonl")]),
+)
+def test_pieces_that_are_hashed_by_several_workers_are_the_same(
+    tmp_path_factory, monkeypatch, lines, final, piece_bytes, read_bytes, names
+):
+    folder = tmp_path_factory.mktemp("corpus")
+    data = b"\n".join(lines) + (b"\n" if final and lines else b"")
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
+    stats = [write(folder, name, data if name == "a.jsonl" else data[:50]) for name in names]
+    executor, told = Backwards(), []
+    found = {stat.path: pieces for stat, pieces in spread_fingerprints(folder, stats, executor, told.append)}
+    assert found == {stat.path: fingerprint(folder, stat) for stat in stats}
+    assert sum(told) == sum(stat.size for stat in stats)
+    if len(data) > 4 * piece_bytes:  # less is not worth a look at where it is cut
+        assert [(run.begin, run.end) for run in executor.tasks if run.stat.path == "a.jsonl"] == [
+            (piece.begin, piece.end) for piece in found["a.jsonl"]
+        ]
+
+
+@pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch", "remove"])
+@pytest.mark.parametrize("moment", ["listed", "cut", "half"])
+def test_a_file_that_changes_while_several_workers_hash_it(tmp_path, monkeypatch, change, moment):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 30)
+    stat, path = write(tmp_path, "a.jsonl", b"0123456789\n" * 30), tmp_path / "a.jsonl"
+
+    def act():
+        if change == "append":
+            with path.open("ab") as file:
+                file.write(b"more\n")
+        elif change == "truncate":
+            os.truncate(path, 50)
+        elif change == "touch":
+            path.touch()
+        elif change == "remove":
+            path.unlink()
+        else:
+            (tmp_path / "new").write_bytes(path.read_bytes()[::-1])
+            os.utime(tmp_path / "new", ns=(stat.mtime_ns, stat.mtime_ns))
+            os.rename(tmp_path / "new", path)
+
+    class Meanwhile:
+        def run(self, work, tasks):
+            listed = list(tasks)
+            assert len(listed) == 10
+            for number, task in enumerate(listed):
+                if number == {"cut": 0, "half": 5}.get(moment):
+                    act()
+                yield number, work(task)
+
+    if moment == "listed":
+        act()
+    with pytest.raises(MissingError if change == "remove" else SourceChangedError) as caught:
+        list(spread_fingerprints(tmp_path, [stat], Meanwhile()))
+    assert caught.value.where == str(path)
+
+
+def test_small_files_are_hashed_whole(tmp_path, monkeypatch):
+    """Whether a file is small is a matter of its pieces, and of how much there is beside it."""
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
+    data = b"0123456789\n" * 4
+    for name, text in [("large", data * 2)] + [(str(number), data[:-5]) for number in range(600)]:
+        (tmp_path / f"{name}.jsonl").write_bytes(text)
+    stats, executor = list_files(tmp_path), Backwards()
+    found = [pieces for _, pieces in spread_fingerprints(tmp_path, stats[-301:], executor)]
+    assert sum(map(len, found)) == 4 * 300 + 8
+    assert len(executor.tasks) == 300 + 8
+    executor.tasks.clear()
+    assert len(list(spread_fingerprints(tmp_path, stats, executor))) == len(executor.tasks) == 601
 
 
 def test_a_part_that_is_not_as_it_was(tmp_path):

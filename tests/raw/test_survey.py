@@ -215,9 +215,9 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
     monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
     spread = take_inventory(folder, "web", remembered=memory, executor=executor, progress=told.append)
     assert spread == take_inventory(folder, "web")
-    assert [stat.path for _, stat in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
+    assert [task.stat.path for task in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
     assert sum(told) == spread.size
     os.utime(folder / "3.jsonl", (1_000_000, 1_000_000))
     executor.tasks.clear()
     assert take_inventory(folder, "web", remembered=memory, executor=executor) == spread
-    assert [stat.path for _, stat in executor.tasks] == ["3.jsonl"]
+    assert [task.stat.path for task in executor.tasks] == ["3.jsonl"]

@@ -70,6 +70,33 @@ def test_objects_known_by_their_etags_are_given_to_no_worker(place, data, monkey
         take_inventory(RemoteFolder(place), "web", executor=NoWorkers())
 
 
+class Here:
+    """An executor that notes what it is given."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def run(self, work, tasks):
+        self.tasks += tasks
+        yield from ((number, work(task)) for number, task in enumerate(self.tasks))
+
+
+def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, monkeypatch):
+    lines = b"".join(b'{"text": "%05d"}\n' % number for number in range(200_000))
+    S3Store(place).put("web/large.jsonl", lines)
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "large.jsonl").write_bytes(lines)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 300_000)
+    monkeypatch.setattr("nanoset_core.raw.cuts.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    real, asked, executor = S3Store.read_range, [], Here()
+    monkeypatch.setattr(S3Store, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
+    found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
+    assert found == take_inventory(tmp_path / "web", "web")
+    assert len(executor.tasks) == len(found.pieces) == 13
+    assert sum(end - begin for begin, end in asked) <= len(lines) + 2 * 13 * 4096
+
+
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
 INTERNAL = b"<Error><Code>InternalError</Code><Message>We did</Message></Error>"
 FAILURES = {
