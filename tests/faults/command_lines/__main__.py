@@ -1,10 +1,11 @@
-"""Every command twice, into its own input, interrupted, without rights, on a full disk: what it says and leaves.
+"""Every command twice, in turn and at once, into its own input, interrupted, without rights, on a full disk.
 
     PYTHONPATH=tests python -m faults.command_lines [--select 'pack *'] [--faults 'inter*'] [--trials 20]
 
-Prints a table; exits with 1 where a trial was bad, which `--select COMMAND --faults FAULT --first NUMBER` repeats. A
-command may not end in a traceback, leave a process, change what it was not asked to change, or succeed where it cannot
-have done its work; what it leaves when it fails must be hidden, or what it leaves when it succeeds.
+Looks at what each says and leaves. Prints a table; exits with 1 where a trial was bad, which `--select COMMAND --faults
+FAULT --first NUMBER` repeats. A command may not end in a traceback, leave a process, change what it was not asked to
+change, or succeed where it cannot have done its work; what it leaves when it fails must be hidden, or what it leaves
+when it succeeds.
 """
 
 from __future__ import annotations
@@ -212,6 +213,30 @@ def full_disk(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
     yield from bench.check(name, run(folder, use.line(), prepare=mount), elsewhere=True)
 
 
+def reader_gone(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+    """As `| head -1` does."""
+
+    def leave() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+
+    ended = run(bench.fresh(), USES[name].line(), prepare=leave)
+    yield from (problem for problem in bench.check(name, ended) if not problem.startswith("exit code 1, and no word"))
+
+
+def two_at_once(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+    """The second begins while the first is at work; its exit code is not seen, what it says and leaves is."""
+    seconds = draw.uniform(0, bench.reference(name).seconds)
+
+    def begin_another() -> None:
+        if os.fork() == 0:
+            time.sleep(seconds)
+
+    yield from bench.check(name, run(bench.fresh(), USES[name].line(), prepare=begin_another))
+    yield from bench.check(name, run(bench.trial, USES[name].line()))
+
+
 Fault = Callable[[Bench, str, random.Random], Iterator[str]]
 FAULTS: dict[str, tuple[Fault, bool]] = {
     "twice": (twice, False),
@@ -222,9 +247,11 @@ FAULTS: dict[str, tuple[Fault, bool]] = {
     "no right to read": (no_right_to_read, False),
     "no place for it": (no_place, False),
     "full output": (full_output, False),
+    "reader gone": (reader_gone, False),
     "full disk": (full_disk, True),
     "small files": (small_files, True),
     "few files": (few_files, True),
+    "two at once": (two_at_once, True),
     "interrupted": (interrupted, True),
 }
 """Name → the fault, and whether it comes otherwise in every trial."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +55,13 @@ _TOKENS = f"--tokenizer tokenizer.json --eod {EOD}"
 _CONFIGURATION = "nanoset.yaml"
 USES = {
     "build": Use("build -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
+    "build, from nothing": Use("build -c {input}", "unbuilt.yaml", needs_dagster=True),
+    "build, by force": Use("build --force -s a -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
     "demo": Use("demo {output} --megabytes 3", output="made/demo", onto=("nanoset.yaml",), needs_dagster=True),
-    "diff": Use("diff a -c {input}", _CONFIGURATION, code=1),
+    "diff": Use("diff a -c {input}", _CONFIGURATION),
     "explain": Use("explain pretrain train 0 -c {input}", _CONFIGURATION),
+    "explain, a document": Use("explain pretrain train --number 3 --corpus a -c {input}", _CONFIGURATION),
+    "explain, of tars": Use("explain shuffled 0 -c {input}", _CONFIGURATION),
     "gc": Use("gc --yes --unfinished -c {input}", _CONFIGURATION, rewrites=("data/",)),
     "import-parquet": Use(
         "import-parquet {input} --output {output}",
@@ -65,16 +70,21 @@ USES = {
         ("table.parquet", "tables/new.jsonl"),
     ),
     "init": Use("init {output}", output="made/new", onto=(".", "nanoset.yaml")),
+    "init, beside text": Use("init {input}", "bare"),
     "inspect": Use("inspect {input} --tokenizer tokenizer.json", "pairs/x"),
     "map": Use(
         "map --data-path {input} --seq-length 16 --data-cache-path {output}", "pairs/x", "made/cache", ("pairs",)
     ),
+    "map, of a project": Use("map -c {input}", "longer.yaml", rewrites=("data/",)),
     "merge": Use("merge --input {input} --output-prefix {output}", "pairs", "made/all", ("pairs/x", "pairs/all")),
     "pack write": Use(
         f"pack {{input}} --output {{output}} --workers 1 {_TOKENS}",
         "raw/a",
         "made/a.pbin",
         ("raw/a/a.jsonl", "tokenizer.json"),
+    ),
+    "pack write, of a pair": Use(
+        "pack write {input} --output {output}", "pairs/x", "made/a.pbin", ("pairs/x.bin", "pairs/x.idx")
     ),
     "pack merge": Use(
         "pack merge {input} packs/y.pbin --output {output}",
@@ -92,15 +102,23 @@ USES = {
         ("packs/x.pbin", "numbers.txt"),
     ),
     "pack repair": Use("pack repair {input} --output {output}", "packs/x.pbin", "made/r.pbin", ()),
+    "pack repair, in place": Use("pack repair {input}", "packs/x.pbin", rewrites=("packs/x.pbin",)),
     "pack raw-index": Use(
         "pack raw-index {input} --output {output}", "raw/a/a.jsonl", "made/a.idx", ("raw/a/a.jsonl",)
     ),
+    "pack raw-index, beside it": Use("pack raw-index {input}", "raw/a/a.jsonl"),
     "pack describe": Use("pack describe {input}", "packs/x.pbin"),
     "shuffle": Use(
         f"shuffle --input {{input}} --output {{output}} --seqlen 16 --workers 1 {_TOKENS}",
         "raw/a",
         "made/tars",
         ("raw/a", "raw", "pairs"),
+    ),
+    "shuffle, of pairs": Use(
+        "shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1", "pairs/x", "made/tars", ("pairs",)
+    ),
+    "shuffle, of tars": Use(
+        "shuffle --input {input} --output {output} --shuffle-only --workers 1", "tars", "made/tars", ("tars",)
     ),
     "status": Use("status -c {input}", _CONFIGURATION),
     "tokenize": Use(
@@ -109,7 +127,14 @@ USES = {
         "made/t",
         ("raw/a/a", "raw/a/b"),
     ),
+    "tokenize, by file": Use(
+        f"tokenize --input {{input}} --output-prefix {{output}} --preset nanotron --per-file --workers 1 {_TOKENS}",
+        "raw/a",
+        "made/t",
+        ("raw/a/a",),
+    ),
     "verify": Use("verify --deep -c {input}", _CONFIGURATION),
+    "verify, a pair": Use(f"verify {{input}} --deep {_TOKENS}", "pairs/x"),
 }
 
 
@@ -126,23 +151,30 @@ def commands(group: click.Group = nanoset, before: str = "") -> Iterator[str]:
 
 def make_world(folder: Path) -> None:
     """Fill an empty folder with text, pairs, packs, a table and a built project."""
-    for name in ("raw/a", "raw/b", "pairs", "packs", "tables", "hollow", "made"):
+    for name in ("raw/a", "raw/b", "pairs", "packs", "tables", "hollow", "made", "bare/raw/c"):
         (folder / name).mkdir(parents=True)
     rows = sentences("a", 60)
-    (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows))
+    (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows[:50]))
     (folder / "raw/b/b.jsonl.gz").write_bytes(gzip.compress(jsonl(sentences("b", 40)), mtime=0))
+    (folder / "bare/raw/c/c.jsonl").write_bytes(jsonl(rows))
     (folder / "raw/a/a_rejects.jsonl").write_bytes(jsonl(rows[:9]))
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
     (folder / "nanoset.yaml").write_text(_CONFIG)
+    (folder / "longer.yaml").write_text(_CONFIG.replace("sequence_length: 16", "sequence_length: 24"))
+    (folder / "unbuilt.yaml").write_text(_CONFIG.replace("root: data", "root: unbuilt"))
     (folder / "numbers.txt").write_text("0\n3\n5\n")
     _write_table(folder / "table.parquet", rows)
     project = Project.open(folder / "nanoset.yaml")
     run_stages(project)
+    (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows))
+    run_stages(project)  # so that there are old versions, too
     for corpus, name in (("a", "x"), ("b", "y")):
         made = project.outputs.folder / "datasets" / corpus / "current"
         for ending in ("bin", "idx"):
             (found,) = made.glob(f"*.{ending}")
             (folder / f"pairs/{name}.{ending}").write_bytes(found.read_bytes())
+    tars = project.outputs.folder / "webdatasets/shuffled/current"
+    shutil.copytree(tars, folder / "tars")
     _write_packs(folder)
 
 
