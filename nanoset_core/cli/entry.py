@@ -45,6 +45,7 @@ def nanoset() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: whatever goes wrong is shown as text, without a traceback, and in the exit code."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
@@ -52,6 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Put /dev/null where the caller closed a standard stream, lest a file of ours take its number, and our words."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(null, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:

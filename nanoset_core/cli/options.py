@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -33,6 +34,16 @@ class LocationType(click.Path):
         if not self._anywhere:
             self.fail(f"{value!r} lies in a bucket; a path of this machine is expected.", param, ctx)
         return remote_location(value, where=param.opts[-1] if param is not None else "the path")
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds, neither of which lets nan pass, as comparisons do."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number.", param, ctx)
+        return float(number)
 
 
 FILE = LocationType(dir_okay=False)
@@ -90,7 +101,7 @@ def _of_field(found: Setting) -> dict[str, Any]:
         return kind | {"multiple": True, "type": get_args(hint)[0]}
     if between is not None:
         low, high = hint(between.low), None if between.high is None else hint(between.high)
-        return kind | {"type": (click.IntRange if hint is int else click.FloatRange)(low, high)}
+        return kind | {"type": (click.IntRange if hint is int else NumberRange)(low, high)}
     return kind | {"type": PATH if hint is Path else hint}
 
 

@@ -258,6 +258,13 @@ def _check_places(config: ProjectConfig) -> None:
             expected=f"a folder that is not inside {raw}",
             remedy="give root a folder of its own, such as data",
         )
+    if config.root_place is None and root.is_file():
+        raise ConfigError(
+            "a file is where the folder of outputs should be",
+            where=f"{config.file}: root",
+            found=root,
+            remedy="name a folder",
+        )
 
 
 def _check_distinct(config: ProjectConfig) -> None:

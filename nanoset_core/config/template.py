@@ -63,6 +63,8 @@ class Start:
     """What the raw folder holds."""
     notices: Mapping[str, Sequence[Notice]]
     """Corpus → what is to be told of its files."""
+    made: bool
+    """False where it was there already, as it would have been written."""
 
 
 def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
@@ -72,24 +74,25 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
     its assets in Dagster.
 
     Raises:
-        ConfigError: there is one already, or a folder in raw cannot be a corpus.
+        ConfigError: there is another one already, or a folder in raw cannot be a corpus.
         MissingError, InputError: a corpus cannot be listed, or a file of text lies outside of any.
         StorageError: the folder cannot be written to.
     """
-    path = folder / CONFIG_FILE
-    if path.exists():
-        raise ConfigError("there is a configuration already", where=path, remedy="edit it, or remove it first")
-    raw = folder / "raw"
+    path, raw = folder / CONFIG_FILE, folder / "raw"
     text = list_corpora(raw) if raw.is_dir() else RawText({}, {})
-    for fault in text.faults.values():
-        raise fault
     measures = {name: measure(raw / name, found, _TEXT_KEY) for name, found in text.corpora.items()}
     values = _first_values(list(text.corpora), list(measures.values()), *_tokenizer_values(folder))
     if key_prefix:
         values["dagster"] = {"key_prefix": list(key_prefix)}
-    with writing_to(folder):
-        write_atomic(path, config_text(values).encode())
-    return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora})
+    content, there = config_text(values).encode(), path.exists()
+    if there and not (path.is_file() and path.read_bytes() == content):
+        raise ConfigError("there is a configuration already", where=path, remedy="edit it, or remove it first")
+    for fault in text.faults.values():
+        raise fault
+    if not there:
+        with writing_to(folder):
+            write_atomic(path, content)
+    return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora}, not there)
 
 
 def _tokenizer_values(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

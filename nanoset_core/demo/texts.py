@@ -12,23 +12,25 @@ from nanoset_core.raw.listing import natural_key
 
 Document = dict[str, str]
 _SMALLEST, _LARGEST = 200, 400_000
+_FEWEST = 20
+"""So many documents leave one for each part of the split 90,5,5."""
 
 
 def standard_library(limit_bytes: int) -> Iterator[Document]:
-    """Sources of the standard library, until they hold `limit_bytes` of UTF-8."""
+    """Sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be split."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     yield from _sources(folder, limit_bytes, skip=("site-packages", "dist-packages", "lib2to3/tests", "idlelib/Icons"))
 
 
 def libraries(limit_bytes: int) -> Iterator[Document]:
-    """Sources of the installed packages, until they hold `limit_bytes` of UTF-8."""
+    """Sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be split."""
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
     for folder in sorted(folders):
         yield from _sources(folder, limit_bytes, skip=())
 
 
 def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
-    given = 0
+    given = size = 0
     paths = sorted(folder.rglob("*.py"), key=lambda path: natural_key(path.relative_to(folder).as_posix()))
     for path in paths:
         name = path.relative_to(folder).as_posix()
@@ -39,8 +41,8 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
         except UnicodeDecodeError:
             continue  # a source in another encoding is no text for this demo
         yield {"id": name, "text": text}
-        given += len(text.encode())
-        if given >= limit_bytes:
+        given, size = given + 1, size + len(text.encode())
+        if given >= _FEWEST and size >= limit_bytes:
             return
 
 

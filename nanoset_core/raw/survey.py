@@ -134,6 +134,10 @@ def discover_corpora(raw: RawFolder) -> list[str]:
 
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
+    if raw.is_file():
+        raise InputError(
+            "a file is where the folder of raw text should be", where=raw, remedy="name a folder of corpora"
+        )
     if not raw.is_dir():
         raise MissingError(
             "the folder of raw text does not exist",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +14,8 @@ from sample_project import build_all, jsonl, sentences
 
 from nanoset_core.cli import main, nanoset
 from nanoset_core.versions.status import project_status
+
+ROOT = str(Path(__file__).parents[2])
 
 
 def run(*arguments):
@@ -67,6 +73,36 @@ def test_init_without_text(tmp_path):
     said = run("init", tmp_path)
     assert "names no corpus" in said
     assert "blend: web" not in (tmp_path / "nanoset.yaml").read_text()
+
+
+def test_init_again_where_nothing_was_edited(tmp_path):
+    """As after Ctrl-C in the moment when it was written."""
+    assert f"wrote {tmp_path}/nanoset.yaml, which names no corpus" in run("init", tmp_path)
+    before = (tmp_path / "nanoset.yaml").stat()
+    assert f"there already: {tmp_path}/nanoset.yaml, which names no corpus" in run("init", tmp_path)
+    assert (tmp_path / "nanoset.yaml").stat() == before
+    with (tmp_path / "nanoset.yaml").open("a") as file:
+        file.write("# mine\n")
+    outcome = CliRunner().invoke(nanoset, ["init", str(tmp_path)])
+    assert "there is a configuration already" in str(outcome.exception)
+
+
+def test_init_where_a_folder_has_that_name(tmp_path):
+    (tmp_path / "nanoset.yaml").mkdir()
+    outcome = CliRunner().invoke(nanoset, ["init", str(tmp_path)])
+    assert "there is a configuration already" in str(outcome.exception)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_outputs(tmp_path, closed):
+    """Without a stdout, the first file that is opened would be it."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
+    command = f"{sys.executable} -m nanoset_core.cli pack raw-index a.jsonl"
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": ROOT})
+    assert done.returncode == 0
+    pickled = (tmp_path / "a.idx").read_bytes()
+    run("pack", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
+    assert pickled == (tmp_path / "b.idx").read_bytes()
 
 
 def test_import_parquet(tmp_path):

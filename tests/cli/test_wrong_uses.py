@@ -18,6 +18,8 @@ TOKENIZER_LINE = 'tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}\n'
 USAGE = 2
 CONFIGURATIONS = {
     "no-tokenizer": ("path: tokenizer.json", "path: nope.json"),
+    "raw-is-a-file": ("raw: raw", "raw: nanoset.yaml"),
+    "root-is-a-file": ("root: data", "root: nanoset.yaml"),
     "tokenizer-is-yaml": ("path: tokenizer.json", "path: nanoset.yaml"),
     "tokenizer-is-folder": ("path: tokenizer.json", "path: raw"),
     "hub-name": ("path: tokenizer.json", "path: org/gpt2"),
@@ -78,6 +80,8 @@ CASES = [
     ("status -c shared-name.yaml", ["two things share a name", "pretrain", "rename"]),
     ("status -c root-within-raw.yaml", ["root", "among the raw text", "such as data"]),
     ("status -c split-of-zeros.yaml", ["split", "'0,0,0'", "969,30,1", "three numbers"]),
+    ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
+    ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml: root", "a file is where", "name a folder"]),
     ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
     ("build -c unknown-corpus.yaml", ["nanosets.plain.blend.bokos", "books, code, web", "take it out"]),
     # the tokenizer: whoever asks first hears what a build would say
@@ -157,6 +161,9 @@ CASES = [
     ("verify --eod x", [USAGE, "--eod"]),
     ("nope", [USAGE, "nope"]),
     ("gc --older-than -1", [USAGE, "--older-than", "x>=0"]),
+    ("gc --older-than nan", [USAGE, "--older-than", "'nan' is no finite number"]),
+    ("demo new --megabytes inf", [USAGE, "--megabytes", "'inf' is no finite number"]),
+    ("tokenize --input raw/web --output-prefix out --tokenizer tokenizer.json --audit nan", [USAGE, "--audit", "nan"]),
     ("gc -c nope.yaml", ["nope.yaml", "nanoset init"]),
     ("init .", ["nanoset.yaml", "already", "edit it"]),
     ("demo nanoset.yaml", [USAGE, "nanoset.yaml"]),

@@ -102,9 +102,16 @@ def test_what_is_not_the_demos_is_never_removed(tmp_path, name):
 
 
 def test_amount_of_text_is_about_what_is_asked():
-    size = sum(len(document["text"].encode()) for document in texts.standard_library(300_000))
-    assert 300_000 <= size < 300_000 + 400_000
+    size = sum(len(document["text"].encode()) for document in texts.standard_library(600_000))
+    assert 600_000 <= size < 600_000 + 400_000
     assert list(texts.standard_library(50_000)) == list(texts.standard_library(50_000))
+
+
+@pytest.mark.parametrize("sources", [texts.standard_library, texts.libraries])
+def test_of_little_text_every_part_of_the_split_gets_a_document(sources):
+    documents = len(list(sources(1)))
+    boundaries = [round(share * documents) for share in (0.9, 0.95, 1)]
+    assert boundaries == sorted(set(boundaries))
 
 
 def test_no_raw_file_is_left_in_part(demo, tmp_path):

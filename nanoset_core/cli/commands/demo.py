@@ -6,12 +6,18 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER
+from nanoset_core.cli.options import FOLDER, NumberRange
 
 
 @click.command("demo")
 @click.argument("folder", type=FOLDER, default=Path("demo"))
-@click.option("--megabytes", default=24.0, show_default=True, help="About how much text to take.")
+@click.option(
+    "--megabytes",
+    type=NumberRange(0),
+    default=24.0,
+    show_default=True,
+    help="About how much text to take; 2 is about the least.",
+)
 @click.pass_context
 def command(context: click.Context, folder: Path, megabytes: float) -> None:
     """Write an example project of real text into FOLDER (default: demo) and build it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli import tables
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange
 from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _SHOWN = 50
 @CONFIG_OPTION
 @click.option("--yes", is_flag=True, help="Remove it; without this, it is only listed.")
 @click.option("--keep", type=click.IntRange(0), default=0, show_default=True, help="Older versions of each that stay.")
-@click.option("--older-than", type=click.FloatRange(0), metavar="DAYS", help="Only what was made before that.")
+@click.option("--older-than", type=NumberRange(0), metavar="DAYS", help="Only what was made before that.")
 @click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
 @click.option("--no-locks", is_flag=True, help="Nothing is built meanwhile; for file systems without locks.")
 @click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")

@@ -27,11 +27,12 @@ def command(folder: Path) -> None:
             click.secho(f"notice: {name}: {notice.text}", fg="yellow")
     for name, what in found.aside.items():
         click.secho(f"not read: {name}: {what}", fg="yellow")
+    done = f"{'wrote' if start.made else 'there already:'} {start.path}"
     if found.corpora:
-        click.echo(f"wrote {start.path}: read it, name your tokenizer, then run `nanoset build`")
+        click.echo(f"{done}: read it, name your tokenizer, then run `nanoset build`")
     else:
         click.echo(
-            f"wrote {start.path}, which names no corpus, since there is no text in {raw}: put a folder for each corpus "
+            f"{done}, which names no corpus, since there is no text in {raw}: put a folder for each corpus "
             "there, name them below nanosets, name your tokenizer, then run `nanoset build`"
         )
     try:

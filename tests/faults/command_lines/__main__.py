@@ -233,7 +233,7 @@ def two_at_once(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
         if os.fork() == 0:
             time.sleep(seconds)
 
-    yield from bench.check(name, run(bench.fresh(), USES[name].line(), prepare=begin_another))
+    yield from bench.check(name, run(bench.fresh(), USES[name].line(), prepare=begin_another, patience=120))
     yield from bench.check(name, run(bench.trial, USES[name].line()))
 
 

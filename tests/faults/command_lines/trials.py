@@ -45,6 +45,7 @@ def run(
     *,
     prepare: Callable[[], object] = lambda: None,
     stop: tuple[float, signal.Signals, bool] | None = None,
+    patience: float = 5,
 ) -> Ended:
     """Run `nanoset` in a folder.
 
@@ -53,6 +54,7 @@ def run(
         words: its arguments.
         prepare: called in its process first.
         stop: seconds after which a signal is sent; the signal; whether to all its processes, as a terminal would.
+        patience: seconds that other processes may take to end after it.
     """
     reader, writer = os.pipe()
     started = time.monotonic()
@@ -80,7 +82,7 @@ def run(
                 os.killpg(child, signal.SIGKILL)
             said += b"\nHUNG"
     seconds = time.monotonic() - started
-    left = _left(child)
+    left = _left(child, patience)
     while select.select([reader], [], [], 0)[0] and (more := os.read(reader, 1 << 16)):
         said += more
     os.close(reader)
@@ -88,8 +90,8 @@ def run(
     return Ended(code, said.decode(errors="replace"), seconds, left)
 
 
-def _left(group: int) -> int:
-    deadline = time.monotonic() + 5
+def _left(group: int, patience: float) -> int:
+    deadline = time.monotonic() + patience
     while members(group) and time.monotonic() < deadline:
         time.sleep(0.02)
     left = members(group)

@@ -70,7 +70,7 @@ USES = {
         ("table.parquet", "tables/new.jsonl"),
     ),
     "init": Use("init {output}", output="made/new", onto=(".", "nanoset.yaml")),
-    "init, beside text": Use("init {input}", "bare"),
+    "init, beside text": Use("init bare"),
     "inspect": Use("inspect {input} --tokenizer tokenizer.json", "pairs/x"),
     "map": Use(
         "map --data-path {input} --seq-length 16 --data-cache-path {output}", "pairs/x", "made/cache", ("pairs",)
