@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dagster_history
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -68,9 +70,12 @@ def start_forked(
 ) -> multiprocessing.process.BaseProcess:
     """The command in a process that leads a group of its own, forked from one that has imported it already.
 
-    What it says goes to the file `said`; where imports and the start of Python are the point, `start_nanoset`.
+    Its history is a quick one where the test's is. What it says goes to the file `said`; where imports and the start
+    of Python are the point, `start_nanoset`.
     """
-    process = _server().Process(target=_run, args=([*map(str, arguments)], dict(environment or {}), said))
+    quick = {name: os.environ[name] for name in (dagster_history.VARIABLE,) if name in os.environ}
+    told = quick | dict(environment or {})
+    process = _server().Process(target=_run, args=([*map(str, arguments)], told, said))
     process.start()
     return process
 
@@ -84,6 +89,8 @@ def _server() -> multiprocessing.context.ForkServerContext:
             "nanoset_core.cli.commands.shuffle",
             "nanoset_core.shuffling.standalone",
             "nanoset_core.tokenization.shards",
+            "alembic.command",
+            "pytest",
             "rich.progress",
             "tarfile",
             "tokenizers",
@@ -99,6 +106,7 @@ def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -
     _hear()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
     os.environ.update(environment)
+    dagster_history.quicken()
     if said is not None:
         file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)

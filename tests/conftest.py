@@ -71,10 +71,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadRoomScheduling(config, log)
 
 
+gc.disable()  # until the collection's end: what is imported and collected stays, and is much
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: collecting garbage, as every command that fails does, need not look at it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _group(file: Path) -> str:

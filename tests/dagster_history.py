@@ -2,42 +2,74 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
+"""Names the folder of an empty database to the processes that a test starts."""
+
+
+QUICK_COMMAND = "import dagster_history; dagster_history.quicken(); from nanoset_core.cli import main; main()"
+"""Python that is the `nanoset` command with such a history."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Dagster's history at the speed of tests, in this process and in those that are started quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("history")))
+        quicken(patch.setattr)
+        yield
+
+
+def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     """Engines of SQLAlchemy are kept, and do not wait for the disk; a run's empty database is a copy of the first one.
 
     Dagster sets an engine up for every query, so that every query is compiled anew: half the time of a small run.
+    What a step prints goes to its file alone: to show it as well, Dagster starts four processes for every run.
+    Where no test has asked for that, nothing is done.
     """
+    if VARIABLE not in os.environ:
+        return
+    from dagster._core.storage import local_compute_log_manager
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
 
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite_event_log, sqlite_run_storage):
-            patch.setattr(module, "create_engine", _create_engine)
-        storage = sqlite_event_log.SqliteEventLogStorage
-        empty, make = tmp_path_factory.mktemp("history") / "empty.db", storage._initdb
+    replace(local_compute_log_manager, "mirror_stream_to_file", _to_file)
+    for module in (sqlite_event_log, sqlite_run_storage):
+        replace(module, "create_engine", _create_engine)
+    storage = sqlite_event_log.SqliteEventLogStorage
+    empty, make = Path(os.environ[VARIABLE]) / "empty.db", storage._initdb
 
-        def initdb(self: Any, engine: Any, for_index_shard: bool = False) -> None:
-            path = Path(engine.url.database)
-            if for_index_shard or path.stem == sqlite_event_log.INDEX_SHARD_NAME or path.exists():
-                make(self, engine, for_index_shard)
-                return
-            if not empty.exists():
-                make(self, engine)
-                shutil.copyfile(path, empty)
-            else:
-                shutil.copyfile(empty, path)
+    def initdb(self: Any, engine: Any, for_index_shard: bool = False) -> None:
+        path = Path(engine.url.database)
+        if for_index_shard or path.stem == sqlite_event_log.INDEX_SHARD_NAME or path.exists():
+            make(self, engine, for_index_shard)
+            return
+        if not empty.exists():
+            make(self, engine)
+            unfinished = empty.with_name(f"{os.getpid()}.db")
+            shutil.copyfile(path, unfinished)
+            unfinished.replace(empty)
+        else:
+            shutil.copyfile(empty, path)
 
-        patch.setattr(storage, "_initdb", initdb)
+    replace(storage, "_initdb", initdb)
+
+
+@contextmanager
+def _to_file(stream: Any, path: str) -> Iterator[None]:
+    from dagster._core.execution.compute_logs import redirect_to_file
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with redirect_to_file(stream, path):
         yield
 
 

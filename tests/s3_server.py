@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,14 +31,17 @@ _moto: set[str] = set()
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Moto's S3 on a free port, without its search for the service that each request is for; → its address."""
+    """Moto's S3 on a free port, without its search for the service that each request is for; → its address.
+
+    It keeps connections, as real servers do: a new one for each request, in a thread of its own, takes as long again.
+    """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = create_backend_app("s3")
-    with make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler) as server:
+    with make_server("127.0.0.1", 0, app, threaded=True, request_handler=_handler()) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.port}"
         _moto.add(address)
@@ -47,6 +51,48 @@ def s3_server() -> Iterator[str]:
         finally:
             _moto.discard(address)
             server.shutdown()
+
+
+def _handler() -> type:
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+    from werkzeug.serving import DechunkedInput
+
+    one_at_a_time = Lock()  # moto looks whether an object is there, and then writes it
+
+    class Handler(MotoRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # head and body leave together
+
+        def handle_expect_100(self) -> bool:
+            proceed = super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it with its body
+            return proceed
+
+        def run_wsgi(self) -> None:
+            is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "")
+            length = int(self.headers.get("Content-Length") or 0)
+            body = io.BufferedReader(DechunkedInput(self.rfile)).read() if is_chunked else self.rfile.read(length)
+            if len(body) < length:
+                self.close_connection = True
+                return
+            self.environ = environ = self.make_environ()
+            environ |= {"wsgi.input": io.BytesIO(body), "wsgi.input_terminated": True}
+            begun: list[Any] = []
+            with one_at_a_time:
+                answer = b"".join(self.server.app(environ, lambda *head: begun.extend(head)))
+            status, _, reason = begun[0].partition(" ")
+            bodiless = self.command == "HEAD" or status in ("204", "304")
+            self.send_response(int(status), reason)
+            for name, value in begun[1]:
+                self.send_header(name, value)
+            if not bodiless and "content-length" not in {name.lower() for name, _ in begun[1]}:
+                self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(b"" if bodiless else answer)
+            self.wfile.flush()
+
+    return Handler
 
 
 def forget_all(endpoint: str) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
+from sample_project import FEWER
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = ("nanoset_core", "nanoset_assets", "benchmarks", "docs")
@@ -89,9 +91,9 @@ def test_the_search_finds_what_it_should(source, asks):
 def run():
     """Runs `nanoset` in a locale that is not of UTF-8; → what it printed, as bytes."""
 
-    def run(*arguments, **environment):
+    def run(*arguments, program=("-m", "nanoset_core.cli"), **environment):
         told = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-m", "nanoset_core.cli", *map(str, arguments)]
+        command = [sys.executable, *program, *map(str, arguments)]
         done = subprocess.run(command, env=os.environ | told | environment, capture_output=True)
         assert not any(words in done.stderr for words in (b"Traceback", b"internal error")), done.stderr.decode()
         return done
@@ -100,12 +102,12 @@ def run():
 
 
 def test_a_project_is_built_and_read_where_the_locale_is_not_utf_8(make_project, run, tmp_path):
-    config = make_project("plain")
+    config = make_project("plain", FEWER)
     text = config.read_text(encoding="utf-8").replace("raw: raw", "raw: raw  # größer, 数据")
     config.write_text(text, encoding="utf-8")
     line = json.dumps({"text": "Größe и 数据", "id": "größe"}, ensure_ascii=False)
     (config.parent / "raw/web/part-0/web-9.jsonl").write_text(line + "\n", encoding="utf-8")
-    built = run("build", "--config", config, DAGSTER_HOME=str(tmp_path / "home"))
+    built = run("build", "--config", config, program=("-c", QUICK_COMMAND), DAGSTER_HOME=str(tmp_path / "home"))
     assert built.returncode == 0, built.stderr.decode()
     for encoding in ("ascii", "latin-1"):
         explained = run("explain", "pretrain", "train", "0", "--json", "--config", config, PYTHONIOENCODING=encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import stat
 from functools import lru_cache
 from pathlib import Path
@@ -42,14 +43,20 @@ def read_yaml(file: Path, *, remedy: str) -> object:
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
     try:
-        loader = _loader()(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count(node, {})
-        return loader.construct_document(node)
+        return copy.deepcopy(_parsed(text))
     except (yaml.YAMLError, *_ERRORS) as error:
         raise ConfigError("not YAML", where=file, found=str(error)[:1000], remedy=remedy) from error
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> object:
+    """The value of a text, not to be changed; the last ones are kept: runs and ticks read the same settings again."""
+    loader: Any = _loader()(text)
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    _count(node, {})
+    return loader.construct_document(node)
 
 
 def _count(node: Any, known: dict[int, int]) -> int:

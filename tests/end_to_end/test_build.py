@@ -160,7 +160,7 @@ def kill_once_made(process, data, outputs, seconds):
     """Kill the build, and not its workers, a moment after it has published so many outputs; → whether it still ran."""
     try:
         while process.is_alive() and published(data) < outputs:
-            time.sleep(0.002)
+            time.sleep(0.02)  # to look takes what the build needs
         time.sleep(seconds)
     finally:
         process.kill()

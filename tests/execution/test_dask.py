@@ -366,12 +366,12 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
 
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         closed = socket.create_server(("127.0.0.1", 0))
         ports = [mute.getsockname()[1], closed.getsockname()[1]]
         closed.close()
-        patience = {"wait_seconds": 0.5, "where": "n.yaml: executor.address"}
+        patience = {"wait_seconds": 0.2, "where": "n.yaml: executor.address"}
         for port in ports:
             started = time.monotonic()
             with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:

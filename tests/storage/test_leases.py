@@ -87,14 +87,15 @@ def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
         (name,) = held(access)
         first = access.store.stat(name).written_ns
         while access.store.stat(name).written_ns < first + 4 * 10**9:
-            time.sleep(0.2)
+            time.sleep(0.1)
             assert leased_names(other).keys() == {"web"}
     monkeypatch.setattr(leases, "RENEWED_SECONDS", 1000)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 1)
     with leased(access, ["web"]):
         until = time.monotonic() + 20
         while leased_names(other):
             assert time.monotonic() < until
-            time.sleep(0.2)
+            time.sleep(0.1)
         assert not held(access), "what counts no more is removed"
 
 

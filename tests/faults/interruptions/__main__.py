@@ -21,6 +21,8 @@ from faults.interruptions.kinds import Sizes, kinds
 from faults.interruptions.processes import import_everything
 from faults.interruptions.trials import Kind, Tally, seeded, table
 
+from nanoset_core.storage import s3_requests
+
 
 def run(kind: Kind, first: int, trials: int) -> Tally:
     """Trials [first, first + trials) of a kind."""
@@ -45,6 +47,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", type=int, default=None, help="so many trials of each kind")
     parser.add_argument("--seed", type=int, default=7, help="of which requests fail; another for trials side by side")
     parser.add_argument("--no-command", action="store_true", help="leave out builds by the `nanoset` command")
+    parser.add_argument("--no-patience", action="store_true", help="send requests again at once")
     return parser.parse_args()
 
 
@@ -55,6 +58,8 @@ def main() -> int:
     folder.chmod(0o755)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     import_everything()
+    if options.no_patience:
+        s3_requests.FIRST_WAIT_SECONDS = 0.005
     tallies = []
     sizes = Sizes(options.kills, options.others, not options.no_command)
     with kinds(folder, sizes, options.storage, options.seed) as chosen:
