@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nanoset_core.cli.tables import make_table, wide_console
+from nanoset_core.cli.tables import make_table, print_table, wide_console
 from nanoset_core.cli.terminal import emphasis, rejected_text
 from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling.contexts import SourceContexts
@@ -33,7 +33,7 @@ def print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     if inputs.left_out:
         totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
     console.print(totals)
-    console.print(_sources(found.plan))
+    print_table(console, _sources(found.plan))
 
 
 def _rows(found: Preview) -> Iterator[tuple[str, str]]:

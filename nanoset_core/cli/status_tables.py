@@ -46,7 +46,7 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
         found = list(rows)
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
         if some := [row for row in found if row.kind == kind and row.state != "not read"]:
-            console.print(_table(kind, some, seconds))
+            tables.print_table(console, _table(kind, some, seconds))
     for row in found:
         for reason in row.why:
             style = "yellow" if row.state == "not read" else None
@@ -71,7 +71,6 @@ def _table(kind: str, rows: list[Row], seconds: Mapping[tuple[str, str, str | No
     details = tuple(dict.fromkeys(name for row in rows for name in row.details))
     rest = ("state", *columns, *details, "size", "age" if seconds is None else "seconds")
     table = tables.make_table(kind, *rest, left=["state"], whole=rest)
-    table.columns[0].min_width = 12
     now = time.time()
     for row in rows:
         state = Text(row.state + (", being built" if row.busy else ""), style=_STYLES[row.state])

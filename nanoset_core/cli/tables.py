@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FILE_COLUMNS = 120
 """Width of tables that go to a file or a pipe, in characters."""
+_LEAST_TEXT = 12
+"""Width below which a column of text is hard to read."""
 
 
 def wide_console() -> Console:
@@ -45,6 +47,24 @@ def make_table(
         justify = "left" if number == 0 or column in left else "right"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)  # type: ignore[arg-type]
     return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table with every column and no number cut in two: on a narrow terminal without its frame."""
+    from rich.cells import cell_len
+
+    for column in table.columns:
+        texts = [str(text) for text in (column.header, *column.cells)]
+        is_number = column.justify == "right" and not column.no_wrap
+        widest = max(map(cell_len, " ".join(texts).split() if is_number else texts), default=0)
+        column.min_width = widest if is_number or column.no_wrap else min(widest, _LEAST_TEXT)
+    least = sum(column.min_width or 0 for column in table.columns)
+    width = console.width
+    if least + 3 * len(table.columns) + 1 > width:
+        table.box, table.pad_edge = None, False
+    console.width = max(width, least + 2 * len(table.columns))
+    console.print(table, crop=False)
+    console.width = width
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:

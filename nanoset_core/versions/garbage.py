@@ -37,6 +37,8 @@ class LeftAlone:
 
     path: Path
     why: str
+    refused: bool = False
+    """whether it was to be removed, and the file system refused"""
 
 
 def judge(listing: Listing, version: Version, needed: Needed, planned: set[str]) -> Garbage | LeftAlone | None:

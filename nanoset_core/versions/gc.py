@@ -126,7 +126,7 @@ def collect(
             try:
                 rest = _withdraw(outputs.access, item)
             except OSError as error:
-                left.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}"))
+                left.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True))
                 continue
             if rest is not None:
                 withdrawn.append((item, rest))
@@ -137,7 +137,7 @@ def collect(
         for folder in rest:
             shutil.rmtree(folder, ignore_errors=True)
         stuck = [folder for folder in rest if folder.exists()]
-        left += [LeftAlone(folder, "it could not be removed") for folder in stuck]
+        left += [LeftAlone(folder, "it could not be removed", refused=True) for folder in stuck]
         if not stuck:
             gone.append(item)
     removed = dict.fromkeys([*_sweep(outputs, planned.unfinished), *swept])

@@ -513,6 +513,23 @@ def test_what_cannot_be_removed_is_reported(copy, monkeypatch):
     assert "it could not be removed" in why(found, "datasets/web")[0]
 
 
+def test_the_command_fails_where_something_cannot_be_removed(copy, monkeypatch):
+    folder = copy()
+    change_web(folder)
+    build(folder)
+    before = tree(folder / "data")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(gc_module, "_withdraw", refuse)
+    outcome = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
+    assert outcome.exit_code == 1
+    assert "it cannot be removed: Permission denied" in outcome.output
+    assert "removed: 0 versions" in outcome.output
+    assert tree(folder / "data") == before
+
+
 def test_a_file_system_without_locks_is_refused_unless_told(copy, monkeypatch):
     folder = copy()
     change_web(folder)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.tables import make_table, print_json, print_line, wide_console
+from nanoset_core.cli.tables import make_table, print_json, print_line, print_table, wide_console
 from nanoset_core.serialization.text import format_age
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 def _print_tables(diff: DatasetDiff, show: int) -> None:
     """Print the two versions, settings, the files that differ most, and what becomes of the outputs."""
     console = wide_console()
-    console.print(_versions(diff))
+    print_table(console, _versions(diff))
     for setting in diff.settings:
         print_line(console, f"setting: {setting}")
     if diff.files:
-        console.print(_files(diff, show))
+        print_table(console, _files(diff, show))
         if len(diff.files) > show:
             rest = f"… and {len(diff.files) - show:,} files more, with fewer tokens in or out (--show)"
             console.print(rest, highlight=False)
@@ -58,7 +58,7 @@ def _print_tables(diff: DatasetDiff, show: int) -> None:
         f"shards that were there before: {diff.shards_kept:,} of {len(diff.new.shards):,}",
         highlight=False,
     )
-    console.print(_outcomes(diff))
+    print_table(console, _outcomes(diff))
 
 
 def _versions(diff: DatasetDiff) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,8 @@ def command(
     else:
         found = plan_gc(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
     (_print_json if as_json else _print_collection)(found, done=yes)
+    if any(item.refused for item in found.left):
+        sys.exit(1)
 
 
 def _print_collection(found: Collection, *, done: bool) -> None:
@@ -69,7 +72,7 @@ def _print_collection(found: Collection, *, done: bool) -> None:
         size = format_bytes(sum(item.size for item in items))
         table.add_row(output, f"{versions:,}", f"{len(items) - versions:,}", size)
     if found.garbage:
-        console.print(table)
+        tables.print_table(console, table)
         if len(outputs) > _SHOWN:
             console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.options import ANY_FOLDER, CONFIG_OPTION, FILE, OVERWRITE_OPTION, ManyValued, option_for
-from nanoset_core.cli.tables import make_table, print_json, wide_console
+from nanoset_core.cli.tables import make_table, print_json, print_table, wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
@@ -169,7 +169,7 @@ def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> Non
     console = wide_console()
     for (name, split), found in plans.items():
         if found:
-            console.print(_plan_table(f"{name} {split}", found))
+            print_table(console, _plan_table(f"{name} {split}", found))
         else:
             console.print(f"{name} {split}: no data", highlight=False)
     for warning in _warnings(plans):

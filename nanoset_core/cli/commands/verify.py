@@ -90,7 +90,7 @@ def _collect(reports: Iterable[Report]) -> list[Report]:
 def _print_tables(reports: list[Report]) -> None:
     """A table of the outputs, and below it every finding."""
     console = tables.wide_console()
-    console.print(_table(reports))
+    tables.print_table(console, _table(reports))
     for finding in [finding for report in reports for finding in report.findings]:
         head, _, rest = str(finding).partition("\n")
         tables.print_line(console, head, "bold red" if finding.severity == "error" else "yellow")

@@ -1,0 +1,37 @@
+"""Tables on terminals of any width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from nanoset_core.cli.tables import make_table, print_table
+
+ROWS = [("web/of/a/name/that/is/long", "1,234,567", "39.69% of 40.00% asked"), ("code", "89", "1.00%")]
+
+
+def printed(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    table = make_table("corpus", "tokens", "share")
+    for row in ROWS:
+        table.add_row(*row)
+    print_table(console, table)
+    assert console.width == width
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [10, 30, 44, 80])
+def test_nothing_is_cut(width):
+    said = printed(width)
+    for row in ROWS:
+        for word in " ".join(row[1:]).split():
+            assert word in said
+    assert all(name in said for name in ("corpus", "tokens", "share", "code"))
+
+
+def test_the_frame_goes_before_the_numbers():
+    assert "│" in printed(80)
+    assert "│" not in printed(30)
+    assert max(map(len, printed(80).splitlines())) <= 80
