@@ -67,7 +67,7 @@ class Cluster:
             if preload is not None:
                 options += ["--preload", preload]
             self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
-        assert wait_until(lambda: self._registered() == count), self.log()
+        assert wait_until(lambda: self._registered() == count, pause=0.2), self.log()
         return [worker.pid for worker in self.workers]
 
     def _registered(self) -> int:

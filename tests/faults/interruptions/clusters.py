@@ -29,6 +29,28 @@ from nanoset_core.versions.gc import collect
 
 WORKERS = 2
 _IMPATIENCE = "faults.interruptions.impatience"
+_SETTINGS = """\
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+documents: {max_rejected_fraction: 0.2}
+tokenization: {append_eod: true, range_mib: 0.02, workers: 1}
+nanosets:
+  pretrain:
+    blend: {web: 0.7, tables: 0.3}
+    sequence_length: 32
+    split: "80,20"
+    seed: 7
+    samples: {train: 400}
+    trainer_path: /lustre/data
+webdatasets:
+  shuffled:
+    corpora: [web, tables]
+    sequence_length: 33
+    samples_per_shard: 128
+    seed: 5
+    member: npy
+    groups: 2
+packed: [web]
+"""
 FAILING = 0.2
 """share of the requests"""
 
@@ -61,6 +83,7 @@ class ClusterPlace(BucketPlace):
         assert self.cluster is not None
         self.staff()
         subject = BucketPlace.new(self, workers=workers)
+        _write_config(subject)
         text = subject.config.read_text().replace("raw: raw", f"raw: {self.raw_url}", 1)
         subject.config.write_text(f"{text}executor: {{kind: dask, address: '{self.cluster.address}'}}\n")
         return subject
@@ -74,14 +97,28 @@ class ClusterPlace(BucketPlace):
 
 
 @contextmanager
-def cluster_place(folder: Path, store: Store, template: Path) -> Iterator[ClusterPlace]:
+def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
     """A cluster, and the raw text of all projects in a bucket, until the block ends."""
     projects, machines = folder / "projects", folder / "cluster"
     projects.mkdir(parents=True)
     machines.mkdir()
-    raw = upload_raw(write_subject(folder / "source").folder / "raw", new_bucket(store.endpoint))
+    source = write_subject(folder / "source")
+    _write_config(source)
+    raw_text = source.folder / "raw"
+    for path in [*raw_text.glob("code/*"), *raw_text.glob("books/*")]:
+        path.rename(raw_text / "web" / path.name)
+        path.parent.rmdir()
+    if (outcome := start(source).wait()).end != "done":
+        raise RuntimeError(f"a build that nothing disturbed: {outcome}")
+    raw = upload_raw(raw_text, new_bucket(store.endpoint))
     with running(machines) as cluster:
-        yield ClusterPlace(projects, store, template, cluster=cluster, raw_url=raw.url)
+        yield ClusterPlace(projects, store, source.root, cluster=cluster, raw_url=raw.url)
+
+
+def _write_config(subject: Subject) -> None:
+    """Let a project have fewer outputs, though some of every stage, and of every kind of raw file."""
+    kept = [line for line in subject.config.read_text().splitlines() if line.startswith(("raw:", "root:", "storage:"))]
+    subject.config.write_text("\n".join([*kept, _SETTINGS]))
 
 
 def count_requests(place: ClusterPlace) -> int:

@@ -63,7 +63,7 @@ def kinds(folder: Path, sizes: Sizes, storage: str, seed: int = 7) -> Iterator[l
 
         @cache
         def cluster() -> clusters.ClusterPlace:
-            return servers.enter_context(clusters.cluster_place(folder / "cluster", store, place().template))
+            return servers.enter_context(clusters.cluster_place(folder / "cluster", store))
 
         yield [*found, *remote, _clustered(cluster, sizes)]
 
