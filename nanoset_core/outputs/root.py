@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import (
@@ -34,6 +34,7 @@ from nanoset_core.storage.atomic import (
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.regular_files import read_regular
 
+R = TypeVar("R")
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
@@ -68,13 +69,34 @@ class OutputRoot:
 
     def find(self, recipe: Recipe) -> Manifest | None:
         """The complete output of `recipe`, or None when it is missing or damaged, its manifest included."""
+        return self.find_at(self.place(recipe))
+
+    def find_at(self, place: Path) -> Manifest | None:
+        """The complete output at the place of its recipe; None as for `find`."""
         try:
-            manifest = self.manifest_at(self.place(recipe))
+            manifest = self.manifest_at(place)
         except FormatError:
             return None  # to be made again, like any other damage
-        if manifest is None or manifest.digest != recipe.digest or manifest.damage():
+        if manifest is None or manifest.digest != place.name or manifest.damage():
             return None
         return manifest
+
+    def each_version(
+        self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
+    ) -> list[R]:
+        """`work` on many versions of an output, with the outputs as they are found a moment before; see `each_folder`.
+
+        Args:
+            work: takes the outputs, and the folder of a version.
+            stage: of the output.
+            name: of the output.
+            digests: of the versions.
+        """
+
+        def look(access: FileAccess, folder: Path) -> R:
+            return work(replace(self, access=access), folder)
+
+        return self.access.each_folder(look, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """The manifest of the version that lies in a folder; None where there is none. Raises as `read_manifest`."""

@@ -152,9 +152,11 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
     """What `work` gives of each shard of a tokenized corpus, in document order; raises as `current_shards`."""
-    outputs, digests = project.outputs, tokenized.facts["shards"]
-    place = outputs.folder / SHARDS / tokenized.name
-    return outputs.access.each(lambda digest: work(_require_shard(outputs, place / digest, tokenized.name)), digests)
+
+    def look(outputs: OutputRoot, place: Path) -> T:
+        return work(_require_shard(outputs, place, tokenized.name))
+
+    return project.outputs.each_version(look, SHARDS, tokenized.name, tokenized.facts["shards"])
 
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
@@ -171,14 +173,13 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     facts = tokenized_facts(tokenized)
     if not facts.reasons:
         return Losses(facts)
-    place = outputs.folder / SHARDS / tokenized.name
     compactor = Compactor(outputs)
 
-    def rejecting(digest: str) -> bytes | None:
-        shard = outputs.manifest_at(place / digest)
+    def rejecting(outputs: OutputRoot, place: Path) -> bytes | None:
+        shard = outputs.manifest_at(place)
         return compactor.pack(shard) if shard is not None and shard.facts["reasons"] else None
 
-    found = filter(None, outputs.access.each(rejecting, tokenized.facts[SHARDS]))
+    found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
     listings = Listings(compactor.sequence(found))
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     return Losses(facts, listings, {} if inventory is None else stored_sizes(inventory.pieces))

@@ -12,8 +12,9 @@ import secrets
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 _ASKED_ONE_BY_ONE = 8
-"""Files that are sent at once without listing first what is there."""
+"""Files that are sent, or folders that are looked into, without listing first what is there."""
+_FOLDERS_AT_ONCE = 1024
+"""Of which the listing is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,16 @@ class FileAccess(ABC):
         """`work`, which asks the store, on every item; results in their order, the first error is raised."""
 
     @abstractmethod
+    def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
+        """`work` on many folders of one parent, most of which are there; results in their order, as `each`.
+
+        Args:
+            work: takes how the folder's files are reached, by what is known of them from a moment ago, and the folder.
+            parent: of all of them.
+            names: of the folders, in the parent.
+        """
+
+    @abstractmethod
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
         """Let files that were written here be where they live; each is there whole or not at all.
 
@@ -256,6 +269,9 @@ class LocalAccess(FileAccess):
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [work(item) for item in items]
+
+    def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
+        return [work(self, parent / name) for name in names]
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
         pass
@@ -412,12 +428,15 @@ class CopyAccess(FileAccess):
 
     def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
         place = self.name(path.parent)
-        listed = {found.name: found for found in self.origin.list(place)}
+        listed = {found.name: found for found in self._below(place)}
         stored = listed.get(self.name(path))
         data = None if stored is None else self._copy_of(path, stored) or self._complete(path)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data, {name[len(place) + 1 :]: found.size for name, found in listed.items()}
+
+    def _below(self, place: str) -> Iterable[Stored]:
+        return self.origin.list(place)
 
     def _copy_of(self, path: Path, stored: Stored) -> bytes | None:
         """The bytes of a copy that is the object by its mark; None where it is not, or marks are no digests."""
@@ -452,6 +471,24 @@ class CopyAccess(FileAccess):
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return in_parallel(work, items, CONNECTIONS)
+
+    def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
+        """They are listed together: one request tells of hundreds. Of most of them nothing is in memory at a time."""
+        if len(names) <= _ASKED_ONE_BY_ONE:
+            return self.each(lambda name: work(self, parent / name), names)
+        place, found = self.name(parent), dict[str, R]()
+
+        def look(name: str, listed: Sequence[Stored]) -> R:
+            access = _ListedFolder(
+                self.folder, self.origin, f"{place}/{name}", listed, scratch_bytes=self.scratch_bytes
+            )
+            return work(access, parent / name)
+
+        several = _listed_folders(self.origin.list(place), len(place) + 1, set(names))
+        while batch := list(islice(several, _FOLDERS_AT_ONCE)):
+            results = self.each(lambda one: look(*one), batch)
+            found.update(zip((name for name, _ in batch), results, strict=True))
+        return [found[name] for name in names]
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
         listed, known = list(paths), sha256 or {}
@@ -517,6 +554,40 @@ class CopyAccess(FileAccess):
         self.remove_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedFolder(CopyAccess):
+    """As it is, but that a folder holds what a listing told."""
+
+    place: str
+    """Name of the folder."""
+    listed: Sequence[Stored] = field(compare=False, repr=False)
+
+    def _below(self, place: str) -> Iterable[Stored]:
+        return self.listed if place == self.place else CopyAccess._below(self, place)
+
+
+def _listed_folders(
+    found: Iterable[Stored], cut: int, wanted: Collection[str]
+) -> Iterator[tuple[str, Sequence[Stored]]]:
+    """(name, what lies in it) of each wanted folder: of those that are not there last, with nothing.
+
+    Args:
+        found: all that lies below their parent, in the order of the names.
+        cut: characters before the folders' own names.
+        wanted: their names.
+    """
+    missing = set(wanted)
+    for name, stored in groupby((one for one in found if "/" in one.name[cut:]), lambda one: _first(one.name[cut:])):
+        if name in missing:
+            missing.remove(name)
+            yield name, list(stored)
+    yield from ((name, ()) for name in sorted(missing))
+
+
+def _first(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _copies_below(folder: Path) -> Iterator[tuple[int, int, Path]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nanoset_core.execution.processes import Executor, run_tasks
@@ -117,11 +118,12 @@ class TokenizeJob:
     def _finished(self, compactor: Compactor) -> list[bytes | None]:
         """The shard of each range that is there, whole."""
 
-        def find(source: SourceRange) -> bytes | None:
-            shard = self.root.find(self._recipe(source))
+        def find(outputs: OutputRoot, place: Path) -> bytes | None:
+            shard = outputs.find_at(place)
             return None if shard is None else compactor.pack(shard)
 
-        return self.root.access.each(find, self.ranges)
+        digests = [self._recipe(source).digest for source in self.ranges]
+        return self.root.each_version(find, STAGE, self.corpus, digests)
 
     def _suspects(self, compactor: Compactor, made: Mapping[int, bytes]) -> list[int]:
         """Numbers of the shards whose engine gave wrong tokens, perhaps for another shard."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import StorageError
+from nanoset_core.storage import access as access_module
 from nanoset_core.storage import listing as listing_module
-from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
+from nanoset_core.storage.access import CopyAccess, FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.listing import Listing
+from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import S3Store
 
 FILES = {
@@ -102,3 +104,32 @@ def test_what_is_wanted_by_now_is_not_withdrawn(access):
     assert access.listing().names(folder.parent) - {path.name for path in rest} == {"current.json"}
     access.remove(access.folder / "plan.json")
     assert access.size(access.folder / "plan.json") is None
+
+
+@pytest.mark.parametrize("known", [0, 100])
+def test_many_folders_of_one_parent(tmp_path, monkeypatch, known):
+    monkeypatch.setattr(access_module, "_ASKED_ONE_BY_ONE", known)
+    monkeypatch.setattr(access_module, "_FOLDERS_AT_ONCE", 2)
+    store = LocalStore(tmp_path / "store")
+    for name in ("a/m", "a-b/m", "b/x", "c/deep/x", "c/m", "current.json", "e/m"):
+        store.put(f"made/web/{name}", name.encode())
+    access = CopyAccess(tmp_path / "copies", store)
+
+    def look(found, folder):
+        try:
+            data, beside = found.read_beside(folder / "m")
+        except FileNotFoundError:
+            return None
+        assert found.fetch(folder / "m").read_bytes() == data
+        return data, beside
+
+    folder = tmp_path / "copies" / "made" / "web"
+    assert access.each_folder(look, folder, ["c", "a", "gone", "b", "a", "current.json"]) == [
+        (b"c/m", {"m": 3, "deep/x": 8}),
+        (b"a/m", {"m": 3}),
+        None,
+        None,
+        (b"a/m", {"m": 3}),
+        None,
+    ]
+    assert access.each_folder(look, folder, []) == []

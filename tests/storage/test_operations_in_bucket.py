@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from sample_project import build_all, outputs_of
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
+from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import access
 from nanoset_core.storage.locks import in_use
+from nanoset_core.storage.s3_requests import client
 from nanoset_core.versions.copies import find_copies, remove_copies
 from nanoset_core.versions.gc import collect
 
@@ -41,6 +45,35 @@ def twins(local_copy, remote_project, filled):
         build_all(config)
     forget_copies(remote)
     return local_copy, remote
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeypatch, copies):
+    monkeypatch.setattr(access, "_ASKED_ONE_BY_ONE", 3)
+    monkeypatch.setattr(access, "_FOLDERS_AT_ONCE", 3)
+    config = remote_project()
+    project = Project.open(config)
+    raw.make_inventory(project, "web")
+    made = tokenization.tokenize(project, "web")
+    shards = tokenization.current_shards(project, made)
+    assert len(shards) == 4
+    if not copies:
+        forget_copies(config)
+    asked: Counter[str] = Counter()
+
+    def count(params, model, **_):
+        if "/shards/" in params.get("Key", params.get("Prefix", "")):
+            asked[model.name] += 1
+
+    events = client(place).meta.events
+    events.register("before-parameter-build.s3", count)
+    try:
+        assert tokenization.tokenize(Project.open(config), "web").digest == made.digest
+        found = tokenization.current_shards(project, made)
+    finally:
+        events.unregister("before-parameter-build.s3", count)
+    assert [shard.digest for shard in found] == [shard.digest for shard in shards]
+    assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
 
 
 def forget_copies(config: Path) -> None:
