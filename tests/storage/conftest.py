@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import s3_server
@@ -73,13 +74,27 @@ def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -
     return config
 
 
+class There(NamedTuple):
+    """Another machine, which built the same project."""
+
+    stored: dict[str, s3_server.Kept]
+    """What it sent to a bucket."""
+    copies: Path
+    """Its copies of that; not to be written to."""
+
+
 @pytest.fixture(scope="session")
-def stored(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> dict[str, s3_server.Kept]:
-    """What another machine sent to a bucket when it built the same project, to be restored to others."""
+def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> There:
     place = s3_server.new_bucket(endpoint, "of/another")
     folder = tmp_path_factory.mktemp("there") / "project"
-    build_all(write_project(folder, tokenizer_file, with_root(place)))
-    return s3_server.snapshot(place)
+    project = build_all(write_project(folder, tokenizer_file, with_root(place)))
+    return There(s3_server.snapshot(place), project.outputs.folder)
+
+
+@pytest.fixture(scope="session")
+def stored(there: There) -> dict[str, s3_server.Kept]:
+    """What another machine sent to a bucket when it built the same project, to be restored to others."""
+    return there.stored
 
 
 @pytest.fixture

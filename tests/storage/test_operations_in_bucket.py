@@ -107,11 +107,11 @@ def test_told_of_and_collected_like_a_folder(twins, place):
     assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
 
 
-def test_copies_go_and_come_back(remote_project, make_project, place):
+def test_copies_go_and_come_back(remote_project, make_project, there, filled):
     config = remote_project()
-    build_all(config)
     project = Project.open(config)
-    before = s3_server.objects(place)
+    shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
+    before = s3_server.objects(filled)
     with in_use(project.outputs.folder, ["web"]):
         held = remove_copies(project)
     gone = held + remove_copies(project)
@@ -119,9 +119,9 @@ def test_copies_go_and_come_back(remote_project, make_project, place):
     assert not any("/web/" in str(copy.path) for copy in held)
     assert not list(project.outputs.folder.rglob("*.bin"))
     assert not list(project.outputs.folder.rglob("*.npy"))
-    assert s3_server.objects(place) == before
+    assert s3_server.objects(filled) == before
     said(config, "verify --deep --json")
     build_all(config)
-    assert s3_server.objects(place) == before
+    assert s3_server.objects(filled) == before
     with pytest.raises(ConfigError, match="no copies"):
         find_copies(Project.open(make_project("local")))
