@@ -15,7 +15,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep
-from nanoset_core.raw.survey import CorpusFiles, RawText, known_inventory
+from nanoset_core.raw.survey import CorpusFiles, RawText
 
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
@@ -70,7 +70,7 @@ def _look(
     """The state of the corpora whose settled files have been hashed, names of the others, and of those written to."""
     rewritten = [name for name, found in text.corpora.items() if raw.overwritten(project, name, found.files)]
     inventories = {
-        name: known_inventory(found, raw.memory_file(project, name), raw.settling(project, name))
+        name: raw.known(project, found, raw.settling(project, name))
         for name, found in text.corpora.items()
         if name not in rewritten
     }

@@ -20,7 +20,7 @@ from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import check_corpora, named_corpora
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent, known_inventory
+from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent
 
 SENSOR = "raw_text"
 MOST_REQUESTS = 200
@@ -133,7 +133,7 @@ class _Tick:
         before = self._before
         if before.marks.get(found.corpus) == found.signature and before.taken.get(found.corpus) == digest:
             return True
-        inventory = known_inventory(found, raw.memory_file(self._project, found.corpus))
+        inventory = raw.known(self._project, found)
         return inventory is not None and raw.inventory_recipe(inventory).digest == digest
 
     def _changed(self) -> list[CorpusFiles]:
@@ -193,8 +193,7 @@ class _Tick:
         since = self._waiting[name] = self._before.written.get(name, now)
         if now - since < PATIENCE * settle:
             return True
-        settling = raw.settling(self._project, name)
-        inventory = known_inventory(found, raw.memory_file(self._project, name), settling)
+        inventory = raw.known(self._project, found, raw.settling(self._project, name))
         if inventory is None or (
             inventory.pieces and self._current.get(name) != raw.inventory_recipe(inventory).digest
         ):

@@ -26,6 +26,7 @@ from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.distrust import described, encoders_of
 from nanoset_core.tokenization.document_table import counts_by_file
+from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
 _DOCUMENTS_READ = 2_000_000
@@ -100,7 +101,11 @@ def tokenized_metadata(
     return {
         "summary": markdown(_tokenized(facts), *_lost(project, manifest), work),
         "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
-        **({"rejects": table(reasons), "first_rejected": first_rejects(shards)} if reasons else {}),
+        **(
+            {"rejects": table(reasons), "first_rejected": first_rejects(shards, LineNumbers.of(facts))}
+            if reasons
+            else {}
+        ),
         **_files(project, manifest, shards),
         "dagster/row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "tokens", "lines", "skipped", "rejected")},

@@ -6,10 +6,8 @@ place: what it would have shown is made all the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -29,7 +27,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_count
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.tokenization.line_numbers import LineNumbers
+from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 
 SHOWN = 3
@@ -42,9 +41,9 @@ def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataV
     return _shown(lambda: _documents(_place(project), dataset))
 
 
-def first_rejects(shards: Sequence[Manifest]) -> dg.MarkdownMetadataValue:
-    """The first lines that became no document, with place and reason."""
-    return _shown(lambda: _rejects(shards))
+def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.MarkdownMetadataValue:
+    """The first lines that became no document, with place and reason; numbers: of the lines of the shards' corpus."""
+    return _shown(lambda: _rejects(shards, numbers))
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
@@ -96,19 +95,12 @@ def _format_origin(origin: DocumentOrigin) -> str:
     return code(f"{origin.corpus}/{origin.file}:{origin.line}")
 
 
-def _rejects(shards: Sequence[Manifest]) -> Iterator[str]:
+def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
     for shard in shards:
-        if not shard.facts["reasons"]:
-            continue
-        with open_regular(shard.path(REJECTS)) as lines:
-            for line in lines:
-                reject: dict[str, Any] = json.loads(line)
-                place = code(f"{shard.name}/{reject['file']}:{reject['line']}")
-                yield f"**{place}**: {reject['reason']}, {code(shorten(reject['detail'], False))}\n\n{_excerpt(reject)}"
-
-
-def _excerpt(reject: dict[str, Any]) -> str:
-    return _quoted(shorten(reject["excerpt"], False) or "(nothing)")
+        for reject in read_rejects(shard.path(REJECTS), numbers) if shard.facts["reasons"] else ():
+            place = code(f"{shard.name}/{reject.file}:{reject.line}")
+            excerpt = _quoted(shorten(reject.excerpt, False) or "(nothing)")
+            yield f"**{place}**: {reject.reason}, {code(shorten(reject.detail, False))}\n\n{excerpt}"
 
 
 def _samples(project: Project, name: str, split: str) -> Iterator[str]:

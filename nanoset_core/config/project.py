@@ -69,7 +69,8 @@ class ProjectConfig:
         """The folder of raw text."""
         if is_remote(self.raw):
             place = parse_place(self.raw, self.storage, where=f"{self.file}: raw")
-            return RemoteFolder(place, by_etag=self.storage.fingerprint == "etag")
+            known_by = self.storage.fingerprint
+            return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
         return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
 
     def folder_name(self, corpus: str) -> str:

@@ -23,6 +23,7 @@ from nanoset_core.pipeline.tokenization import SHARDS
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 
@@ -60,6 +61,7 @@ class Lineage:
         self.tokenized = shards_of(outputs, dataset)
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
         """digests, in document order"""
+        self.numbers = LineNumbers.of(self.tokenized.facts)
         self._folder = outputs.folder / SHARDS / dataset.name
         self.access = outputs.access
         if self.access.has_copies and distrust.is_any(outputs):  # shards may have been made again, elsewhere
@@ -120,7 +122,10 @@ class Lineage:
 
     def find_line(self, file: str, line: int, shards: Sequence[int] | None = None) -> Iterator[DocumentOrigin]:
         """The document of one line or row; `shards` are those that may hold it, where that is known."""
-        yield from self._search(range(len(self.shards)) if shards is None else shards, {"file": file, "line": line})
+        place = self.numbers.in_piece(file, line)
+        wanted = {"file": file, "line": line if place is None else place[1]}
+        found = self._search(range(len(self.shards)) if shards is None else shards, wanted)
+        yield from (origin for origin in found if origin.line == line)
 
     def _search(self, shards: Sequence[int], wanted: Mapping[str, object]) -> Iterator[DocumentOrigin]:
         for shard in shards:
@@ -129,7 +134,8 @@ class Lineage:
                 yield self._origin(shard, self.first_document(shard) + row, values)
 
     def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
-        return DocumentOrigin(self.corpus, document, shard=self.shards[shard], **values)
+        line = self.numbers.in_file(values["file"], values["byte_offset"], values["line"])
+        return DocumentOrigin(self.corpus, document, shard=self.shards[shard], **{**values, "line": line})
 
     def _documents(self, shard: int) -> int:
         if shard + 1 < len(self._begins):

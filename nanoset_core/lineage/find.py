@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,8 +20,9 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.pieces import cut_ranges
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.raw.pieces import Piece, cut_ranges
+from nanoset_core.raw.rejects import Reject
+from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 
 
@@ -260,9 +260,14 @@ def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: in
     ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
     if len(ranges) != len(lineage.shards):
         return None
+    place = lineage.numbers.in_piece(file, line)
+
+    def begins_before(piece: Piece) -> bool:
+        return piece.begin <= place[0] if place is not None else piece.first_line <= line
+
     shard = None
     for number, source in enumerate(ranges):
-        if any(piece.path == file and piece.first_line <= line for piece in source.pieces):
+        if any(piece.path == file and begins_before(piece) for piece in source.pieces):
             shard = number  # the last that begins at or before it
     return [] if shard is None else [shard]
 
@@ -368,17 +373,14 @@ def _hint(context: InspectionContext, datasets: Sequence[Manifest], file: str | 
     """Say so where the line was rejected."""
     for dataset in datasets:
         for reject in _rejects(context, dataset) if file is not None else ():
-            if reject["file"] == file and reject["line"] == line:
-                return (
-                    f"the line was rejected ({reject['reason']}: {reject['detail']}); mend it in {dataset.name}/{file}"
-                )
+            if (reject.file, reject.line) == (file, line):
+                return f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {dataset.name}/{file}"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
 
 
-def _rejects(context: InspectionContext, dataset: Manifest) -> Iterator[dict[str, Any]]:
+def _rejects(context: InspectionContext, dataset: Manifest) -> Iterator[Reject]:
     lineage = Lineage(context.outputs, dataset)
     for shard in range(len(lineage.shards)):
         path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if path.is_file():
-            with open_regular(path) as lines:
-                yield from map(json.loads, lines)
+            yield from read_rejects(path, lineage.numbers)

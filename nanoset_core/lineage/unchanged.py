@@ -9,7 +9,7 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import raw
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import stat_file
-from nanoset_core.raw.pieces import Inventory
+from nanoset_core.raw.pieces import Inventory, is_same_object
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.storage.remote_folder import RawFolder
 
@@ -41,7 +41,7 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
         return "changed"
     memory = FingerprintMemory(raw.memory_below(root, folder.name))
     if (known := memory.recall(stat)) is not None:
-        return "unchanged" if known == pieces else "changed"
+        return "unchanged" if known == pieces or is_same_object(known[0], pieces[0]) else "changed"
     piece = next((piece for piece in pieces if piece.begin <= byte < piece.end), pieces[0])
     if piece.size > MOST_HASHED_BYTES:
         return "unknown"

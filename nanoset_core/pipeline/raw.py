@@ -18,10 +18,19 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, despite_lost_copies, working_on
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, Notice, contents_of
+from nanoset_core.raw.fingerprints import is_cut_unread
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling
-from nanoset_core.raw.survey import RawText, discover_corpora, left_aside, list_corpora, take_inventory
+from nanoset_core.raw.survey import (
+    CorpusFiles,
+    RawText,
+    discover_corpora,
+    known_inventory,
+    left_aside,
+    list_corpora,
+    take_inventory,
+)
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import RawFolder
 
@@ -202,6 +211,13 @@ def aside(project: Project) -> Mapping[str, str]:
         MissingError, InputError: the raw folder is not there, or cannot be listed.
     """
     return left_aside(project.config.raw_folder)
+
+
+def known(project: Project, found: CorpusFiles, settling: Settling | None = None) -> Inventory | None:
+    """The inventory that a survey of these files would take, as far as nothing is read for it; see known_inventory."""
+    folder = project.config.corpus_folder(found.corpus)
+    remembered = memory_file(project, found.corpus)
+    return known_inventory(found, remembered, settling, cut_unread=is_cut_unread(folder))
 
 
 def memory_file(project: Project, corpus: str) -> Path:

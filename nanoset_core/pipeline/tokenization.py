@@ -21,6 +21,7 @@ from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import job, shards
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
+from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
 from nanoset_core.tokenization.losses import Listings, Losses, losses_of, stored_sizes
 from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
 
@@ -133,7 +134,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return facts.to_json() | {SHARDS: [shard.digest for shard in made]}, {}
+        return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
 
     manifest = project.outputs.publish(recipe, write)
     project.outputs.make_current(manifest)
@@ -182,7 +183,8 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
     listings = Listings(compactor.sequence(found))
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
-    return Losses(facts, listings, {} if inventory is None else stored_sizes(inventory.pieces))
+    sizes = {} if inventory is None else stored_sizes(inventory.pieces)
+    return Losses(facts, listings, sizes, LineNumbers.of(tokenized.facts))
 
 
 def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:

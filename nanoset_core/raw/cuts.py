@@ -30,22 +30,33 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
             if found < 0:
                 if at > looked_at[0]:
                     break  # the lines before were long: it is looked for where it must be
-                begin = line_end(probe, at + len(window), size)
+                begin = line_end(probe, at + len(window), size) or size
             else:
                 begin = at + found + 1
             if begin < size:
                 yield begin
 
 
+def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
+    """Where pieces of a file end, but for the last: at the first line end at or after each multiple of a piece.
+
+    No cut depends on another, so that all are looked for at once. A line that is longer than a piece takes the place of
+    cuts. Arguments as for chained_cuts.
+    """
+    lasts = range(piece_bytes - 1, size - 1, piece_bytes)
+    found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts, probe.at_once)
+    return [cut for cut in found if cut is not None]
+
+
 def _windows(probe: Probe, begins: range, size: int) -> list[bytes]:
     return in_parallel(lambda begin: probe.read(begin, min(begin + WINDOW_BYTES, size)), begins, probe.at_once)
 
 
-def line_end(probe: Probe, begin: int, size: int) -> int:
-    """After the first line end at or after `begin`; the file's size where there is none."""
+def line_end(probe: Probe, begin: int, end: int) -> int | None:
+    """The byte after the first line end in bytes [begin, end); None where there is none."""
     length = WINDOW_BYTES
-    while begin < size and (window := probe.read(begin, min(begin + length, size))):
+    while begin < end and (window := probe.read(begin, min(begin + length, end))):
         if (found := window.find(b"\n")) >= 0:
             return begin + found + 1
         begin, length = begin + len(window), min(2 * length, _MOST_WINDOW_BYTES)
-    return size
+    return None

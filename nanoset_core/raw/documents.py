@@ -14,9 +14,10 @@ from nanoset_core.raw.endings import is_table
 from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
 from nanoset_core.raw.opening import too_large
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, parse_lines
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
 from nanoset_core.raw.rows import RowBlock, read_rows
+from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.storage.remote_folder import RawFolder
 
 Item = TypeVar("Item")
@@ -34,7 +35,7 @@ class DocumentBatch:
     files: list[int] = field(default_factory=list)
     """Index into the range's files."""
     lines: list[int] = field(default_factory=list)
-    """1-based line or row numbers."""
+    """1-based line or row numbers, in a file or, where its lines have not been counted, in a piece of it."""
     offsets: list[int] = field(default_factory=list)
     """Byte offsets of the lines in the decompressed files; -1 for rows of a table."""
     ids: list[str | None] = field(default_factory=list)
@@ -48,6 +49,8 @@ class DocumentBatch:
     """Files that could not be read to their end; each is one of the rejects."""
     zeroed: Counter[str] = field(default_factory=Counter)
     """Table → documents of it whose text holds ZEROS."""
+    counted: list[tuple[Piece, int]] = field(default_factory=list)
+    """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
 
 
 def read_documents(
@@ -90,7 +93,8 @@ def read_documents(
             items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
         else:
             items = read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify)
-        for item in _within_memory(items, folder / piece.path):
+        lines = _Lines(_within_memory(items, folder / piece.path))
+        for item in lines:
             if isinstance(item, Fault):
                 batch.rejects.append(Reject(piece.path, item.line, item.offset, item.reason, item.detail, ""))
                 batch.faults += 1
@@ -103,7 +107,30 @@ def read_documents(
             if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
                 yield batch
                 batch = DocumentBatch()
+        if piece.first_line == 0:
+            batch.counted.append((piece, lines.count or _line_ends(folder, piece)))
     yield batch
+
+
+class _Lines:
+    """Passes on what is read of a piece, and counts its lines."""
+
+    def __init__(self, items: Iterator[RowBlock | LineBlock | LongLine | Fault]) -> None:
+        self._items = items
+        self.count = 0
+
+    def __iter__(self) -> Iterator[RowBlock | LineBlock | LongLine | Fault]:
+        for item in self._items:
+            if isinstance(item, LineBlock):
+                self.count += len(item.lines)
+            elif isinstance(item, LongLine):
+                self.count += 1
+            yield item
+
+
+def _line_ends(folder: RawFolder, piece: Piece) -> int:
+    """Of a piece that was taken for no lines, and not read."""
+    return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
 def _within_memory(items: Iterator[Item], path: RawFolder) -> Iterator[Item]:

@@ -8,19 +8,21 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.raw.cuts import chained_cuts
+from nanoset_core.raw.cuts import chained_cuts, separate_cuts
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.opening import open_raw, probe_raw, status_of
-from nanoset_core.raw.pieces import Piece, checked_piece, etag_digest, part_digest
+from nanoset_core.raw.pieces import ETAG, Piece, checked_piece, etag_digest, part_digest
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.store import in_parallel
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
@@ -38,17 +40,43 @@ def is_read(folder: RawFolder) -> bool:
     return not (isinstance(folder, RemoteFolder) and folder.by_etag)
 
 
+def is_cut_unread(folder: RawFolder) -> bool:
+    """Whether large plain files are cut at line ends without being read, so that their lines are not counted yet."""
+    return isinstance(folder, RemoteFolder) and folder.by_etag and folder.in_pieces
+
+
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
 
-    In a folder whose objects are known by their ETags nothing is read, and each object is one piece.
+    In a folder whose objects are known by their ETags nothing is read, and each is one piece; or large plain ones
+    are cut by small reads, and the numbers of their lines are not known.
 
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
+    if is_cut_unread(folder) and _is_large(stat):
+        return _unread_pieces(folder / stat.path, stat)
     if not is_read(folder):
         return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
     return [piece for piece, _ in _hashed(folder / stat.path, stat, progress, PIECE_BYTES)]
+
+
+def _is_large(stat: FileStat) -> bool:
+    """Whether a file is worth being cut without being read."""
+    return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
+
+
+def _unread_pieces(path: RawFolder, stat: FileStat) -> list[Piece]:
+    with probe_raw(path) as probe:
+        _check_unchanged(path, stat, probe.status)
+        cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
+    digest = etag_digest(stat.inode)
+    return [Piece(stat.path, begin, end, 0, digest) for begin, end in pairwise([0, *cuts, stat.size])]
+
+
+def unread_fingerprints(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[tuple[FileStat, list[Piece]]]:
+    """Files with their pieces, several at once, where no file is read for them; see fingerprint."""
+    return zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
 
 
 def spread_fingerprints(
@@ -245,14 +273,23 @@ class _Cutter:
         ]
 
 
+def _is_uncut(pieces: Sequence[Piece]) -> bool:
+    """Whether it is a file that is known by its ETag and that nobody tried to cut."""
+    return pieces[0].digest.startswith(ETAG) and pieces[0].first_line > 0
+
+
 class FingerprintMemory:
     """Pieces by path, carried from one inventory to the next in a small JSON file.
 
     What it says of a file is trusted while the file is as it was, by size, time, and inode or time of change.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, *, cut_unread: bool = False) -> None:
+        """Args:
+        path: of the file; None = it is kept no longer than this object.
+        cut_unread: large files count as unknown that were remembered as one piece by their ETags; see is_cut_unread.
+        """
+        self._path, self._cut_unread = path, cut_unread
         self._started_ns = time.time_ns()
         self._unsaved_bytes = 0
         self._entries = self._load()
@@ -280,7 +317,8 @@ class FingerprintMemory:
         except (KeyError, TypeError, ValueError):
             return None
         begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
-        return pieces if pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size else None
+        is_whole = pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size
+        return pieces if is_whole and not (self._cut_unread and _is_large(stat) and _is_uncut(pieces)) else None
 
     def pieces(self, folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
         """The pieces of a file: those that were noted, or else found by hashing it, which is noted; see fingerprint.

@@ -23,7 +23,7 @@ class LineBlock:
     lines: list[bytes]
     """Without their line ends."""
     first_number: int
-    """1-based number, in its file, of the first line."""
+    """1-based number, in its file, of the first line; in its piece, where lines have not been counted."""
     begin: int
     """Offset of the first line's first byte in the decompressed file."""
     end: int
@@ -39,7 +39,7 @@ class LongLine:
     size: int
     """Bytes, without the line end."""
     number: int
-    """1-based, in its file."""
+    """1-based, in its file; in its piece, where lines have not been counted."""
     begin: int
     """Offset of its first byte in the decompressed file."""
     end: int
@@ -67,7 +67,7 @@ def read_lines(
     stored = StoredPiece(folder, piece)
     codec = codec_of(piece.path)
     chunks = stored.blocks() if codec is None else decompress(stored, codec)
-    splitter = _Splitter(piece.first_line, piece.begin, max_line_bytes)
+    splitter = _Splitter(piece.first_line or 1, piece.begin, max_line_bytes)
     fault: Fault | None = None
     for number, chunk in enumerate(chunks):
         if isinstance(chunk, Fault):

@@ -27,15 +27,21 @@ class Piece:
     end: int
     """Byte after the last."""
     first_line: int
-    """1-based number of the piece's first line or row."""
+    """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without being read, whose
+    lines count from 1 in each piece until all have been counted (see tokenization/line_numbers.py)."""
     digest: str
-    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, see etag_digest; of a part
-    of such a piece, see part_digest."""
+    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, or of a piece of it, see
+    etag_digest; of a part of a piece that was hashed, see part_digest."""
 
     @property
     def size(self) -> int:
         """Stored bytes."""
         return self.end - self.begin
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the number of its first line is known."""
+        return self.first_line > 0 or self.begin == 0
 
 
 def checked_piece(piece: Piece) -> Piece:
@@ -109,8 +115,13 @@ class Inventory:
 
 
 def etag_digest(mark: int) -> str:
-    """The digest of a piece that is all of an object in a bucket, known by its ETag's mark and not by its bytes."""
+    """The digest of an object in a bucket, and of each of its pieces: known by its ETag's mark and not by its bytes."""
     return f"{ETAG}{mark:016x}"
+
+
+def is_same_object(one: Piece, other: Piece) -> bool:
+    """Whether two pieces are known by the same ETag, however the object was cut."""
+    return one.digest.startswith(ETAG) and one.digest == other.digest
 
 
 def part_digest(crc: int, whole: Piece) -> str:

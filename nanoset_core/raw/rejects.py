@@ -32,7 +32,8 @@ class Reject:
     file: str
     """Relative to the corpus folder."""
     line: int
-    """1-based number of the line or row; for a fault the one in which it lies."""
+    """1-based number of the line or row; for a fault the one in which it lies. It counts within a piece where the file
+    was cut without being read (see tokenization/line_numbers.py)."""
     offset: int
     """Of the line's first byte (a fault: of the first byte that is lost) in the decompressed file; -1 in a table."""
     reason: str

@@ -6,7 +6,7 @@ A scan looks at names, sizes and times alone; an inventory hashes every byte tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,13 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinished
-from nanoset_core.raw.fingerprints import FingerprintMemory, is_read, spread_fingerprints
+from nanoset_core.raw.fingerprints import (
+    FingerprintMemory,
+    is_cut_unread,
+    is_read,
+    spread_fingerprints,
+    unread_fingerprints,
+)
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.settling import Settling, is_left_alone
@@ -206,18 +212,21 @@ def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_se
     return is_left_alone(found.newest_ns, now_ns, settle_seconds)
 
 
-def known_inventory(found: CorpusFiles, remembered: Path, settling: Settling | None = None) -> Inventory | None:
+def known_inventory(
+    found: CorpusFiles, remembered: Path, settling: Settling | None = None, *, cut_unread: bool = False
+) -> Inventory | None:
     """The inventory that would be taken of these files, without reading them.
 
     Args:
         found: the files.
         remembered: the memory of digests that take_inventory keeps.
         settling: which files count as they were, as for take_inventory.
+        cut_unread: whether the corpus's folder is one of is_cut_unread.
 
     Returns:
         None where the memory does not know every file as it is now.
     """
-    memory = FingerprintMemory(remembered)
+    memory = FingerprintMemory(remembered, cut_unread=cut_unread)
     pieces: list[Piece] = []
     awaited: list[str] = []
     for file in sorted(found.files, key=lambda file: natural_key(file.path)):
@@ -265,17 +274,18 @@ def take_inventory(
     contents = contents or contents_of(folder, folder.parent)
     if not contents.texts:
         raise no_text(folder, contents)
-    memory = FingerprintMemory(remembered)
+    memory = FingerprintMemory(remembered, cut_unread=is_cut_unread(folder))
     pieces: list[Piece] = []
     awaited = [stat.path for stat in contents.ordered if settling is not None and settling.awaits(stat)]
     waiting = set(awaited)
+
+    def unknown() -> list[FileStat]:
+        return [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
+
     spread: dict[str, list[Piece]] = {}
-    if executor is not None and is_read(folder):
-        unknown = [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
-        if sum(stat.size for stat in unknown) >= SPREAD_BYTES:
-            for stat, found in spread_fingerprints(folder, unknown, executor, progress):
-                memory.note(stat, found)
-                spread[stat.path] = found
+    for stat, found in _several_at_once(folder, unknown, executor, progress):
+        memory.note(stat, found)
+        spread[stat.path] = found
     for stat in contents.ordered:
         if settling is not None and stat.path in waiting:
             pieces.extend(settling.pieces(stat))
@@ -294,6 +304,22 @@ def take_inventory(
     memory.save({stat.path for stat in contents.texts})
     others = tuple(path for path in contents.others if not is_unfinished(path))
     return Inventory(corpus, tuple(pieces), others, tuple(awaited))
+
+
+def _several_at_once(
+    folder: RawFolder,
+    unknown: Callable[[], list[FileStat]],
+    executor: Executor | None,
+    progress: Callable[[int], None] | None,
+) -> Iterable[tuple[FileStat, list[Piece]]]:
+    """Unknown files with their pieces, where it is worth while to look at several at once; none where it is not."""
+    if is_cut_unread(folder):
+        return unread_fingerprints(folder, unknown())
+    if executor is not None and is_read(folder):
+        stats = unknown()
+        if sum(stat.size for stat in stats) >= SPREAD_BYTES:
+            return spread_fingerprints(folder, stats, executor, progress)
+    return ()
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:

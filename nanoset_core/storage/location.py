@@ -26,9 +26,9 @@ class StorageSpec:
     """Name of a profile in the AWS configuration."""
     anonymous: bool = False
     """Send requests without a signature, as public buckets allow."""
-    fingerprint: Literal["content", "etag"] = "content"
+    fingerprint: Literal["content", "etag", "etag-pieces"] = "content"
     """How raw objects are known: by a digest of their bytes, as local files are, which reads each once more; or by
-    their ETags, without reading, each object in one piece."""
+    their ETags, without reading: each object in one piece, or plain ones above 128 MiB in pieces of 64 MiB."""
     mirror: str | None = None
     """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
     scratch_mib: Annotated[int, Between(1, 1 << 30)] | None = None

@@ -40,6 +40,8 @@ class RemoteFolder:
     """Below it."""
     by_etag: bool = False
     """Files are known by their ETags, not by a digest of their bytes."""
+    in_pieces: bool = False
+    """Large plain ones that are known by their ETags are cut all the same."""
     kind: str | None = field(default=None, compare=False)
     """`folder` or `file`, where a listing has said so."""
 

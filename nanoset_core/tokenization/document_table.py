@@ -24,10 +24,10 @@ _COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
 class DocumentTable:
     """Writes one row a document, in document order; a context manager.
 
-    Columns: file (string), line (int64, 1-based; in a Parquet or Arrow file the row), byte_offset (int64, of the
-    line in the decompressed file; -1 for a row), id (string or null), tokens (int32, the end-of-document token
-    included). Row groups hold 65,536 rows, however the documents came in batches, so that the same documents give the
-    same bytes.
+    Columns: file (string), line (int64, 1-based; in a Parquet or Arrow file the row; in a file that was cut unread it
+    counts within the piece, see line_numbers.py), byte_offset (int64, of the line in the decompressed file; -1 for a
+    row), id (string or null), tokens (int32, the end-of-document token included). Row groups hold 65,536 rows, however
+    the documents came in batches, so that the same documents give the same bytes.
     """
 
     def __init__(self, path: Path, files: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import FAULTS, Reject, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 
 SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
@@ -90,13 +91,15 @@ class Losses:
     """Of those that rejected something."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Relative path of each file → its stored bytes."""
+    numbers: LineNumbers = field(default_factory=LineNumbers)
+    """Of the lines that lists of rejects name."""
 
     @cached_property
     def unreadable(self) -> tuple[UnreadableFile, ...]:
         """Files that could not be read to their end, in document order."""
         found: dict[str, UnreadableFile] = {}
         for listing in self.listings:
-            for fault in _faults(listing) if listing.facts.faults else ():
+            for fault in self._faults(listing) if listing.facts.faults else ():
                 size = self.sizes.get(fault.file, listing.facts.stored_bytes)
                 found[fault.file] = UnreadableFile(fault.file, size, fault.line, fault.reason, fault.detail)
         return tuple(found.values())
@@ -125,7 +128,7 @@ class Losses:
         left = REJECTS_READ
         damaged = (one for one in self.listings if any(map(may_be_damage, one.facts.reasons)))
         for listing in islice(damaged, LISTINGS_READ):
-            for reject in islice(_rejects(listing), left):
+            for reject in islice(self._rejects(listing), left):
                 left -= 1
                 if may_be_damage(reject.reason):
                     found[reject.file] += 1
@@ -135,8 +138,15 @@ class Losses:
         """The first line that was rejected for a reason."""
         for listing in self.listings:
             if reason in listing.facts.reasons:
-                return next((reject for reject in _rejects(listing) if reject.reason == reason), None)
+                return next((reject for reject in self._rejects(listing) if reject.reason == reason), None)
         return None
+
+    def _rejects(self, listing: Listing, marks: Sequence[bytes] = (b"",)) -> Iterator[Reject]:
+        return read_rejects(listing.path(), self.numbers, marks)
+
+    def _faults(self, listing: Listing) -> Iterator[Reject]:
+        """The faults alone; quotes within a value are escaped, so that only reasons match."""
+        return (reject for reject in self._rejects(listing, _FAULTS) if reject.is_fault)
 
     def unreadable_text(self) -> str:
         """Which files, and how much of the corpus that is, as one clause; empty where there is none."""
@@ -176,10 +186,10 @@ class Losses:
         return [text for text in (self.unreadable_text(), self.damaged_text(), self.zeroed_text()) if text]
 
 
-def losses_of(shards: Sequence[Manifest], pieces: Iterable[Piece]) -> Losses:
+def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     """What shards lost that were made of these pieces of files."""
     facts = sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts())
-    return Losses(facts, Listings(shards), stored_sizes(pieces))
+    return Losses(facts, Listings(shards), stored_sizes(pieces), LineNumbers.of(joined_facts(shards, pieces)))
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
@@ -195,14 +205,22 @@ def may_be_damage(reason: str) -> bool:
     return not is_fault(reason) and reason not in SOUND_REASONS
 
 
-def _rejects(listing: Listing, marks: Sequence[bytes] = (b"",)) -> Iterator[Reject]:
-    """Rejects in order, those alone whose line holds one of the marks."""
-    path = listing.path()
+def read_rejects(path: Path, numbers: LineNumbers, marks: Sequence[bytes] = (b"",)) -> Iterator[Reject]:
+    """The rejects that a file lists, in order; those alone whose line of the file holds one of the marks.
+
+    Args:
+        path: of a shard's rejects.jsonl.
+        numbers: of the lines of the shard's corpus.
+        marks: what to look for.
+
+    Raises:
+        FormatError: it is not there, or no such list.
+    """
     try:
         with open_regular(path) as lines:
             for line in lines:
                 if any(mark in line for mark in marks):
-                    yield Reject(**json.loads(line))
+                    yield numbers.of_reject(Reject(**json.loads(line)))
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise FormatError(
             "this is not the list of a shard's rejected lines",
@@ -211,11 +229,6 @@ def _rejects(listing: Listing, marks: Sequence[bytes] = (b"",)) -> Iterator[Reje
             expected="one JSON object a line, as nanoset writes them",
             remedy=f"delete {path.parent}; the next build makes it again",
         ) from error
-
-
-def _faults(listing: Listing) -> Iterator[Reject]:
-    """The faults alone; quotes within a value are escaped, so that only reasons match."""
-    return (reject for reject in _rejects(listing, _FAULTS) if reject.is_fault)
 
 
 def _named(items: Sequence[str]) -> str:

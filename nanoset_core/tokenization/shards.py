@@ -19,7 +19,7 @@ from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import RawFolder
@@ -28,6 +28,7 @@ from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.files import TokenizerPath, define, stamp, tokenizer_at_hand
 from nanoset_core.tokenization.framing import Framed, Framing, frame
+from nanoset_core.tokenization.line_numbers import count_facts, place_in
 
 STAGE = "shards"
 VERSION = 2
@@ -178,6 +179,7 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
     settings = task.settings
     checked = audit.Audit(engine, getattr(engine, "reference", None), settings.audit, task.recipe.digest)
     facts = ShardFacts(stored_bytes=task.source.size)
+    counted: list[tuple[Piece, int]] = []
     batches = read_documents(
         task.folder,
         task.source,
@@ -195,16 +197,17 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
             for reject in batch.rejects:
                 rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
             if batch.rejects and settings.fail_on_reject:
-                raise _reject_error(task.folder, batch.rejects[0])
+                raise _reject_error(task, batch.rejects[0])
             framed = frame(_checked(_encoded(checked, batch, task), settings), settings.framing)
             present = framed.sequences > 0
             builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
             if documents is not None:
                 documents.add(batch, framed.lengths, framed.kept)
             _count(facts, batch, framed)
+            counted += batch.counted
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, checked.documents, engine.helper)
-    found = facts.to_json() | {distrust.ENCODER: asdict(encoder)}
+    found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}
     return found, {name: sha256_file(folder / name) for name in names if settings.hashed}
 
 
@@ -213,8 +216,10 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
         return checked.encode(batch.texts)
     except audit.WrongTokensError as error:
         number = error.difference.document
-        file, line = task.source.files[batch.files[number]], batch.lines[number]
-        raise _WrongDocumentError(f"{task.recipe.name}: {task.folder / file}:{line}", str(error)) from error
+        file = task.source.files[batch.files[number]]
+        place = place_in(task.source, file, batch.lines[number], batch.offsets[number])
+        byte = f" (byte {batch.offsets[number]:,})" if place == file else ""
+        raise _WrongDocumentError(f"{task.recipe.name}: {task.folder / place}{byte}", str(error)) from error
 
 
 def _engine(task: ShardTask) -> Engine:
@@ -279,10 +284,12 @@ def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
     facts.length_histogram = [a + b for a, b in zip(facts.length_histogram, bins.tolist(), strict=True)]
 
 
-def _reject_error(folder: RawFolder, reject: Reject) -> InputError:
+def _reject_error(task: ShardTask, reject: Reject) -> InputError:
+    place = place_in(task.source, reject.file, reject.line, reject.offset)
+    byte = f" (byte {reject.offset:,})" if reject.offset >= 0 else ""
     return InputError(
         f"{'a file cannot be read to its end' if reject.is_fault else 'a line was rejected'}: {reject.reason}",
-        where=f"{folder / reject.file}:{reject.line}" + (f" (byte {reject.offset:,})" if reject.offset >= 0 else ""),
+        where=f"{task.folder / place}{byte}",
         found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
         remedy=f"mend the {'file' if reject.is_fault else 'line'}, or keep rejects aside (on_reject: quarantine)",

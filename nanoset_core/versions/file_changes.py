@@ -10,7 +10,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget
 from nanoset_core.raw.contents import Contents, contents_of
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut_unread
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
@@ -73,7 +73,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
     contents = contents_of(folder, folder.parent)
     if not contents.texts:
         raise no_text(folder, contents)
-    memory = FingerprintMemory(raw.memory_file(project, corpus))
+    memory = FingerprintMemory(raw.memory_file(project, corpus), cut_unread=is_cut_unread(folder))
     noted = read_inventory(live) if live is not None else {}
     texts = contents.ordered
     found = {stat.path: memory.recall(stat) for stat in texts}

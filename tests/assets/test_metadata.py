@@ -29,6 +29,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import REJECTS
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
@@ -200,7 +201,7 @@ def test_the_first_documents_are_shown_with_their_lines(spoilt):
 
 
 def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
-    shown = first_rejects(tokenized(spoilt, "web")[2]).value
+    shown = first_rejects(tokenized(spoilt, "web")[2], LineNumbers()).value
     assert "**`web/part-0/web-1.jsonl:61`**: invalid_json" in shown
     assert '{"id": "cut", "text": "never en' in shown
     assert "**`web/part-0/web-1.jsonl:62`**: blank" in shown
@@ -214,7 +215,7 @@ def test_a_pipe_in_the_place_of_rejected_lines_is_not_waited_for(spoilt):
     before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
     signal.alarm(30)
     try:
-        assert "not a regular file" in first_rejects(shards).value
+        assert "not a regular file" in first_rejects(shards, LineNumbers()).value
         with pytest.raises(FormatError, match="not a regular file"):
             tokenized_files(inventory, manifest, shards)
     finally:

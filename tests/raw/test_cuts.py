@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.raw import cuts
-from nanoset_core.raw.cuts import chained_cuts, line_end
+from nanoset_core.raw.cuts import chained_cuts, line_end, separate_cuts
 from nanoset_core.raw.opening import Probe, probe_raw
 
 TEXTS = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=40).map(b"\n".join)
@@ -42,6 +42,21 @@ def test_cuts_are_those_of_the_slow_rule(data, piece_bytes, window, at_once):
         cuts.WINDOW_BYTES = kept
 
 
+@settings(max_examples=150, deadline=None)
+@given(data=TEXTS, piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
+def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data, piece_bytes, window):
+    ends = [line.end() for line in re.finditer(rb"\n", data) if line.end() < len(data)]
+    reached = {next((end for end in ends if end >= at), None) for at in range(piece_bytes, len(data) + 1, piece_bytes)}
+    kept, cuts.WINDOW_BYTES = cuts.WINDOW_BYTES, window
+    try:
+        asked: list[tuple[int, int]] = []
+        found = separate_cuts(probe_of(data, 3, asked), len(data), piece_bytes)
+    finally:
+        cuts.WINDOW_BYTES = kept
+    assert found == sorted(reached - {None})
+    assert sum(end - begin for begin, end in asked) <= len(data), "no byte twice, however long lines are"
+
+
 def test_little_is_read():
     asked: list[tuple[int, int]] = []
     data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))
@@ -55,4 +70,4 @@ def test_a_file_that_is_shorter_by_now_is_no_endless_one(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo\n")
     with probe_raw(tmp_path / "a") as probe:
         assert list(chained_cuts(probe, 1000, 5)) == [8]
-        assert line_end(probe, 8, 1000) == 1000
+        assert line_end(probe, 8, 1000) is None
