@@ -136,6 +136,12 @@ class TestSwift(S3Contract):
             monkeypatch.setenv(name, value)
         return S3Store(s3_server.new_bucket(swift, "some/prefix"), part_bytes=LEAST_BYTES)
 
+    def test_joined_in_two_levels(self, store, monkeypatch):
+        """It copies the list of an object's parts, and not the object."""
+        with pytest.raises(StorageError, match="EntityTooSmall"):
+            super().test_joined_in_two_levels(store, monkeypatch)
+        assert store.stat("folder/whole") is None
+
 
 def test_parts_of_any_sizes():
     chosen = random.Random(0)
