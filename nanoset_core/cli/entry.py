@@ -9,13 +9,17 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli import commands, failures
 from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.execution.interruption import heard, interruptible
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 PLUGINS = "nanoset.commands"
 
@@ -46,6 +50,9 @@ def nanoset() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: whatever goes wrong is shown as text, without a traceback, and in the exit code."""
     _open_closed_streams()
+    if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _Notices.NUMBER:
+        sys.stderr.flush()
+        sys.stderr = TextIOWrapper(BufferedWriter(_Notices()), encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
@@ -53,6 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes
     sys.exit(code)
+
+
+class _Notices(FileIO):
+    """Standard error, on which no work depends: where it cannot be written to, its words are lost and nothing else."""
+
+    NUMBER = 2
+
+    def __init__(self) -> None:
+        super().__init__(self.NUMBER, "w", closefd=False)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def _open_closed_streams() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import build_all, jsonl, sentences
+from sample_project import EOD, build_all, jsonl, sentences
 
 from nanoset_core.cli import main, nanoset
 from nanoset_core.versions.status import project_status
@@ -103,6 +103,22 @@ def test_closed_streams_are_no_outputs(tmp_path, closed):
     pickled = (tmp_path / "a.idx").read_bytes()
     run("pack", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
     assert pickled == (tmp_path / "b.idx").read_bytes()
+
+
+def test_words_that_cannot_be_written_to_standard_error_are_lost_and_no_work(tmp_path, tokenizer_file):
+    """As when the disk of a log is full."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
+    words = ["tokenize", "--input", "a.jsonl", "--tokenizer", tokenizer_file, "--eod", EOD, "--output-prefix", "x"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nanoset_core.cli", *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": ROOT},
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+        )
+    assert done.returncode == 0
+    assert (tmp_path / "x_text_document.idx").exists()
 
 
 def test_import_parquet(tmp_path):
