@@ -40,6 +40,8 @@ _PASSING = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+_CUT_OFF = ("Invalid timestamp", "invalid literal for int()")
+"""What botocore says of an answer that was cut off within its head."""
 _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _USER = re.compile(r"//[^/\s\"']*@")
 _jitter = random.Random()
@@ -172,7 +174,7 @@ def _answer_to(request: Callable[[], T]) -> T:
     try:
         return request()
     except ValueError as error:
-        if str(error).startswith("Invalid timestamp"):  # so says botocore of an answer that was cut off within its head
+        if str(error).startswith(_CUT_OFF):
             raise DamagedTransferError(str(error)) from error
         raise
 

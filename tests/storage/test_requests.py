@@ -33,6 +33,13 @@ def cut_off_within_its_head() -> ValueError:
     return caught.value
 
 
+def cut_off_within_a_number() -> ValueError:
+    """What botocore raises of a header that has a name and no value any more."""
+    with pytest.raises(ValueError) as caught:
+        int("")
+    return caught.value
+
+
 PASSING = [
     answered(500, "InternalError"),
     answered(503, "SlowDown"),
@@ -44,6 +51,7 @@ PASSING = [
     ReadTimeoutError(endpoint_url="http://here"),
     ConnectionResetError("reset"),
     requests.DamagedTransferError("too few bytes"),
+    cut_off_within_a_number(),
     cut_off_within_its_head(),
 ]
 FINAL = [
