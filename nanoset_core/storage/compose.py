@@ -13,6 +13,8 @@ MOST_BYTES = 5 << 30
 """Of any part."""
 COPIED_BYTES = 1 << 30
 """Of a copied part, unless that would be too many: one request can be waited for, and is done again after a fault."""
+SENT_BYTES = 16 << 20
+"""Of a part that is sent where none can be copied, likewise."""
 MOST_PARTS = 10_000
 
 
@@ -31,6 +33,11 @@ class Piece(NamedTuple):
 def copied_bytes(sizes: Sequence[int]) -> int:
     """The most bytes of a copied part, so that half of the parts of an object are enough for all of it."""
     return min(MOST_BYTES, max(COPIED_BYTES, -(-sum(sizes) // (MOST_PARTS // 2))))
+
+
+def sent_bytes(sizes: Sequence[int]) -> int:
+    """The same where all parts pass through the client, which holds some of them."""
+    return min(MOST_BYTES, max(SENT_BYTES, -(-sum(sizes) // (MOST_PARTS // 2))))
 
 
 def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[slice]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.compose import copied_bytes, plan_parts, runs_of
+from nanoset_core.storage.compose import copied_bytes, plan_parts, runs_of, sent_bytes
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.s3_digests import (
@@ -29,7 +29,7 @@ from nanoset_core.storage.s3_digests import (
     etag_of_bytes,
     noted_sha256,
 )
-from nanoset_core.storage.s3_joining import Joining
+from nanoset_core.storage.s3_joining import Joining, OtherBytesError
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
     client,
@@ -265,24 +265,31 @@ class S3Store(Store):
         if len(runs := runs_of(sizes, most=most)) > 1:
             with self._joined_first(name, sources, sha256, runs) as joined:
                 return self.compose(name, joined, once=once)
-        joining = Joining(self, sources, sha256 or [None] * len(sources), plan_parts(sizes, most=most))
+        known: Sequence[str | None] = sha256 or [None] * len(sources)
+        joining = Joining(self, sources, known, plan_parts(sizes, most=most))
         joining.check_sources()
         if (data := joining.sent_whole()) is not None:
             self.put(name, data, once=once)
             return hashlib.sha256(data).hexdigest()
-
-        def attempt() -> None:
-            with Upload(self.place, checked_name(name), {}) as upload:
-                in_parallel(lambda number: joining.make_part(upload, number), range(len(joining.plan)))
-                answer = upload.complete(**_condition(once))
-            found = self.stat(name)
-            if not answer and found == before:
-                raise DamagedTransferError("the upload was aborted by somebody else")
-            if found is None or found.size != sum(sizes):  # what stands there may be somebody else's: it is left
-                raise changed(self.url(name), f"{found and found.size} bytes", f"{sum(sizes):,}, those of its sources")
-
-        self._persist(attempt, name)
+        try:
+            self._persist(lambda: self._join(name, joining, before, once), name)
+        except OtherBytesError:
+            sending = Joining(self, sources, known, plan_parts(sizes, most=sent_bytes(sizes)), copies=False)
+            self._persist(lambda: self._join(name, sending, before, once), name)
         return None
+
+    def _join(self, name: str, joining: Joining, before: Stored | None, once: bool) -> None:
+        """One attempt."""
+        with Upload(self.place, checked_name(name), {}) as upload:
+            in_parallel(lambda number: joining.make_part(upload, number), range(len(joining.plan)))
+            with joining.judging():
+                answer = upload.complete(**_condition(once))
+        found = self.stat(name)
+        if not answer and found == before:
+            raise DamagedTransferError("the upload was aborted by somebody else")
+        with joining.judging():
+            if found is None or found.size != joining.size:  # what stands there may be somebody else's: it is left
+                raise changed(self.url(name), f"{found and found.size} bytes", f"{joining.size:,}, as its sources")
 
     @contextlib.contextmanager
     def _joined_first(

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.storage.compose import LEAST_BYTES, Piece
 from nanoset_core.storage.s3_digests import encoded, noted_sha256
+from nanoset_core.storage.s3_requests import status_of
 from nanoset_core.storage.s3_uploads import Upload, etags_tell
 from nanoset_core.storage.store import Stored, changed, in_parallel
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _HEADS_AT_ONCE = 32
+
+
+class OtherBytesError(Exception):
+    """A server copied something else than the bytes of objects: Swift the list of the parts that they were sent in."""
 
 
 class Joining:
@@ -36,9 +42,33 @@ class Joining:
         sources: Sequence[Stored],
         sha256: Sequence[str | None],
         plan: Sequence[Sequence[Piece]],
+        *,
+        copies: bool = True,
     ) -> None:
-        """sha256: hex, of each source, where it is known; plan: see `plan_parts`."""
-        self._store, self._sources, self._sha256, self.plan = store, sources, sha256, plan
+        """sha256: hex, of each source, where it is known; plan: see `plan_parts`; copies: False = all are sent."""
+        self._store, self._sources, self._sha256, self.plan, self._copies = store, sources, sha256, plan, copies
+        self.size = sum(piece.size for part in plan for piece in part)
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Tell of an object that is refused, or of another size, where the server may not copy the bytes of objects.
+
+        Raises:
+            OtherBytesError: parts were copied of objects that were sent in parts.
+        """
+        try:
+            yield
+        except (StorageError, SourceChangedError) as error:
+            cause = error.__cause__
+            is_size = isinstance(error, SourceChangedError) or (
+                isinstance(cause, Exception) and status_of(cause)[1] == "EntityTooSmall"
+            )
+            if is_size and any(map(self._is_copied_of_parts, self.plan)):
+                raise OtherBytesError from error
+            raise
+
+    def _is_copied_of_parts(self, part: Sequence[Piece]) -> bool:
+        return self._copies and not _is_sent(part) and _md5(self._sources[part[0].source].mark) is None
 
     def check_sources(self) -> None:
         """Refuse sources that are not those that were listed: some servers copy whatever is there, past its end too."""
@@ -53,7 +83,7 @@ class Joining:
     def make_part(self, upload: Upload, number: int) -> None:
         """Let the bucket copy a part, or send it where it is of small objects."""
         part = self.plan[number]
-        if _is_sent(part):
+        if _is_sent(part) or not self._copies:
             data = self._read(part)
             upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
             return
