@@ -140,7 +140,7 @@ def discover_corpora(raw: RawFolder) -> list[str]:
 
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
-    if raw.is_file():
+    if isinstance(raw, Path) and raw.is_file():
         raise InputError(
             "a file is where the folder of raw text should be", where=raw, remedy="name a folder of corpora"
         )
