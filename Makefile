@@ -1,5 +1,6 @@
 # make demo   an example project of real text, built            make test   the whole test suite
 # make dev    the Dagster UI on the demo                         make lint   ruff, mypy, and who may import whom
+#             (in WORKERS processes: three keep two processors busy, since tests wait for servers and children)
 # make coverage  the suite once more, with a table of the lines and branches that it runs
 # make lowest    the suite with the oldest supported versions of all dependencies
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
@@ -23,6 +24,7 @@ KILLS ?= 200
 DAMAGES ?= 200
 MUTATIONS ?= 2000
 STRINGS ?= 20000
+WORKERS ?= 3
 BIN := $(VENV)/bin
 
 .PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest faults lint types docs install clean
@@ -51,7 +53,7 @@ tour: demo
 	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live
 	$(BIN)/python -m pytest tests/live
 
 faults: install
@@ -63,12 +65,12 @@ faults: install
 
 coverage: install
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/live --cov --cov-report=
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live --cov --cov-report=
 	$(BIN)/python -m coverage report --sort=cover
 
 lowest:
 	$(MAKE) install VENV=$(LOWEST) CONSTRAINTS=.ci/lowest.txt
-	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile --ignore tests/live --ignore tests/docs
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live --ignore tests/docs
 
 lint: install types
 	$(BIN)/ruff check .
