@@ -77,8 +77,8 @@ def merge_folder(folder: Location, output_prefix: Location, *, overwrite: bool =
     record = output.find(overwrite=overwrite)
     if record is None:
         with output.making(overwrite=overwrite) as draft:
-            if isinstance(output_prefix, RemoteFolder) and all(_shares_bucket(part, output_prefix) for part in parts):
-                _join_within(output_prefix, files, draft)
+            if isinstance(output_prefix, RemoteFolder) and (within := _within(output_prefix, files)) is not None:
+                _join_within(output_prefix, within, draft)
             else:
                 _join_here(output_prefix, files, draft)
         return _merged(output_prefix, parts, draft.facts, made=True)
@@ -148,15 +148,17 @@ def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft)
         draft.facts = _facts([idx_path(part) for part in parts], draft.folder / output_prefix.name)
 
 
-def _shares_bucket(part: Location, output_prefix: RemoteFolder) -> bool:
-    return isinstance(part, RemoteFolder) and part.place == output_prefix.place
+def _within(output_prefix: RemoteFolder, files: Sequence[Location]) -> list[RemoteFolder] | None:
+    """The files, where all of them lie in the bucket of the output; None where one does not."""
+    found = [file for file in files if isinstance(file, RemoteFolder) and file.place == output_prefix.place]
+    return found if len(found) == len(files) else None
 
 
-def _join_within(output_prefix: RemoteFolder, files: Sequence[Location], draft: Draft) -> None:
+def _join_within(output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft) -> None:
     """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
     store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     with brought(files[1::2]) as indices:
-        bins = in_parallel(_stored, (file for file in files[::2] if isinstance(file, RemoteFolder)), CONNECTIONS)
+        bins = in_parallel(_stored, files[::2], CONNECTIONS)
         first = read_idx(indices[0], validate=False)
         prefix = draft.folder / output_prefix.name
         with MMapIndexedDatasetBuilder(prefix, first.dtype, multimodal=first.modes is not None) as builder:
