@@ -285,10 +285,8 @@ class FingerprintMemory:
     """
 
     def __init__(self, path: Path | None, *, cut_unread: bool = False) -> None:
-        """Args:
-        path: of the file; None = it is kept no longer than this object.
-        cut_unread: large files count as unknown that were remembered as one piece by their ETags; see is_cut_unread.
-        """
+        """path: of the file; None = it is kept no longer than this object; cut_unread: large files count as unknown
+        that were remembered as one piece by their ETags, see is_cut_unread."""
         self._path, self._cut_unread = path, cut_unread
         self._started_ns = time.time_ns()
         self._unsaved_bytes = 0
