@@ -14,6 +14,7 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 MARK = "NANOSET_LIVE_TEST"
+Process = tuple[int, int]  # number and time of start, since numbers come again
 
 
 def until(look: Callable[[], Found], seconds: float, problem: Callable[[], str]) -> Found:
@@ -63,28 +64,55 @@ def end(process: subprocess.Popen[bytes], mark: str, patience: float) -> None:
 
     RuntimeError where one of them is still there afterwards.
     """
+    seen: set[Process] = set()
     for sign in (signal.SIGTERM, signal.SIGKILL):
-        for number in family(process.pid, mark):
-            with suppress(ProcessLookupError):
-                os.kill(number, sign)
+        told: set[Process] = set()
         deadline = time.monotonic() + patience
-        while family(process.pid, mark) and time.monotonic() < deadline:
+        while True:
+            seen |= family(process.pid, mark)
+            living = set(filter(is_alive, seen))
+            if not living or time.monotonic() > deadline:
+                break
+            for number, _ in living - told:
+                with suppress(ProcessLookupError):
+                    os.kill(number, sign)
+            told |= living
             process.poll()
             time.sleep(0.05)
     process.wait(timeout=10)
-    if left := family(process.pid, mark):
-        raise RuntimeError(f"these processes would not end: {left}")
+    if left := sorted(filter(is_alive, seen)):
+        raise RuntimeError(f"these processes would not end: {[number for number, _ in left]}")
 
 
-def family(leader: int, mark: str) -> list[int]:
-    """Living processes of a session, or with `mark`, a NAME=value, in their environment."""
-    folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdigit())
-    return [int(folder.name) for folder in folders if _belongs(folder, leader, mark.encode())]
+def family(leader: int, mark: str) -> set[Process]:
+    """Living processes of a session, or with `mark`, a NAME=value, in their environment.
+
+    One that is about to be gone has no environment any more: whoever waits for its end goes by `is_alive`.
+    """
+    numbers = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return {(number, found[2]) for number in numbers if (found := looked_at(number)) and _belongs(number, leader, mark)}
 
 
-def _belongs(folder: Path, leader: int, mark: bytes) -> bool:
+def is_alive(process: Process) -> bool:
+    """Whether a process has not ended yet."""
+    number, began = process
+    found = looked_at(number)
+    return found is not None and found[0] != "Z" and found[2] == began
+
+
+def _belongs(number: int, leader: int, mark: str) -> bool:
+    found = looked_at(number)
+    if found is None or found[0] == "Z":
+        return False
+    with suppress(OSError):  # gone meanwhile, or another user's
+        return found[1] == leader or mark.encode() in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def looked_at(number: int) -> tuple[str, int, int] | None:
+    """State, session and time of start of a process; None if there is none."""
     try:
-        state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-        return state != "Z" and (int(session) == leader or mark in (folder / "environ").read_bytes().split(b"\0"))
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False  # gone meanwhile, or another user's
+        return None
+    return fields[0], int(fields[3]), int(fields[19])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
-from live.processes import running, until
+from live.processes import is_alive, looked_at, running, until
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -19,34 +18,27 @@ time.sleep(600)
 """
 
 
-def is_alive(number):
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{number}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] != "Z"
-
-
 def start(tmp_path):
     program = tmp_path / "stubborn.py"
     program.write_text(STUBBORN)
     return running([sys.executable, str(program), "parent"], tmp_path / "log", patience=0.5)
 
 
-def numbers(tmp_path):
-    return [int(word) for word in until(lambda: (tmp_path / "log").read_text().split(), 20, lambda: "nothing started")]
+def started(tmp_path):
+    """The parent and its child, by numbers and times of start."""
+    words = until(lambda: (tmp_path / "log").read_text().split(), 20, lambda: "nothing started")
+    return [(int(number), looked_at(int(number))[2]) for number in words]
 
 
 def test_a_grandchild_that_ignores_signals_is_ended_too(tmp_path):
     with start(tmp_path):
-        found = numbers(tmp_path)
+        found = started(tmp_path)
         assert all(map(is_alive, found))
     assert not any(map(is_alive, found))
 
 
 def test_an_error_within_leaves_nothing_behind(tmp_path):
     with pytest.raises(ZeroDivisionError), start(tmp_path):
-        found = numbers(tmp_path)
+        found = started(tmp_path)
         raise ZeroDivisionError
     assert not any(map(is_alive, found))
