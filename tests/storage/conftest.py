@@ -1,14 +1,12 @@
 """A server for all tests of this room, a new bucket for each; and one project that was built once, here and there.
 
-S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see ceph_server and swift_server.
+S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see chosen_server.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,36 +14,50 @@ import pytest
 import s3_server
 import swift_server
 from ceph_server import ceph_server
+from chosen_server import CREDENTIALS, chosen_server
 from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_project import build_all, write_project
 
 from nanoset_core.storage.location import S3Place
 
-SERVER = os.environ.get("S3_SERVER", "moto")
 PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
 
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})).items():
+        for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        with _server(tmp_path_factory) as address:
+        with chosen_server(tmp_path_factory.mktemp("server")) as address:
             yield address
 
 
-def _server(tmp_path_factory: pytest.TempPathFactory) -> AbstractContextManager[str]:
-    if SERVER == "moto":
-        return s3_server.s3_server()
-    start = {"ceph": ceph_server, "swift": swift_server.swift_server}[SERVER]
-    return start(tmp_path_factory.mktemp(SERVER))
+@pytest.fixture(scope="session")
+def _ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ceph_server(tmp_path_factory.mktemp("ceph")) as address:
+        yield address
+
+
+@pytest.fixture
+def ceph_place(_ceph: str, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+    """A new bucket on a real S3 server, where it is installed, whichever server other tests use."""
+    for name, value in s3_server.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.new_bucket(_ceph, "some/prefix")
 
 
 @pytest.fixture(scope="session")
-def ceph(tmp_path_factory: pytest.TempPathFactory, endpoint: str) -> Iterator[str]:
-    """A real S3 server, where it is installed; `endpoint` sets the credentials."""
-    with ceph_server(tmp_path_factory.mktemp("ceph")) as address:
+def _swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with swift_server.swift_server(tmp_path_factory.mktemp("swift")) as address:
         yield address
+
+
+@pytest.fixture
+def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+    """A new bucket on another one, likewise."""
+    for name, value in (s3_server.CREDENTIALS | swift_server.CREDENTIALS).items():
+        monkeypatch.setenv(name, value)
+    return s3_server.new_bucket(_swift, "some/prefix")
 
 
 @pytest.fixture

@@ -25,12 +25,10 @@ from nanoset_core.versions.gc import collect, plan_gc
 from nanoset_core.versions.status import project_status
 
 
-@pytest.fixture(params=["moto", "ceph"])
+@pytest.fixture(params=["place", "ceph_place"])
 def access(request, tmp_path):
-    """One machine's way to a bucket."""
-    if request.param == "moto":
-        return copies_of(tmp_path / "one", request.getfixturevalue("place"))
-    return copies_of(tmp_path / "one", s3_server.new_bucket(request.getfixturevalue("ceph"), "some/prefix"))
+    """One machine's way to a bucket, of the chosen server and of a real one."""
+    return copies_of(tmp_path / "one", request.getfixturevalue(request.param))
 
 
 @pytest.fixture

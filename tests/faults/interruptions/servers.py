@@ -2,7 +2,7 @@
 
     python -m faults.interruptions.servers
 
-prints the server's address, and ends with its stdin. S3_SERVER=ceph lets Ceph be the server: see ceph_server.
+prints the server's address, and ends with its stdin. Which server it is, S3_SERVER says: see chosen_server.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import s3_server
-from ceph_server import ceph_server
+from chosen_server import CREDENTIALS, chosen_server
 from faults.interruptions.proxy import Counts, Plan
 
 _STOP_SECONDS = 60
@@ -50,7 +49,7 @@ class Store:
 @contextmanager
 def running_store(seed: int) -> Iterator[Store]:
     """Both, until the block ends. This process gets credentials for them."""
-    os.environ.update(s3_server.CREDENTIALS)
+    os.environ.update(CREDENTIALS)
     with _running("faults.interruptions.servers") as server:
         endpoint = _first_line(server)
         address = urlsplit(endpoint)
@@ -86,12 +85,8 @@ def _first_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def _server(folder: Path) -> AbstractContextManager[str]:
-    return ceph_server(folder) if os.environ.get("S3_SERVER") == "ceph" else s3_server.s3_server()
-
-
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as address:
+    with tempfile.TemporaryDirectory() as folder, chosen_server(Path(folder)) as address:
         print(address, flush=True)
         sys.stdin.read()
 

@@ -1,0 +1,22 @@
+"""The S3 server that takes part in tests: moto, unless S3_SERVER=ceph or S3_SERVER=swift names a real one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import s3_server
+import swift_server
+from ceph_server import ceph_server
+
+SERVER = os.environ.get("S3_SERVER", "moto")
+CREDENTIALS = s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})
+"""What it knows whoever asks by, as variables of the environment."""
+
+
+def chosen_server(folder: Path) -> AbstractContextManager[str]:
+    """That server, until the block ends; folder: an empty one, for what it keeps; → its address."""
+    if SERVER == "moto":
+        return s3_server.s3_server()
+    return {"ceph": ceph_server, "swift": swift_server.swift_server}[SERVER](folder)
