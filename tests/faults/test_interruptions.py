@@ -39,6 +39,14 @@ def test_builds_into_buckets_withstand_failing_requests(tmp_path):
     assert rows[-1][-1] == "0"
 
 
+def test_nothing_is_left_of_builds_killed_while_a_bucket_joins_shards(tmp_path):
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    once = ["--others", "8", "--first", "5", "--only", "1"]
+    rows = run(tmp_path, "--storage", "s3", "--select", "*joined*", "--no-patience", *once)
+    assert rows[-1][5] == "1", "killed"
+    assert rows[-1][-1] == "0"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     subject = write_subject(tmp_path_factory.mktemp("trials") / "project")

@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +21,12 @@ from faults.interruptions.subject import Subject, differences, visible, write_su
 from faults.interruptions.trials import Trial
 from s3_server import new_bucket
 
+from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.store import Stored
+from nanoset_core.versions.gc import collect
 
 _PREFIX = "some/prefix"
 
@@ -37,6 +42,8 @@ class BucketPlace:
     """outputs of an undisturbed build into a local folder"""
     expected: dict[str, str] = field(default_factory=dict)
     """name → md5 of each of them"""
+    collects: bool = False
+    """whether outputs are judged after a collection, when what is left over has no other reason to go"""
     name: str = "S3"
     _buckets: dict[Path, S3Place] = field(default_factory=dict)
     _needs: dict[str, list[str]] = field(default_factory=dict)
@@ -67,17 +74,28 @@ class BucketPlace:
         return self._buckets[subject.folder]
 
     def look(self, subject: Subject) -> list[str]:
-        shown = {name: digest for name, digest in self._objects(subject).items() if not _is_hidden(name)}
+        shown = {name: digest for name, digest in self.objects(subject).items() if not _is_hidden(name)}
         wrong = [f"{name} is of no finished run" for name, digest in shown.items() if self.expected.get(name) != digest]
         needs = {need: name for name in shown for need in self._needs.get(name, ())}
         return wrong + [f"{name} needs {need}, which is not there" for need, name in needs.items() if need not in shown]
 
     def judge(self, subject: Subject) -> list[str]:
-        return differences(self._objects(subject), self.expected) + self.look(subject)
+        left = []
+        if self.collects:
+            collect(Project.open(subject.config))
+            left = [f"{name} is an upload left over" for name in self.uploads(subject)]
+        return differences(self.objects(subject), self.expected) + self.look(subject) + left
 
-    def _objects(self, subject: Subject) -> dict[str, str]:
-        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds."""
-        return {found.name: found.mark.strip('"') for found in S3Store(self._buckets[subject.folder]).list()}
+    def objects(self, subject: Subject) -> dict[str, str]:
+        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do."""
+        store = S3Store(self._buckets[subject.folder])
+        return {found.name: _digest(store, found) for found in store.list()}
+
+    def uploads(self, subject: Subject) -> list[str]:
+        """Keys of uploads in parts that nobody has ended."""
+        bucket = self._buckets[subject.folder]
+        answer = client(bucket).list_multipart_uploads(Bucket=bucket.bucket)
+        return [upload["Key"] for upload in answer.get("Uploads", ())]
 
     def seconds(self, workers: int) -> float:
         if workers not in self._seconds:
@@ -94,9 +112,18 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
+def _digest(store: S3Store, found: Stored) -> str:
+    mark = found.mark.strip('"')
+    return mark if "-" not in mark else _md5_of(store.read_range(found.name, 0, found.size))  # it came in parts
+
+
 def _md5(path: Path) -> str:
     """What a bucket gives as the ETag of an object that came in one part."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    return _md5_of(path.read_bytes())
+
+
+def _md5_of(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _needs(path: Path, root: Path) -> list[str]:
@@ -135,11 +162,11 @@ def store_down(place: BucketPlace, rng: random.Random) -> Trial:
     return conclude(place, subject, trial)
 
 
-def count_requests(place: BucketPlace) -> int:
-    """How many requests an undisturbed build sends."""
+def count_requests(place: BucketPlace, prepare: Callable[[], object] = lambda: None) -> int:
+    """How many requests an undisturbed build sends; prepare: see `start`."""
     subject = place.new()
     place.store.follow(Plan())
-    start(subject).wait()
+    start(subject, prepare=prepare).wait()
     return place.store.follow(Plan()).requests
 
 

@@ -19,16 +19,16 @@ from faults.interruptions.places import conclude
 from faults.interruptions.processes import start
 from faults.interruptions.proxy import Plan
 from faults.interruptions.servers import Store
-from faults.interruptions.subject import Subject, write_subject
+from faults.interruptions.subject import Subject, rewrite, write_subject
 from faults.interruptions.trials import Trial
 from s3_server import new_bucket, upload_raw
 
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.versions.gc import collect
 
 WORKERS = 2
-_IMPATIENCE = "faults.interruptions.impatience"
+IMPATIENCE = "faults.interruptions.impatience"
+"""A module that lets requests be sent again at once."""
 _SETTINGS = """\
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 documents: {max_rejected_fraction: 0.2}
@@ -72,7 +72,7 @@ class ClusterPlace(BucketPlace):
     def staff(self) -> list[int]:
         """See to it that all workers live; → their process ids."""
         assert self.cluster is not None
-        return self.cluster.staff(WORKERS, hidden=self.base, preload=_IMPATIENCE)
+        return self.cluster.staff(WORKERS, hidden=self.base, preload=IMPATIENCE)
 
     def dead(self) -> list[int]:
         """Process ids of the workers that ended since they were seen to."""
@@ -83,17 +83,9 @@ class ClusterPlace(BucketPlace):
         assert self.cluster is not None
         self.staff()
         subject = BucketPlace.new(self, workers=workers)
-        _write_config(subject)
-        text = subject.config.read_text().replace("raw: raw", f"raw: {self.raw_url}", 1)
-        subject.config.write_text(f"{text}executor: {{kind: dask, address: '{self.cluster.address}'}}\n")
+        executor = f"executor: {{kind: dask, address: '{self.cluster.address}'}}\n"
+        rewrite(subject, _SETTINGS + executor, raw=self.raw_url)
         return subject
-
-    def judge(self, subject: Subject) -> list[str]:
-        """As of any bucket, after a collection: what is left over has no other reason to go."""
-        collect(Project.open(subject.config))
-        bucket = self.bucket(subject)
-        uploads = client(bucket).list_multipart_uploads(Bucket=bucket.bucket).get("Uploads", ())
-        return [*BucketPlace.judge(self, subject), *(f"{upload['Key']} is an upload left over" for upload in uploads)]
 
 
 @contextmanager
@@ -103,7 +95,7 @@ def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
     projects.mkdir(parents=True)
     machines.mkdir()
     source = write_subject(folder / "source")
-    _write_config(source)
+    rewrite(source, _SETTINGS)
     raw_text = source.folder / "raw"
     for path in [*raw_text.glob("code/*"), *raw_text.glob("books/*")]:
         path.rename(raw_text / "web" / path.name)
@@ -112,13 +104,7 @@ def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
         raise RuntimeError(f"a build that nothing disturbed: {outcome}")
     raw = upload_raw(raw_text, new_bucket(store.endpoint))
     with running(machines) as cluster:
-        yield ClusterPlace(projects, store, source.root, cluster=cluster, raw_url=raw.url)
-
-
-def _write_config(subject: Subject) -> None:
-    """Let a project have fewer outputs, though some of every stage, and of every kind of raw file."""
-    kept = [line for line in subject.config.read_text().splitlines() if line.startswith(("raw:", "root:", "storage:"))]
-    subject.config.write_text("\n".join([*kept, _SETTINGS]))
+        yield ClusterPlace(projects, store, source.root, collects=True, cluster=cluster, raw_url=raw.url)
 
 
 def count_requests(place: ClusterPlace) -> int:
@@ -161,5 +147,5 @@ def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
 
 
 def _begin(hold: Path) -> None:
-    importlib.import_module(_IMPATIENCE)
+    importlib.import_module(IMPATIENCE)
     wait_for(hold)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from faults.interruptions import clocks, clusters, disks, memory, racing
+from faults.interruptions import clocks, clusters, disks, joined, memory, racing
 from faults.interruptions.buckets import (
     BucketPlace,
     count_requests,
@@ -65,7 +65,21 @@ def kinds(folder: Path, sizes: Sizes, storage: str, seed: int = 7) -> Iterator[l
         def cluster() -> clusters.ClusterPlace:
             return servers.enter_context(clusters.cluster_place(folder / "cluster", store))
 
-        yield [*found, *remote, _clustered(cluster, sizes)]
+        large = cache(lambda: joined.joined_place(folder / "joined", store))
+        yield [*found, *remote, _joined(large, sizes), _clustered(cluster, sizes)]
+
+
+def _joined(place: Callable[[], joined.JoinedPlace], sizes: Sizes) -> Kind:
+    requests = cache(lambda parts: joined.count_joining(place(), parts))
+    trials = sizes.others
+
+    def run(rng: random.Random, number: int) -> Trial:
+        parts = joined.LEVELS[number % len(joined.LEVELS)]
+        half = requests(parts) // 2  # before that it looks what there is
+        return joined.kill_joining(place(), rng, half + _spread(number, trials, half), parts)
+
+    fault = "kill -9 at a request while shards are joined, of some builds requests fail"
+    return Kind(fault, "S3", CORE, trials, run)
 
 
 def _clustered(place: Callable[[], clusters.ClusterPlace], sizes: Sizes) -> Kind:

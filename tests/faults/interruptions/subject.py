@@ -65,6 +65,12 @@ def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage
     return Subject(folder / "nanoset.yaml")
 
 
+def rewrite(subject: Subject, settings: str, *, raw: str = "raw") -> None:
+    """Let a project have other settings, but for where its outputs are; raw: where its text is."""
+    kept = [line for line in subject.config.read_text().splitlines() if line.startswith(("root:", "storage:"))]
+    subject.config.write_text("\n".join([f"raw: {raw}", *kept, settings]))
+
+
 def _write_tables(folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
