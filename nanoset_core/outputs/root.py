@@ -220,11 +220,11 @@ class OutputRoot:
         manifest = self.live(stage, name)
         if manifest is None:
             raise MissingError(
-                f"the {stage} of {name!r} have not been made", where=self.folder / stage / name, remedy=remedy
+                f"the output {stage}/{name} has not been built", where=self.folder / stage / name, remedy=remedy
             )
         if damage := manifest.damage():
             raise MissingError(
-                f"the {stage} of {name!r} are damaged", where=manifest.folder, found=damage, remedy=remedy
+                f"the output {stage}/{name} is damaged", where=manifest.folder, found=damage, remedy=remedy
             )
         return manifest
 

@@ -28,7 +28,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str, remedy: str) -> Ma
     manifest = outputs.live(stage, name)
     if manifest is None:
         where = outputs.folder / stage / name
-        raise MissingError(f"the {stage} of {name!r} have not been made", where=where, remedy=remedy)
+        raise MissingError(f"the output {stage}/{name} has not been built", where=where, remedy=remedy)
     return manifest
 
 

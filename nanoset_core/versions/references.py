@@ -32,7 +32,7 @@ class Policy:
     @staticmethod
     def of(keep: int, older_than_days: float | None, *, unfinished: bool, now_ns: int) -> Policy:
         """A policy by days."""
-        limit = None if older_than_days is None else now_ns - int(older_than_days * _DAY_NS)
+        limit = None if older_than_days is None else now_ns - int(min(older_than_days * _DAY_NS, now_ns))
         return Policy(keep, limit, unfinished)
 
 

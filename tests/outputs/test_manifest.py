@@ -255,7 +255,7 @@ def test_the_path_of_a_file_fetches_that_file_alone(root, monkeypatch):
 
 
 def test_require_tells_missing_from_damaged(root):
-    with pytest.raises(MissingError, match="have not been made") as caught:
+    with pytest.raises(MissingError, match="has not been built") as caught:
         root.require("shards", "web", remedy="make them")
     assert caught.value.remedy == "make them"
     manifest = root.publish(RECIPE, write)
@@ -263,7 +263,7 @@ def test_require_tells_missing_from_damaged(root):
     assert root.require("shards", "web", remedy="") == manifest
     truncate(manifest.folder)
     assert root.current("shards", "web") is None
-    with pytest.raises(MissingError, match="are damaged") as caught:
+    with pytest.raises(MissingError, match="is damaged") as caught:
         root.require("shards", "web", remedy="make them again")
     assert "tokens.bin has 5 bytes instead of 6" in str(caught.value)
 

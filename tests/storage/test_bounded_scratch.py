@@ -121,5 +121,5 @@ def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_pa
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):
     project = Project.open(remote_project())
-    with pytest.raises(MissingError, match="have not been made"):
+    with pytest.raises(MissingError, match="has not been built"):
         tokenization.tokenize(project, "web")

@@ -92,7 +92,7 @@ def test_nothing_was_built(copy):
     shutil.rmtree(project.outputs.folder)
     for report in verify_project(project):
         assert whats(report)
-        assert "have not been made" in whats(report)[0]
+        assert "has not been built" in whats(report)[0]
 
 
 # corpora

@@ -75,4 +75,4 @@ def test_one_that_is_stale_is_compared_with_what_was_written(copy):
 def test_none_was_made(copy):
     project = copy()
     shutil.rmtree(project.outputs.folder / "nanosets" / "plain" / "handoff")
-    assert whats(verify_handoff(project, "plain")) == ["the nanosets of 'plain/handoff' have not been made"]
+    assert whats(verify_handoff(project, "plain")) == ["the output nanosets/plain/handoff has not been built"]

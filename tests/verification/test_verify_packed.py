@@ -91,4 +91,4 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
 def test_not_made(copy):
     project = copy()
     shutil.rmtree(project.outputs.folder / "packed")
-    assert whats(verify_packed(project, "web")) == ["the packed of 'web' have not been made"]
+    assert whats(verify_packed(project, "web")) == ["the output packed/web has not been built"]

@@ -129,6 +129,8 @@ def test_young_versions_are_kept_on_request(copy):
         os.utime(path, (long_ago, long_ago))
     assert plan_gc(project, older_than_days=3).garbage == ()
     assert plan_gc(project, older_than_days=1).garbage == plan_gc(project).garbage != ()
+    for beyond_all in (10.0**6, 1e300):
+        assert plan_gc(project, older_than_days=beyond_all).garbage == ()
 
 
 def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):

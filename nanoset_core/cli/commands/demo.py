@@ -13,7 +13,7 @@ from nanoset_core.cli.options import FOLDER, NumberRange
 @click.argument("folder", type=FOLDER, default=Path("demo"))
 @click.option(
     "--megabytes",
-    type=NumberRange(0),
+    type=NumberRange(0, 10_000),
     default=24.0,
     show_default=True,
     help="About how much text to take; 2 is about the least.",

@@ -137,7 +137,7 @@ def shuffle(
 @_OUTPUT
 @click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Keep documents of at most so many tokens.")
-@click.option("--every", type=click.IntRange(1), help="Keep documents 0, N, 2N, …")
+@click.option("--every", type=click.IntRange(1, 1 << 62), help="Keep documents 0, N, 2N, …")
 @click.option(
     "--keep", type=ANY_FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line."
 )

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 @option_for(WebdatasetSpec, "engine")
 @option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
 @option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the shards, in MiB.")
-@click.option("--workers", "--threads", "workers", type=click.IntRange(0), help="Processes; default: all processors.")
+@click.option(
+    "--workers", "--threads", "workers", type=click.IntRange(0, 4096), help="Processes; default: all processors."
+)
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
 @option_for(DocumentsSpec, "max_unreadable_fraction")

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 @click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
 @option_for(TokenizationSpec, "workers")
-@click.option("--partitions", type=click.IntRange(1), default=1, help="Order documents as if dealt to so many files.")
+@click.option(
+    "--partitions", type=click.IntRange(1, 1 << 31), default=1, help="Order documents as if dealt to so many files."
+)
 @click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
 @option_for(TokenizationSpec, "engine")
