@@ -108,7 +108,7 @@ def build(
     report.failed |= {node.label: error for node, error in failed.items()}
     report.skipped += [] if corpora else _held_up(graph)
     builder = _Builder(definitions, instance, names, rebuild, verbose, report)
-    with terminal(project.listener), connections_kept():
+    with terminal(project), connections_kept():
         for run in _runs(chosen):
             say(_describe(run))
             builder.execute(run)

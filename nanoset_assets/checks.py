@@ -11,6 +11,7 @@ from nanoset_assets.failures import note_failure
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.names import Names
 from nanoset_assets.partitions import partitions_of
+from nanoset_assets.running import open_in_check
 from nanoset_assets.stage_assets import subjects_of
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError
@@ -128,7 +129,7 @@ def _verified(stage: Stage, hosted: HostedProject, subject: str, verify: Verify)
     def verified(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        report = verify(hosted.load(), key)
+        report = verify(open_in_check(hosted), key)
         if not report.passed:
             note_failure(Node(stage, key), _failure(report))
         for finding in report.findings:

@@ -18,6 +18,7 @@ from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.outputs.seen import Seen
 from nanoset_core.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -50,9 +51,10 @@ def build(
 
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
     instance = open_instance(project_config)
+    seen = Seen()
     with progress_bars() as (listener, say), history_faults(instance.root_directory):
         report = run_build(
-            Project(project_config, listener),
+            Project(project_config, listener, seen=seen),
             instance,
             select=select,
             corpora=corpus,
@@ -60,7 +62,7 @@ def build(
             verbose=verbose,
             say=say,
         )
-    show_report(Project(project_config), report)
+    show_report(Project(project_config, seen=seen), report)
     for label, error in report.failed.items():
         click.secho(f"failed: {label}", fg="red", bold=True, err=True)
         click.echo(message(error), err=True)

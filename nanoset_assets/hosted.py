@@ -13,6 +13,7 @@ from nanoset_assets.run_requests import assets_under_way, partitions_under_way
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.outputs.seen import Seen
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stages import stages
@@ -39,10 +40,10 @@ class HostedProject:
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
 
-    def load(self, listener: Listener = silent, *, rebuild: bool = False) -> Project:
-        """The project as it is configured now; see load_config for what it raises."""
+    def load(self, listener: Listener = silent, *, rebuild: bool = False, seen: Seen | None = None) -> Project:
+        """The project as it is configured now; see load_config for what it raises, and Project for the arguments."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
-        return Project(config, listener, rebuild)
+        return Project(config, listener, rebuild, seen)
 
     def corpora_under_way(self, instance: dg.DagsterInstance) -> set[str]:
         """Corpora of which a run is queued or has not ended."""

@@ -12,6 +12,7 @@ import dagster as dg
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.runs import is_run_process, owner_tag
 from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.outputs.seen import Seen
 from nanoset_core.pipeline.project import Project
 
 REBUILD_TAG = "nanoset/rebuild"
@@ -19,6 +20,7 @@ LOG_SECONDS = 15.0
 WORKERS_POOL = "workers"
 """Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 
+_seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 _terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
 
 
@@ -30,17 +32,26 @@ def open_in_run(hosted: HostedProject, context: dg.AssetExecutionContext) -> Pro
     if is_run_process():
         context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
     listener = _terminal.get() or LogListener(context)
-    return hosted.load(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
+    return hosted.load(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true", seen=_seen.get())
+
+
+def open_in_check(hosted: HostedProject) -> Project:
+    """As `open_in_run`, for a check of what was just made."""
+    return hosted.load(seen=_seen.get())
 
 
 @contextmanager
-def terminal(listener: Listener) -> Iterator[None]:
-    """Within this block, runs in this process tell their progress to `listener`."""
-    token = _terminal.set(listener)
+def terminal(project: Project) -> Iterator[None]:
+    """Within this block, runs in this process tell their progress to the project's listener, and see what it has seen.
+
+    They follow one another closely: of outputs in a bucket, what one found a moment ago the next need not ask for.
+    """
+    token, seen = _terminal.set(project.listener), _seen.set(project.seen)
     try:
         yield
     finally:
         _terminal.reset(token)
+        _seen.reset(seen)
 
 
 class LogListener:

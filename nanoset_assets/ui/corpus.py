@@ -55,7 +55,7 @@ def raw_metadata(
         "files": len(sizes),
         "stored_bytes": inventory.size,
         "ignored_files": len(inventory.ignored),
-        "folder": place(project, str(raw.corpus_folder(project, inventory.corpus))),
+        "folder": place(project, str(project.config.corpus_folder(inventory.corpus))),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.config.project import ProjectConfig
@@ -27,6 +27,8 @@ class InspectionContext:
     """Where raw text lies, where that is known; without it no text is read."""
     tokenizer_file: TokenizerPath | None
     """The tokenizer's file, where it is known."""
+    datasets: dict[Path, Manifest] = field(default_factory=dict, compare=False, repr=False)
+    """Those that were looked at, by their folders."""
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
@@ -43,12 +45,13 @@ class InspectionContext:
             MissingError: there is none.
         """
         folder = Path(prefix).parent
-        manifest = self.outputs.manifest_at(folder)
-        if manifest is None:
-            raise MissingError(
-                "the dataset has no manifest", where=folder, remedy="run `nanoset build`: it makes the dataset again"
-            )
-        return manifest
+        if folder not in self.datasets:
+            manifest = self.outputs.manifest_at(folder)
+            if manifest is None:
+                remedy = "run `nanoset build`: it makes the dataset again"
+                raise MissingError("the dataset has no manifest", where=folder, remedy=remedy)
+            self.datasets[folder] = manifest
+        return self.datasets[folder]
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """The snapshot of files that a dataset was made from; None where it is not kept any more."""

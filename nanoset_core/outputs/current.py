@@ -55,6 +55,8 @@ class CurrentVersion:
 def current_version(outputs: OutputRoot, stage: str, name: str) -> CurrentVersion:
     """The current version of an output; whatever is wrong with it is told, not raised."""
     folder = outputs.folder / stage / name
+    if (seen := outputs.seen_current(folder)) is not None:
+        return _version(seen)
     digest, problem = read_current(folder, outputs.access)
     if digest is None:
         return CurrentVersion(None, problem or NOT_BUILT, None)
@@ -67,6 +69,11 @@ def current_version(outputs: OutputRoot, stage: str, name: str) -> CurrentVersio
     if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
         found = f"{manifest.stage}/{manifest.name}/{manifest.digest}"
         return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is that of {found}", None)
+    outputs.note_current(manifest)
+    return _version(manifest)
+
+
+def _version(manifest: Manifest) -> CurrentVersion:
     damage = manifest.damage()
     made_at = (manifest.folder / MANIFEST).stat().st_mtime
     return CurrentVersion(manifest, None if damage is None else f"damaged: {damage}", made_at)

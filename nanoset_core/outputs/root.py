@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
+from nanoset_core.outputs.seen import Seen
 from nanoset_core.storage.access import FileAccess, LocalAccess, access_to, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -52,6 +53,8 @@ class OutputRoot:
     """How the files are reached."""
     rebuild: bool = False
     """Whether outputs are made again even where they are complete."""
+    seen: Seen | None = field(default=None, compare=False, repr=False)
+    """Versions in a store that were found current a moment ago; None: each is looked at whenever it is asked for."""
 
     @property
     def folder(self) -> Path:
@@ -135,6 +138,7 @@ class OutputRoot:
     def _send(self, place: Path) -> Manifest:
         """Let a finished output be where outputs live; → its manifest."""
         manifest = self.local.manifest_at(place)
+        self.forget(place.parent)
         if manifest is None:
             raise MissingError("the output vanished while it was published", where=place, remedy="run it again")
         self.access.publish(place, {name: fact.sha256 for name, fact in manifest.files.items()}, MANIFEST)
@@ -153,7 +157,9 @@ class OutputRoot:
 
     def unseal(self, recipe: Recipe) -> None:
         """Remove the manifest of what stands where files of a new output go one by one: it is not to speak for them."""
-        self.access.store.delete(self.access.name(self.place(recipe) / MANIFEST))
+        place = self.place(recipe)
+        self.forget(place.parent)
+        self.access.store.delete(self.access.name(place / MANIFEST))
 
     def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         """Complete an output whose files were published one by one into its place: write its manifest, last."""
@@ -174,12 +180,29 @@ class OutputRoot:
     def live(self, stage: str, name: str) -> Manifest | None:
         """The version that current.json names, whether its files are whole or not; raises as `current`."""
         folder = self.folder / stage / name
+        if (seen := self.seen_current(folder)) is not None:
+            return seen
         digest = current_digest(self.access, folder)
         manifest = None if digest is None else self.manifest_at(folder / digest)
         if manifest is not None and (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
             found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
             raise no_manifest(manifest.folder / MANIFEST, found)
+        self.note_current(manifest)
         return manifest
+
+    def seen_current(self, output: Path) -> Manifest | None:
+        """The version of the output in a folder that was current a moment ago, where that is remembered."""
+        return None if self.seen is None else self.seen.find(output)
+
+    def note_current(self, manifest: Manifest | None) -> None:
+        """Remember a version as the current one for a moment, where it lives in a store."""
+        if self.seen is not None and manifest is not None and self.access.has_copies:
+            self.seen.note(manifest)
+
+    def forget(self, output: Path) -> None:
+        """Let the output in a folder be looked at anew."""
+        if self.seen is not None:
+            self.seen.forget(output)
 
     def versions(self, stage: str, name: str, *, strict: bool = False) -> Iterator[Manifest]:
         """Every version of an output, the one made last first, read one by one as they are asked for; damaged ones too.
@@ -192,10 +215,11 @@ class OutputRoot:
         Raises:
             FormatError: a manifest cannot be read, and `strict` is set.
         """
-        folder = self.folder / stage / name
-        self.access.fetch_all(folder, MANIFEST)
-        found = [folder / name for name in filter(is_digest, self.access.names(folder))]
-        there = [(self.access.written_ns(path / MANIFEST), path) for path in found if not path.is_symlink()]
+        return self._versions(self.folder / stage / name, strict=strict)
+
+    def _versions(self, folder: Path, *, before_ns: int | None = None, strict: bool = False) -> Iterator[Manifest]:
+        made = self.access.written_in(folder, MANIFEST).items()
+        there = [(at, folder / name) for name, at in made if is_digest(name) and (before_ns is None or at < before_ns)]
         for _, path in sorted(there, reverse=True):
             try:
                 manifest = self.manifest_at(path)
@@ -208,8 +232,7 @@ class OutputRoot:
 
     def previous(self, manifest: Manifest) -> Manifest | None:
         """The version of an output that was made last before another, as far as it is still there and can be read."""
-        versions = self.versions(manifest.stage, manifest.name)
-        return next((one for one in versions if one.written_ns < manifest.written_ns), None)
+        return next(self._versions(manifest.folder.parent, before_ns=manifest.written_ns), None)
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """The live version of an output that another is made from.
@@ -242,6 +265,7 @@ class OutputRoot:
     def make_current(self, manifest: Manifest) -> None:
         """Let <stage>/<name>/current.json, and the `current` link beside it, name this version."""
         parent = manifest.folder.parent
+        self.forget(parent)
         wanted = canonical_json({"digest": manifest.digest}) + b"\n"
         path = parent / CURRENT
         if not path.exists() or read_regular(path) != wanted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -29,9 +30,19 @@ _DEEPEST = 4
 
 def suspects(outputs: OutputRoot, corpus: str) -> list[tuple[Manifest, Distrust]]:
     """Shards of a corpus whose engine gave wrong tokens for some document, those of older versions included."""
-    distrusted = distrust.noted(outputs)
-    found = outputs.versions(SHARDS, corpus) if distrusted else ()
-    return [(shard, reason) for shard in found if (reason := distrust.suspicion(shard, distrusted)) is not None]
+    if not (distrusted := distrust.noted(outputs)):
+        return []
+
+    def look(found: OutputRoot, place: Path) -> tuple[Manifest, Distrust] | None:
+        try:
+            shard = found.manifest_at(place)
+        except FormatError:
+            return None  # it is made again, as one that is not there
+        reason = None if shard is None else distrust.suspicion(shard, distrusted)
+        return None if shard is None or reason is None else (replace(shard, access=outputs.access), reason)
+
+    digests = sorted(filter(is_digest, outputs.access.names(outputs.folder / SHARDS / corpus)))
+    return [one for one in outputs.each_version(look, SHARDS, corpus, digests) if one is not None]
 
 
 def suspicion(outputs: OutputRoot, corpus: str) -> str | None:
@@ -122,6 +133,7 @@ def _versions(outputs: OutputRoot) -> Iterator[tuple[Path, Manifest | None]]:
 
 
 def _withdraw(outputs: OutputRoot, folder: Path) -> None:
+    outputs.forget(folder.parent)
     for rest in outputs.access.withdraw(folder, MANIFEST, lambda: False) or ():
         shutil.rmtree(rest, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Listener, silent
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.seen import Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.leases import leased
@@ -45,6 +46,8 @@ class Project:
     """hears how far long work has come"""
     rebuild: bool = False
     """make outputs again even where they are complete"""
+    seen: Seen | None = None
+    """what was found current a moment ago, where several steps of a run share it"""
 
     @staticmethod
     def open(config_file: str | os.PathLike[str], listener: Listener = silent, *, rebuild: bool = False) -> Project:
@@ -62,7 +65,7 @@ class Project:
 
     @property
     def outputs(self) -> OutputRoot:
-        return OutputRoot(self.config.root_access, self.rebuild)
+        return OutputRoot(self.config.root_access, self.rebuild, self.seen)
 
     @property
     def executor(self) -> Executor | None:

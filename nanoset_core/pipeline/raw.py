@@ -107,6 +107,16 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     return folder
 
 
+def contents_now(project: Project, corpus: str) -> Contents:
+    """What lies in a corpus's folder; raises as `corpus_folder`, and InputError where it cannot be listed."""
+    folder = project.config.corpus_folder(corpus)
+    try:
+        return contents_of(folder, folder.parent)
+    except MissingError:
+        corpus_folder(project, corpus)  # says more, where it is not there
+        raise
+
+
 def settling(project: Project, corpus: str) -> Settling | None:
     """Which files of a corpus a build without a person takes as they are now: those left alone for settle_seconds.
 
@@ -145,8 +155,7 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
     Raises:
         MissingError, InputError, SourceChangedError: see take_inventory; or a file cannot be left as it was.
     """
-    folder = corpus_folder(project, corpus)
-    contents = contents_of(folder, folder.parent)
+    folder, contents = project.config.corpus_folder(corpus), contents_now(project, corpus)
     rewritten = overwritten(project, corpus, contents.ordered) if settled else None
     if rewritten is not None:
         raise SourceChangedError(
@@ -183,8 +192,7 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
         MissingError, InputError: the folder is not there, or cannot be listed.
     """
     if contents is None:
-        folder = corpus_folder(project, corpus)
-        contents = contents_of(folder, folder.parent)
+        contents = contents_now(project, corpus)
     outputs = project.outputs
     try:
         current = outputs.current(STAGE, corpus)

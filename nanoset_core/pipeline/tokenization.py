@@ -122,12 +122,12 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     made = _make_shards(project, corpus, ranges)
     mending.finish(project.outputs, corpus)
     lost = losses_of(made, inventory.pieces)
-    reject_policy(project, corpus).check(lost, corpus_folder(project, corpus))
+    reject_policy(project, corpus).check(lost, project.config.corpus_folder(corpus))
     facts = lost.facts
     if facts.tokens == 0:
         raise InputError(
             "the corpus holds no text",
-            where=corpus_folder(project, corpus),
+            where=project.config.corpus_folder(corpus),
             found=facts.described(),
             expected="at least one document with text",
             remedy="add documents, or remove the folder",

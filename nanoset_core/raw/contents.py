@@ -9,7 +9,7 @@ from typing import Any, Literal
 from nanoset_core.errors import MissingError
 from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
 from nanoset_core.raw.listing import FileStat, NotAFile, natural_key, walk
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
 NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
 _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
@@ -129,8 +129,9 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     Raises:
         MissingError, InputError: see list_files.
     """
-    if not folder.is_dir():
-        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+    is_listed = isinstance(folder, RemoteFolder)  # which is there where anything lies below it
+    if not is_listed and not folder.is_dir():
+        raise _no_folder(folder)
     texts: list[FileStat] = []
     others: list[str] = []
     no_files: list[NotAFile] = []
@@ -141,12 +142,18 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
             texts.append(found)
         else:
             others.append(found.path)
+    if is_listed and not texts and not others and not folder.is_dir():
+        raise _no_folder(folder)
     holders = _holders(texts, {found.path for found in no_files if found.is_folder})
     return Contents(
         tuple(texts),
         tuple(sorted(others, key=natural_key)),
         tuple(sorted((found.path for found in no_files if found.path not in holders), key=natural_key)),
     )
+
+
+def _no_folder(folder: RawFolder) -> MissingError:
+    return MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:

@@ -39,6 +39,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 _ASKED_ONE_BY_ONE = 8
 """Files that are sent, or folders that are looked into, without listing first what is there."""
+_ENTRIES_TOLD = 1000
+"""Objects that one request tells of."""
 _FOLDERS_AT_ONCE = 1024
 """Of which the listing is in memory."""
 
@@ -130,6 +132,10 @@ class FileAccess(ABC):
             return path.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
+
+    @abstractmethod
+    def written_in(self, parent: Path, name: str) -> dict[str, int]:
+        """When the files of one name that lie in the folders right below one were written: folder → ns since 1970."""
 
     @abstractmethod
     def sha256(self, path: Path) -> str:
@@ -257,6 +263,10 @@ class LocalAccess(FileAccess):
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
         sizes = {name: self.size(folder / name) for name in names}
         return {name: size for name, size in sizes.items() if size is not None}
+
+    def written_in(self, parent: Path, name: str) -> dict[str, int]:
+        paths = {entry: parent / entry / name for entry in self.names(parent) if not (parent / entry).is_symlink()}
+        return {entry: self.written_ns(path) for entry, path in paths.items() if path.is_file()}
 
     def sha256(self, path: Path) -> str:
         return sha256_file(path)
@@ -455,6 +465,11 @@ class CopyAccess(FileAccess):
         listed = {found.name[len(place) + 1 :]: found.size for found in self.origin.list(place)}
         return {name: listed[name] for name in names if name in listed}
 
+    def written_in(self, parent: Path, name: str) -> dict[str, int]:
+        place = self.name(parent)
+        found = ((one.name[len(place) + 1 :].split("/"), one.written_ns) for one in self.origin.list(place))
+        return {parts[0]: at for parts, at in found if parts[1:] == [name]}
+
     def sha256(self, path: Path) -> str:
         found = self.origin.sha256(self.name(path))
         if found is None:
@@ -473,10 +488,17 @@ class CopyAccess(FileAccess):
         return in_parallel(work, items, CONNECTIONS)
 
     def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
-        """They are listed together: one request tells of hundreds. Of most of them nothing is in memory at a time."""
-        if len(names) <= _ASKED_ONE_BY_ONE:
-            return self.each(lambda name: work(self, parent / name), names)
+        """They are listed together, few of many in vain: one request tells of hundreds of objects.
+
+        Of most of them nothing is in memory at a time.
+        """
         place, found = self.name(parent), dict[str, R]()
+        listed = self.origin.list(place)
+        if len(names) <= _ASKED_ONE_BY_ONE:
+            few = list(islice(listed, _ENTRIES_TOLD)) if len(names) > 1 else []
+            if not 0 < len(few) < _ENTRIES_TOLD:
+                return self.each(lambda name: work(self, parent / name), names)
+            listed = iter(few)
 
         def look(name: str, listed: Sequence[Stored]) -> R:
             access = _ListedFolder(
@@ -484,7 +506,7 @@ class CopyAccess(FileAccess):
             )
             return work(access, parent / name)
 
-        several = _listed_folders(self.origin.list(place), len(place) + 1, set(names))
+        several = _listed_folders(listed, len(place) + 1, set(names))
         while batch := list(islice(several, _FOLDERS_AT_ONCE)):
             results = self.each(lambda one: look(*one), batch)
             found.update(zip((name for name, _ in batch), results, strict=True))

@@ -50,9 +50,9 @@ def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
     if not access.has_copies:
         yield  # locks of the file system tell of them
         return
-    with _kept(access.store, _LEASE, sorted(set(names))):
+    with _kept(access.store, _LEASE, sorted(set(names))) as own:
         told = False
-        while any(_kind(found) == _GATE for found in _live(access.store)):
+        while any(_kind(found) == _GATE for found in _live(access.store, own)):
             if not told:
                 logger.warning("waits until `nanoset gc` of %s has ended", access.store.url())
                 told = True
@@ -79,9 +79,9 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
     return {str(name): str(lease["host"]) for lease in map(json.loads, held) for name in lease["names"]}
 
 
-def _live(store: Store) -> list[Stored]:
-    """Leases and gates that count. The others are removed: nobody else would."""
-    found = list(store.list(FOLDER))
+def _live(store: Store, own: str | None = None) -> list[Stored]:
+    """Leases and gates that count, without one's own. The others are removed: nobody else would."""
+    found = [one for one in store.list(FOLDER) if one.name != own]
     now_ns = store.now() if found else 0
     live = [one for one in found if is_live(_file_name(one).partition("-")[2], one.written_ns, now_ns)]
     for one in found:
@@ -92,8 +92,8 @@ def _live(store: Store) -> list[Stored]:
 
 
 @contextlib.contextmanager
-def _kept(store: Store, kind: str, names: list[str]) -> Iterator[None]:
-    """Keep an object of this process fresh until the block ends."""
+def _kept(store: Store, kind: str, names: list[str]) -> Iterator[str]:
+    """Keep an object of this process fresh until the block ends; → its name."""
     name = f"{FOLDER}/{kind}-{new_mark()}"
     data = json.dumps({"host": platform.node(), "names": names}).encode()
     store.put(name, data)
@@ -101,7 +101,7 @@ def _kept(store: Store, kind: str, names: list[str]) -> Iterator[None]:
     keeper = threading.Thread(target=_renew, args=(lambda: store.put(name, data), ended), name=name, daemon=True)
     keeper.start()
     try:
-        yield
+        yield name
     finally:
         ended.set()
         keeper.join(_LAST_SECONDS)  # or it might write the object once more after its removal

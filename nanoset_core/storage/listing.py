@@ -199,6 +199,10 @@ class StoreListing(CopyAccess, Listing):
         entry = self._file(path)
         return 0 if entry is None else entry.written_ns
 
+    def written_in(self, parent: Path, name: str) -> dict[str, int]:
+        paths = {entry: parent / entry / name for entry in self.names(parent)}
+        return {entry: self.written_ns(path) for entry, path in paths.items() if self.size(path) is not None}
+
     def read_current(self, path: Path) -> bytes:
         """A JSON file's bytes; FileNotFoundError where there was none."""
         data = self.contents.get(self.name(path))

@@ -9,6 +9,8 @@ import random
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
@@ -67,6 +69,7 @@ def client(place: S3Place) -> Any:
 def _new_client(place: S3Place) -> Any:
     try:
         import boto3
+        import botocore.session
         from botocore import UNSIGNED
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
@@ -76,10 +79,13 @@ def _new_client(place: S3Place) -> Any:
         ) from error
     # `persist` is the one place that tries again
     settings = client_settings(place) | {"retries": {"mode": "standard", "total_max_attempts": 1}}
+    settings["user_agent"] = f"nanoset Boto3/{boto3.__version__}"  # or else it is put together anew for every request
     if place.anonymous:
         settings["signature_version"] = UNSIGNED
     try:
-        session = boto3.session.Session(profile_name=place.profile, region_name=place.region)
+        inner = botocore.session.Session()
+        inner.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
+        session = boto3.session.Session(region_name=place.region, botocore_session=inner, profile_name=place.profile)
         region = session.region_name or "us-east-1"
         return session.client("s3", endpoint_url=place.endpoint_url, region_name=region, config=Config(**settings))
     except (BotoCoreError, ValueError) as error:
@@ -89,6 +95,17 @@ def _new_client(place: S3Place) -> Any:
             found=str(error),
             remedy="correct `storage` in nanoset.yaml, or the AWS configuration",
         ) from error
+
+
+def _time(text: Any) -> datetime:
+    """A time in an answer, sooner than botocore reads it: what a long listing costs is its times for the most part."""
+    try:
+        return datetime.fromisoformat(text) if text[4:5] == "-" else parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        from botocore.utils import parse_timestamp
+
+        found: datetime = parse_timestamp(text)
+        return found
 
 
 def client_settings(place: S3Place) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def verify_inventory(project: Project, corpus: str) -> Report:
     """Warn of what lies among a corpus's files as they are now: those not read, empty, shrunken and vanished."""
     report = Report(f"{raw.STAGE}/{corpus}")
     try:
-        where = raw.corpus_folder(project, corpus)
+        where = project.config.corpus_folder(corpus)
         for notice in raw.notices(project, corpus):
             report.warn(notice.text, where=where, remedy=notice.remedy)
     except NanosetError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from nanoset_core.errors import MissingError
@@ -49,6 +50,7 @@ def check_files(manifest: Manifest, output: str, *, deep: bool, remedy: str) -> 
     Of one that was joined within a store, `deep` compares every piece, several at once.
     """
     report = Report(output)
+    manifest = replace(manifest, stored=manifest.sizes())
     for name, fact in manifest.files.items():
         sound = check_file(report, manifest, name, fact.size, fact.sha256 if deep else None, remedy)
         if sound and deep and fact.pieces is not None:

@@ -106,9 +106,10 @@ def test_what_is_wanted_by_now_is_not_withdrawn(access):
     assert access.size(access.folder / "plan.json") is None
 
 
-@pytest.mark.parametrize("known", [0, 100])
-def test_many_folders_of_one_parent(tmp_path, monkeypatch, known):
-    monkeypatch.setattr(access_module, "_ASKED_ONE_BY_ONE", known)
+@pytest.mark.parametrize(("alone", "told"), [(0, 1000), (100, 1000), (100, 3)])
+def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
+    monkeypatch.setattr(access_module, "_ASKED_ONE_BY_ONE", alone)
+    monkeypatch.setattr(access_module, "_ENTRIES_TOLD", told)
     monkeypatch.setattr(access_module, "_FOLDERS_AT_ONCE", 2)
     store = LocalStore(tmp_path / "store")
     for name in ("a/m", "a-b/m", "b/x", "c/deep/x", "c/m", "current.json", "e/m"):
@@ -133,3 +134,12 @@ def test_many_folders_of_one_parent(tmp_path, monkeypatch, known):
         None,
     ]
     assert access.each_folder(look, folder, []) == []
+
+
+def test_times_of_what_lies_in_the_folders_of_one(access):
+    """As they are on this machine, in a store, and in what was listed of it."""
+    folder = access.folder / "datasets/web"
+    for found in (access, access.listing()):
+        assert found.written_in(folder, "manifest.json").keys() == {"0"}
+        assert found.written_in(folder, "manifest.json")["0"] > 0
+        assert found.written_in(folder, "gone.json") == found.written_in(access.folder / "no", "manifest.json") == {}

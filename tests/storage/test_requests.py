@@ -243,3 +243,27 @@ def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch
 def test_stores_have_copies_apart(tmp_path):
     folders = {mirror_folder(S3Place("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
     assert len(folders) == 3
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2026-11-22T23:53:14Z",
+        "2026-11-22T23:53:14.1Z",
+        "2026-11-22T23:53:14.123+00:00",
+        "20261122T235314Z",
+        "Sun, 22 Nov 2026 23:53:14 GMT",
+        "1700000000",
+        1700000000.5,
+    ],
+)
+def test_times_are_read_as_botocore_reads_them(told):
+    assert requests._time(told) == parse_timestamp(told)
+
+
+@pytest.mark.parametrize("told", ["", "Sun, 22 Nov 20x6", None])
+def test_a_time_that_is_none_is_refused_as_by_botocore(told):
+    with pytest.raises((ValueError, TypeError)):
+        parse_timestamp(told)
+    with pytest.raises((ValueError, TypeError)):
+        requests._time(told)

@@ -1,0 +1,114 @@
+"""What was found current a moment ago is not asked for again, until somebody here changes it or it is too old."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+
+import pytest
+
+from nanoset_core.outputs import seen
+from nanoset_core.outputs.current import current_version
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.seen import Seen
+from nanoset_core.storage.access import CopyAccess, LocalAccess
+from nanoset_core.storage.local import LocalStore
+
+STAGE, NAME = "datasets", "web"
+
+
+@dataclass(frozen=True, slots=True)
+class CountingStore(LocalStore):
+    """A store that tells what it was asked for."""
+
+    asked: tuple[list[str], ...] = ([],)
+
+    def read_stored(self, name):
+        self.asked[0].append(name)
+        return LocalStore.read_stored(self, name)
+
+    def list(self, folder=""):
+        self.asked[0].append(f"{folder}/")
+        return LocalStore.list(self, folder)
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    return CountingStore(tmp_path / "bucket", asked=([],))
+
+
+@pytest.fixture
+def root(store, tmp_path):
+    return OutputRoot(CopyAccess(tmp_path / "copies", store), seen=Seen())
+
+
+def make(root, seed):
+    def write(place):
+        (place / "tokens.bin").write_bytes(b"tokens")
+        return {"seed": seed}, {}
+
+    manifest = root.publish(Recipe(STAGE, NAME, 1, {}, {"seed": seed}), write)
+    root.make_current(manifest)
+    return manifest
+
+
+def asked_by(store, look):
+    store.asked[0].clear()
+    found = look()
+    return found, len(store.asked[0])
+
+
+def test_a_version_is_looked_at_once(root, store):
+    made = make(root, 1)
+    assert asked_by(store, lambda: root.require(STAGE, NAME, remedy="")) == (made, 3)
+    assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
+    found, asked = asked_by(store, lambda: current_version(root, STAGE, NAME))
+    assert (found.manifest, found.problem, asked) == (made, None, 0)
+
+
+def test_without_a_memory_each_look_asks(root, store):
+    make(root, 1)
+    forgetful = replace(root, seen=None)
+    assert [asked_by(store, lambda: forgetful.live(STAGE, NAME))[1] for _ in range(2)] == [3, 3]
+
+
+def test_what_is_made_here_is_seen_at_once(root):
+    make(root, 1)
+    root.live(STAGE, NAME)
+    assert root.live(STAGE, NAME).digest != make(root, 2).digest == root.live(STAGE, NAME).digest
+
+
+def test_what_is_made_again_is_looked_at_again(root, store):
+    make(root, 1)
+    (store.folder / STAGE / NAME / root.live(STAGE, NAME).digest / "tokens.bin").unlink()
+    root.forget(root.folder / STAGE / NAME)
+    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
+    make(replace(root, rebuild=True), 1)
+    assert root.live(STAGE, NAME).damage() is None
+
+
+def test_after_a_while_it_is_looked_at_again(root, store, monkeypatch):
+    make(root, 1)
+    root.live(STAGE, NAME)
+    monkeypatch.setattr(seen, "SEEN_SECONDS", 0.0)
+    assert asked_by(store, lambda: root.live(STAGE, NAME))[1] == 3
+
+
+def test_what_is_not_there_is_asked_for_each_time(root, store):
+    assert [asked_by(store, lambda: root.live(STAGE, NAME)) for _ in range(2)] == [(None, 1), (None, 1)]
+
+
+def test_another_process_sees_for_itself(root, store):
+    make(root, 1)
+    root.live(STAGE, NAME)
+    assert pickle.loads(pickle.dumps(root.seen)).find(root.folder / STAGE / NAME) is None
+
+
+def test_folders_of_this_machine_are_always_looked_at(tmp_path):
+    root = OutputRoot(LocalAccess(tmp_path), seen=Seen())
+    made = make(root, 1)
+    assert root.live(STAGE, NAME) == made
+    (made.folder / "tokens.bin").unlink()
+    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
