@@ -49,6 +49,8 @@ class BuildReport:
     """Label of the step that failed → what went wrong."""
     skipped: list[str] = field(default_factory=list)
     """Labels of steps that needed one that failed."""
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    """Label of each chosen step whose current version was of other settings → these, as `name: before → now`."""
     seconds: float = 0.0
     """Of the whole build."""
 
@@ -107,6 +109,10 @@ def build(
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
     report.skipped += [] if corpora else _held_up(graph)
+    for step in chosen:
+        wanted = graph.recipe(step.node)
+        if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
+            report.replaced[step.label] = settings
     builder = _Builder(definitions, instance, names, rebuild, verbose, report)
     with terminal(project), connections_kept():
         for run in _runs(chosen):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
     from nanoset_core.pipeline.graph import Graph
 
+_NAMED = 3
+"""Corpora, nanosets and webdatasets that one line names."""
+
 
 @click.command()
 @CONFIG_OPTION
@@ -88,9 +91,25 @@ def show_report(project: Project, report: BuildReport) -> None:
     else:
         made = len(report.made)
         console.print(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
+    for line in _replaced(report):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     readable = [(row.name, row.part) for row in rows if row.state == "up to date" and row.figures.get("samples")]
     for line in _next_steps(project, report.graph, readable):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _replaced(report: BuildReport) -> Iterator[str]:
+    """What took the place of outputs of other settings, which somebody may still mean to use."""
+    told: dict[str, list[str]] = defaultdict(list)
+    for step in report.steps:
+        if step.label in report.made and (settings := report.replaced.get(step.label)):
+            told["; ".join(settings)].append(f"{step.node.stage.kind} {step.node.key.subject}")
+    for changes, found in told.items():
+        names = list(dict.fromkeys(found))
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield f"Made by other settings than before: {', '.join(names[:_NAMED])}{more} ({changes})."
+    if told:
+        yield "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
 
 
 def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, str | None]]) -> Iterator[str]:

@@ -22,6 +22,8 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "packed": ("documents", "tokens"),
 }
 _REJECT_FILES = 3
+_UNBUILT_SHOWN = 50
+"""Rows of one table that would hold a name and dashes; more are only named below it, with the reason."""
 
 
 def print_json(rows: Iterable[Row]) -> bool:
@@ -46,7 +48,12 @@ def print_tables(rows: Iterable[Row], seconds: Mapping[tuple[str, str, str | Non
         found = list(rows)
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
         if some := [row for row in found if row.kind == kind and row.state != "not read"]:
-            tables.print_table(console, _table(kind, some, seconds))
+            built = [row for row in some if row.figures or row.made_at is not None]
+            shown = built if len(some) - len(built) > _UNBUILT_SHOWN else some
+            if shown:
+                tables.print_table(console, _table(kind, shown, seconds))
+            if len(shown) < len(some):
+                console.print(f"{kind}: {len(some) - len(shown):,} of {len(some):,} not built yet, named below")
     for row in found:
         for reason in row.why:
             style = "yellow" if row.state == "not read" else None

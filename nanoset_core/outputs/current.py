@@ -51,6 +51,12 @@ class CurrentVersion:
             return [Reason(self.problem or NOT_BUILT)]
         return [] if self.manifest.digest == wanted.digest else differences(self.manifest.recipe, wanted)
 
+    def other_settings(self, wanted: Recipe) -> list[str]:
+        """Settings, as `name: before → now`, where it differs by these alone from the output of a recipe."""
+        if self.manifest is None or not wanted.parents or self.manifest.recipe["parents"] != wanted.parents:
+            return []
+        return setting_differences(self.manifest.recipe["options"], wanted.to_json()["options"])
+
 
 def current_version(outputs: OutputRoot, stage: str, name: str) -> CurrentVersion:
     """The current version of an output; whatever is wrong with it is told, not raised."""

@@ -21,6 +21,11 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 
+REPLACED = (
+    "the version asked for is there, but another was made current: by another nanoset.yaml with this root, or by this "
+    "one with other settings"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -127,6 +132,8 @@ class Stage(ABC):
         if not reasons and current.manifest is not None:
             fault = self.fault(project, key, current.manifest)
             return [] if fault is None else [Reason(fault)]
+        if current.other_settings(wanted) and project.outputs.find(wanted) is not None:
+            reasons.append(Reason(REPLACED))
         return reasons
 
     def told(self, reasons: Iterable[Reason]) -> list[Reason]:

@@ -94,6 +94,20 @@ def test_a_changed_file_rebuilds_its_corpus_and_what_is_made_of_it(built, histor
     assert len(new) == 1, "one changed file is one range tokenized again"
 
 
+def test_what_takes_the_place_of_other_settings_is_said(built, history, capsys):
+    other = built.with_name("other.yaml")
+    other.write_text(built.read_text().replace("seed: 7", "seed: 8"))
+    for config, change in ((other, "7 → 8"), (built, "8 → 7")):
+        report = build(Project.open(config), history, select="pretrain/train")
+        assert report.made
+        show_report(Project.open(config), report)
+        said = capsys.readouterr().out
+        assert f"Made by other settings than before: nanoset pretrain (seed: {change})." in said
+        assert "another nanoset.yaml has this root" in said
+    show_report(Project.open(built), build(Project.open(built), history, select="pretrain/train"))
+    assert "other settings" not in capsys.readouterr().out
+
+
 def test_a_new_corpus_touches_nothing_else(built, history):
     extra = built.parent / "raw" / "extra"
     extra.mkdir()

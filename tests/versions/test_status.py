@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, sentences, tree
+from sample_project import build_all, jsonl, sentences, tree
 from versions.changing import build, change_web
 
-from nanoset_core.cli import nanoset
+from nanoset_core.cli import nanoset, status_tables
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.current import current_version, setting_differences
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import REPLACED
 from nanoset_core.storage.locks import in_use
 from nanoset_core.versions import file_changes
 from nanoset_core.versions import status as status_module
@@ -84,6 +85,23 @@ def test_all_is_missing_before_a_build(copy):
     assert found["corpus web"].why == ("not built yet",)
     assert found["nanoset pretrain train"].why == ("web is not up to date", "code is not up to date")
     assert not (folder / "data").exists()
+
+
+def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
+    folder = copy()
+    shutil.rmtree(folder / "data/inventory/books")
+    shutil.rmtree(folder / "data/tokenized/books")
+    shutil.rmtree(folder / "data/datasets/books")
+    command = ["status", "--config", str(folder / "nanoset.yaml")]
+    said = CliRunner().invoke(nanoset, command).output
+    assert "│ books " in said.partition("packed")[0]
+    assert "not built yet, named below" not in said
+    monkeypatch.setattr(status_tables, "_UNBUILT_SHOWN", 0)
+    said = CliRunner().invoke(nanoset, command).output
+    assert "corpus: 1 of 3 not built yet, named below" in said
+    assert "missing: corpus books: not built yet" in said
+    assert "│ books " not in said.partition("packed")[0]
+    assert "│ web " in said
 
 
 @pytest.mark.parametrize("kind", ["added", "removed", "changed", "grown"])
@@ -175,6 +193,16 @@ def test_changed_settings_are_named(copy):
     assert "web changed" in why(folder, "nanoset pretrain valid")
     assert "member: npy → json.gz" in why(folder, "webdataset shuffled")
     assert why(folder, "packed books") == ["dataset changed"]
+
+
+def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
+    folder = copy()
+    other = folder / "other.yaml"
+    other.write_text((folder / "nanoset.yaml").read_text().replace("seed: 7", "seed: 8"))
+    build_all(other)
+    assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", REPLACED]
+    assert why(folder, "nanoset pretrain handoff") == ["train changed", "valid changed", "test changed"]
+    assert set(states(folder)) == {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
 
 
 def test_a_setting_of_one_nanoset_makes_nothing_else_stale(copy):
