@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import os
 import random
 import re
@@ -20,6 +21,8 @@ T = TypeVar("T")
 ATTEMPTS = 10
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 20.0
+TOLD_SECONDS = 30.0
+"""How long a process waits for a bucket without a word, and then between one and the next."""
 CONNECTIONS = 32
 _PASSING = frozenset(
     {
@@ -46,8 +49,11 @@ _CUT_OFF = ("Invalid timestamp", "invalid literal for int()")
 """What botocore says of an answer that was cut off within its head."""
 _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _USER = re.compile(r"//[^/\s\"']*@")
+logger = logging.getLogger(__name__)
 _jitter = random.Random()
 _clients: dict[tuple[int, S3Place], Any] = {}
+_told_at = 0.0
+"""When this process told last of what it waits for."""
 
 
 class DamagedTransferError(Exception):
@@ -174,6 +180,7 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
+    begun = time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _answer_to(request)
@@ -183,8 +190,21 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
                 raise
             if attempt == ATTEMPTS or not is_passing(error):
                 raise _failure(error, where, attempt) from error
+            _tell(error, where, attempt, begun)
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
     raise AssertionError("unreachable")
+
+
+def _tell(error: Exception, where: str, attempt: int, begun: float) -> None:
+    """Say what is waited for, once that is long: one word for all requests, since a bucket fails many at once."""
+    global _told_at
+    now = time.monotonic()
+    if now - max(begun, _told_at) >= TOLD_SECONDS:
+        _told_at = now
+        found = without_password(f"{status_of(error)[1] or type(error).__name__}: {error}")
+        logger.warning(
+            "%s: no good answer for %.0f s, attempt %d of %d: %s", where, now - begun, attempt, ATTEMPTS, found
+        )
 
 
 def _answer_to(request: Callable[[], T]) -> T:

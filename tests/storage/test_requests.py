@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -110,6 +111,20 @@ def test_waits_double_with_jitter_and_end(monkeypatch):
     monkeypatch.setattr(requests._jitter, "uniform", lambda low, high: high)
     persist(Failing(PASSING[0], 9), "s3://b/k")
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+
+
+def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
+    clock = itertools.count(1000, 20)  # each request takes as long
+    monkeypatch.setattr(requests.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(requests, "_told_at", 0.0)
+    persist(Failing(PASSING[0], 1), "s3://b/first")
+    assert not caplog.records
+    persist(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
+    (told,) = caplog.messages
+    assert told.startswith("s3://b/second: no good answer for 40 s, attempt 2 of 10: ReadTimeoutError: ")
+    assert "secret" not in told
+    persist(Failing(PASSING[0], 2), "s3://b/third")
+    assert len(caplog.messages) == 2
 
 
 def test_a_store_that_is_not_there_is_named(monkeypatch):

@@ -103,7 +103,8 @@ class BucketPlace:
             begun = time.monotonic()
             outcome = start(subject).wait()
             self._seconds[workers] = time.monotonic() - begun
-            if outcome.end != "done" or (wrong := self.judge(subject)):
+            wrong = self.judge(subject) if outcome.end == "done" else []
+            if outcome.end != "done" or wrong:
                 raise RuntimeError(f"a build that nothing disturbed: {outcome}, {wrong[:5]}")
         return self._seconds[workers]
 
