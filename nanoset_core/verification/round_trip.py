@@ -91,9 +91,19 @@ class _Comparison:
         """Tokenize the lines of documents, given in their order, again."""
         read = [origin for origin in origins if origin.tokens <= _MOST_TOKENS]
         lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in read]
+        self._bring(np.array([origin.document for origin in read], np.int64))
         texts = read_texts(self._folder, lines, self._text_key, most_skipped_bytes=self._most)
         too_long: list[_Outcome] = ["not read"] * (len(origins) - len(read))
         return [self._compare(origin, text) for origin, text in zip(read, texts, strict=True)] + too_long
+
+    def _bring(self, documents: NDArray[np.int64]) -> None:
+        """Let the tokens of documents come at once, where they lie in a bucket."""
+        dataset = self._dataset
+        first, end = dataset.document_indices[documents], dataset.document_indices[documents + 1]
+        filled = end > first
+        first, last = first[filled], end[filled] - 1
+        widths = dataset.sequence_lengths[last].astype(np.int64) * dataset.dtype.itemsize
+        dataset.tokens_for(dataset.sequence_pointers[first], dataset.sequence_pointers[last] + widths)
 
     def _compare(self, origin: DocumentOrigin, text: str | NanosetError) -> _Outcome:
         found = _tokens(self._dataset, origin.document)
