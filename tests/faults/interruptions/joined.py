@@ -43,6 +43,7 @@ class JoinedPlace(BucketPlace):
     """Buckets that hold all shards of a corpus, and nothing that is made of them."""
 
     raw: Path = Path()
+    """text of all projects"""
 
     def new(self, *, workers: int = 1) -> Subject:
         subject = BucketPlace.new(self, workers=workers)
