@@ -199,18 +199,24 @@ def full_output(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
 def full_disk(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
     """A small disk where the output goes, which only this process sees; needs root."""
     use, folder = USES[name], bench.fresh()
-    if use.output is None or os.geteuid() != 0:
+    places = [*use.disks] if use.output is None else [str(Path(use.output).parent), *use.disks]
+    if not places or os.geteuid() != 0:
         return
-    pages = draw.randint(1, 60)
+    disk = folder / draw.choice(places)
+    disk.mkdir(exist_ok=True)
+    # A build writes a thousand times what some commands do.
+    pages, files = int(10 ** draw.uniform(0, 3 if use.disks else 1.8)), draw.choice([64, 4096])
 
     def mount() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        place = str((folder / str(use.output)).parent).encode()
         made = libc.unshare(_NEW_NAMESPACE) or libc.mount(b"none", b"/", None, _PRIVATE, None)
-        if made or libc.mount(b"none", place, b"tmpfs", 0, f"size={pages << 12},nr_inodes=64".encode()):
+        size = f"size={pages << 12},nr_inodes={files}".encode()
+        if made or libc.mount(b"none", str(disk).encode(), b"tmpfs", 0, size):
             os._exit(0)  # a container may not
 
     yield from bench.check(name, run(folder, use.line(), prepare=mount), elsewhere=True)
+    if use.disks:  # what the disk held is gone with it, so that this begins anew
+        yield from bench.check(name, run(folder, use.line()))
 
 
 def reader_gone(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:

@@ -39,6 +39,8 @@ class Use:
     """what {output} stands for: something new, in a folder of its own"""
     onto: tuple[str, ...] = ()
     """outputs that would be, or lie in, its own input"""
+    disks: tuple[str, ...] = ()
+    """folders other than that of its output which a small disk may be"""
     rewrites: tuple[str, ...] = ()
     """files, and folders ending in /, that were there before and that it may write anew"""
     code: int = 0
@@ -55,7 +57,9 @@ _TOKENS = f"--tokenizer tokenizer.json --eod {EOD}"
 _CONFIGURATION = "nanoset.yaml"
 USES = {
     "build": Use("build -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
-    "build, from nothing": Use("build -c {input}", "unbuilt.yaml", needs_dagster=True),
+    "build, from nothing": Use(
+        "build -c {input}", "unbuilt.yaml", disks=("unbuilt", ".dagster", "cache"), needs_dagster=True
+    ),
     "build, by force": Use("build --force -s a -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
     "demo": Use("demo {output} --megabytes 3", output="made/demo", onto=("nanoset.yaml",), needs_dagster=True),
     "diff": Use("diff a -c {input}", _CONFIGURATION),
