@@ -296,6 +296,7 @@ def main() -> int:
                 if not fnmatchcase(fault, options.faults) or pairs % options.share:
                     continue
                 problems = []
+                bench.reference(name)  # which needs the folder, and would undo what a trial has done to it
                 numbers = range(options.first, options.first + (options.trials if by_chance else 1))
                 for number in numbers:
                     found = list(try_it(bench, name, seeded(name, fault, number)))
