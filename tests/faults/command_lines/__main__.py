@@ -215,8 +215,11 @@ def full_disk(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
             os._exit(0)  # a container may not
 
     yield from bench.check(name, run(folder, use.line(), prepare=mount), elsewhere=True)
-    if use.disks:  # what the disk held is gone with it, so that this begins anew
-        yield from bench.check(name, run(folder, use.line()))
+    if use.disks:  # what the disk held is gone with it, which the rest of the folder does not know
+        ended = run(folder, use.line())
+        yield from bench.check(name, ended, elsewhere=True)
+        if ended.code != use.code:
+            yield f"it does not go on: {ended.said[-1500:]}"
 
 
 def reader_gone(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
