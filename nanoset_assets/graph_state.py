@@ -77,8 +77,8 @@ def current_graph(project: Project, corpora: Iterable[str]) -> Graph:
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
     """Corpus → recipe of its current inventory; those without one, or with one that cannot be read, are left out."""
     recipes: dict[str, Recipe] = {}
-    for corpus in sorted(corpora):
-        current = INVENTORY.current(project, Key(corpus))
+    listed = sorted(corpora)
+    for corpus, current in zip(listed, INVENTORY.current_of_all(project, list(map(Key, listed))), strict=True):
         if current.manifest is not None and current.problem is None:
             recipes[corpus] = Recipe(**current.manifest.recipe)
     return recipes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,24 @@ def _version(manifest: Manifest) -> CurrentVersion:
     damage = manifest.damage()
     made_at = (manifest.folder / MANIFEST).stat().st_mtime
     return CurrentVersion(manifest, None if damage is None else f"damaged: {damage}", made_at)
+
+
+def current_versions(outputs: OutputRoot, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
+    """As `current_version`, of many outputs of a stage whose names have one part: a bucket is asked for all at once."""
+
+    def look(access: FileAccess, folder: Path) -> CurrentVersion:
+        if (seen := outputs.seen_current(folder)) is not None:
+            return _version(seen)
+        found = current_version(replace(outputs, access=access, seen=None), stage, folder.name)
+        if found.exists and found.problem is not None:  # or it was made anew since they were listed
+            return current_version(outputs, stage, folder.name)
+        if found.manifest is None:
+            return found
+        manifest = replace(found.manifest, access=outputs.access)
+        outputs.note_current(manifest)
+        return replace(found, manifest=manifest)
+
+    return outputs.access.each_folder(look, outputs.folder / stage, names)
 
 
 def read_current(folder: Path, access: FileAccess | None = None) -> tuple[str | None, str | None]:

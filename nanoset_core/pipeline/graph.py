@@ -75,6 +75,7 @@ class Graph:
         self.reasons: dict[Node, Sequence[Reason]] = {}
         self._recipes: dict[Node, Recipe] = {}
         self._current: dict[Node, CurrentVersion] = {}
+        self._looked: set[Stage] = set()
         self._suspected: dict[Node, Sequence[Reason]] = {}
 
     def nodes(self) -> list[Node]:
@@ -100,8 +101,17 @@ class Graph:
     def current(self, node: Node) -> CurrentVersion:
         """The current version of an output, as it was when this was asked first."""
         if node not in self._current:
-            self._current[node] = node.stage.current(self.project, node.key)
+            self._current |= self._looked_at(node)
         return self._current[node]
+
+    def _looked_at(self, node: Node) -> dict[Node, CurrentVersion]:
+        """The current version of an output; where outputs live in a bucket, those of all corpora at the first look."""
+        nodes, stage = [node], node.stage
+        if stage not in self._looked and stage.by_corpus and self.project.outputs.access.has_copies:
+            self._looked.add(stage)
+            beside = (other for other in asked_nodes(self.project.config, self.corpora) if other.stage is stage)
+            nodes = list(dict.fromkeys([node, *(other for other in beside if other not in self._current)]))
+        return dict(zip(nodes, stage.current_of_all(self.project, [one.key for one in nodes]), strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
         """Why an output is not the one that its inputs ask for; none where it is, and whole."""

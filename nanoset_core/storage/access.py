@@ -587,7 +587,19 @@ class _ListedFolder(CopyAccess):
     listed: Sequence[Stored] = field(compare=False, repr=False)
 
     def _below(self, place: str) -> Iterable[Stored]:
-        return self.listed if place == self.place else CopyAccess._below(self, place)
+        if not f"{place}/".startswith(f"{self.place}/"):
+            return CopyAccess._below(self, place)
+        return [found for found in self.listed if found.name.startswith(f"{place}/")]
+
+    def read_current(self, path: Path) -> bytes:
+        name = self.name(path)
+        if name.startswith(f"{self.place}/"):
+            stored = next((found for found in self.listed if found.name == name), None)
+            if stored is None:
+                raise FileNotFoundError(self.url(path))
+            if (data := self._copy_of(path, stored)) is not None:
+                return data
+        return CopyAccess.read_current(self, path)
 
 
 def _listed_folders(

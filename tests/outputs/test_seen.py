@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nanoset_core.outputs import seen
-from nanoset_core.outputs.current import current_version
+from nanoset_core.outputs.current import current_version, current_versions
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.outputs.seen import Seen
@@ -44,12 +44,12 @@ def root(store, tmp_path):
     return OutputRoot(CopyAccess(tmp_path / "copies", store), seen=Seen())
 
 
-def make(root, seed):
+def make(root, seed, name=NAME):
     def write(place):
         (place / "tokens.bin").write_bytes(b"tokens")
         return {"seed": seed}, {}
 
-    manifest = root.publish(Recipe(STAGE, NAME, 1, {}, {"seed": seed}), write)
+    manifest = root.publish(Recipe(STAGE, name, 1, {}, {"seed": seed}), write)
     root.make_current(manifest)
     return manifest
 
@@ -112,3 +112,23 @@ def test_folders_of_this_machine_are_always_looked_at(tmp_path):
     assert root.live(STAGE, NAME) == made
     (made.folder / "tokens.bin").unlink()
     assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
+
+
+@pytest.mark.parametrize("seen", [None, Seen()])
+def test_many_outputs_are_looked_for_together(root, store, seen):
+    root = replace(root, seen=seen)
+    names = ["web", "books", "gone", "cut", "torn"]
+    for name in ("web", "books", "cut", "torn"):
+        make(root, 1, name)
+    (store.folder / STAGE / "cut" / root.live(STAGE, "cut").digest / "tokens.bin").unlink()
+    (store.folder / STAGE / "torn" / "current.json").write_text("{")
+    if seen is not None:
+        root.forget(root.folder / STAGE / "cut")
+    one_by_one = [current_version(replace(root, seen=None), STAGE, name) for name in names]
+    assert [found.problem is None for found in one_by_one] == [True, True, False, False, False]
+    together, _ = asked_by(store, lambda: current_versions(root, STAGE, names))
+    assert together == one_by_one
+    assert all(found.manifest is None or found.manifest.access == root.access for found in together)
+    assert store.asked[0][0] == f"{STAGE}/"
+    if seen is not None:
+        assert asked_by(store, lambda: root.live(STAGE, "books")) == (together[1].manifest, 0)

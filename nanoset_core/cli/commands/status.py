@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,11 +21,12 @@ def command(config: Path, as_json: bool) -> None:
     """
     from nanoset_core.cli import status_tables
     from nanoset_core.cli.terminal import print_notices
+    from nanoset_core.outputs.seen import Seen
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.tokenization import tokenizer_notices
     from nanoset_core.versions.status import project_status
 
-    project = Project.open(config)
+    project = replace(Project.open(config), seen=Seen())
     rows = project_status(project)
     is_up_to_date = (status_tables.print_json if as_json else status_tables.print_tables)(rows)
     print_notices(tokenizer_notices(project))
