@@ -192,7 +192,8 @@ class OutputRoot:
 
     def seen_current(self, output: Path) -> Manifest | None:
         """The version of the output in a folder that was current a moment ago, where that is remembered."""
-        return None if self.seen is None else self.seen.find(output)
+        found = None if self.seen is None else self.seen.find(output)
+        return found if found is not None and (found.folder / MANIFEST).is_file() else None  # or its copy was removed
 
     def note_current(self, manifest: Manifest | None) -> None:
         """Remember a version as the current one for a moment, where it lives in a store."""

@@ -495,10 +495,10 @@ class CopyAccess(FileAccess):
         place, found = self.name(parent), dict[str, R]()
         listed = self.origin.list(place)
         if len(names) <= _ASKED_ONE_BY_ONE:
-            few = list(islice(listed, _ENTRIES_TOLD)) if len(names) > 1 else []
-            if not 0 < len(few) < _ENTRIES_TOLD:
+            first = list(islice(listed, _ENTRIES_TOLD)) if len(names) > 1 else None
+            if first is None or len(first) == _ENTRIES_TOLD:
                 return self.each(lambda name: work(self, parent / name), names)
-            listed = iter(few)
+            listed = iter(first)
 
         def look(name: str, listed: Sequence[Stored]) -> R:
             access = _ListedFolder(

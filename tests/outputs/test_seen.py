@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from dataclasses import dataclass, replace
 
 import pytest
@@ -132,3 +133,12 @@ def test_many_outputs_are_looked_for_together(root, store, seen):
     assert store.asked[0][0] == f"{STAGE}/"
     if seen is not None:
         assert asked_by(store, lambda: root.live(STAGE, "books")) == (together[1].manifest, 0)
+
+
+def test_what_has_lost_its_copies_is_looked_at_again(root):
+    made = make(root, 1)
+    root.live(STAGE, NAME)
+    shutil.rmtree(root.folder)
+    assert current_version(root, STAGE, NAME).manifest == root.live(STAGE, NAME) == made
+    shutil.rmtree(root.folder)
+    assert root.require(STAGE, NAME, remedy="").path("tokens.bin").read_bytes() == b"tokens"
