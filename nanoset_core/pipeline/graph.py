@@ -106,11 +106,12 @@ class Graph:
 
     def _looked_at(self, node: Node) -> dict[Node, CurrentVersion]:
         """The current version of an output; where outputs live in a bucket, those of all corpora at the first look."""
-        nodes, stage = [node], node.stage
-        if stage not in self._looked and stage.by_corpus and self.project.outputs.access.has_copies:
-            self._looked.add(stage)
-            beside = (other for other in asked_nodes(self.project.config, self.corpora) if other.stage is stage)
-            nodes = list(dict.fromkeys([node, *(other for other in beside if other not in self._current)]))
+        stage = node.stage
+        if stage in self._looked or not (stage.by_corpus and self.project.outputs.access.has_copies):
+            return {node: stage.current(self.project, node.key)}
+        self._looked.add(stage)
+        beside = (other for other in asked_nodes(self.project.config, self.corpora) if other.stage is stage)
+        nodes = list(dict.fromkeys([node, *(other for other in beside if other not in self._current)]))
         return dict(zip(nodes, stage.current_of_all(self.project, [one.key for one in nodes]), strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
