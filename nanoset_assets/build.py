@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import dagster as dg
 
@@ -20,16 +22,17 @@ from nanoset_assets.registration import register
 from nanoset_assets.running import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_names, selected, with_needs
-from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.errors import NanosetError, StorageError, one_line
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
-from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.distrust import noted
 
 
@@ -113,20 +116,16 @@ def build(
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.label] = settings
-    builder = _Builder(definitions, instance, names, rebuild, verbose, report)
+    builder = _Builder(project, definitions, instance, names, rebuild, verbose, report, say)
     with terminal(project), connections_kept():
-        for run in _runs(chosen):
-            say(_describe(run))
-            builder.execute(run)
+        builder.execute_all(_runs(chosen))
         graph.look_again(step.node for step in chosen)
         if noted(project.outputs) != distrusted:  # what other corpora were tokenized with is suspect by now
             graph.look_again(node for node in graph.nodes() if node.stage is TOKENIZED)
             state = load_graph_state(graph, instance, names, same_versions=True)
             chosen = [step for step in state.steps.values() if step.node in asked and state.needs_run(step.key)]
             builder.forget(chosen)
-            for run in _runs(chosen):
-                say(_describe(run))
-                builder.execute(run)
+            builder.execute_all(_runs(chosen))
             graph.look_again(step.node for step in chosen)
     report.seconds = time.monotonic() - started
     return report
@@ -174,19 +173,32 @@ def _describe(run: list[Step]) -> str:
 class _Builder:
     def __init__(
         self,
+        project: Project,
         definitions: dg.Definitions,
         instance: dg.DagsterInstance,
         names: Names,
         rebuild: bool,
         verbose: bool,
         report: BuildReport,
+        say: Callable[[str], None],
     ) -> None:
+        self._project, self._say = project, say
         self._definitions, self._instance, self._names, self._report = definitions, instance, names, report
         self._tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
         self._log_level = "INFO" if verbose else "CRITICAL"
         self._failed: set[StepKey] = set()
 
-    def execute(self, run: list[Step]) -> None:
+    def execute_all(self, runs: Iterable[list[Step]]) -> None:
+        """Execute runs one after the other; those of one subject that follow one another share a lease."""
+        for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
+            with contextlib.ExitStack() as held:
+                with contextlib.suppress(StorageError):  # then each step says so for itself
+                    held.enter_context(leased(self._project.outputs.access, names_of(self._project, subject)))
+                for run in following:
+                    self._say(_describe(run))
+                    self._execute(run)
+
+    def _execute(self, run: list[Step]) -> None:
         if any(need in self._failed for step in run for need in step.needs):
             self._failed.update(step.key for step in run)
             self._report.skipped.extend(step.label for step in run)

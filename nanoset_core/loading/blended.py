@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import StaleError
-from nanoset_core.loading.nanoset import Nanoset, check_positions, open_nanoset, outside
+from nanoset_core.loading.nanoset import Nanoset, check_positions, open_members, outside
 from nanoset_core.loading.samples import SampleForm
 from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.config import NanosetConfig
@@ -51,7 +51,7 @@ class BlendedNanoset:
     @classmethod
     def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
         """A blend on the index files of a cache folder, as they are there; errors as of `open_nanoset`."""
-        datasets = [open_nanoset(member, config, cache_dir) for member in plan.members]
+        datasets = open_members(plan.members, config, cache_dir)
         return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
 
     @property
@@ -151,7 +151,7 @@ def open_blended(
     plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> BlendedNanoset:
     """A blend on the index files of a cache folder, as they are there; arguments and errors as of `open_nanoset`."""
-    datasets = [open_nanoset(member, config, cache_dir, access) for member in plan.members]
+    datasets = open_members(plan.members, config, cache_dir, access)
     return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)
 
 

@@ -254,6 +254,20 @@ def open_nanoset(
     return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir)
 
 
+def open_members(
+    members: Sequence[MemberPlan],
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None = None,
+) -> list[Nanoset]:
+    """As `open_nanoset`, of each member of a split; many at once where they live in a store."""
+
+    def opened(member: MemberPlan) -> Nanoset:
+        return open_nanoset(member, config, cache_dir, access)
+
+    return list(map(opened, members)) if access is None else access.each(opened, members)
+
+
 def _entries(array: NDArray[Any]) -> memoryview:
     """The array's entries as Python integers, one at a time: twice as fast as from the array itself."""
     if not array.size:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.seen import SEEN_SECONDS, Seen
 from nanoset_core.storage.access import FileAccess, LocalAccess, access_to, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -80,9 +81,12 @@ class OutputRoot:
             manifest = self.manifest_at(place)
         except FormatError:
             return None  # to be made again, like any other damage
-        if manifest is None or manifest.digest != place.name or manifest.damage():
-            return None
-        return manifest
+        return manifest if manifest is not None and self.is_whole(manifest, place) else None
+
+    @staticmethod
+    def is_whole(manifest: Manifest, place: Path) -> bool:
+        """Whether what was found at a place is the complete output that belongs there."""
+        return manifest.digest == place.name and manifest.damage() is None
 
     def each_version(
         self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
@@ -103,7 +107,8 @@ class OutputRoot:
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """The manifest of the version that lies in a folder; None where there is none. Raises as `read_manifest`."""
-        return read_manifest(folder, self.access)
+        seen = self.seen_current(folder.parent)
+        return seen if seen is not None and seen.folder == folder else read_manifest(folder, self.access)
 
     def publish(self, recipe: Recipe, write: Writing) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
@@ -113,11 +118,15 @@ class OutputRoot:
             write: fills the folder that it is given; returns the facts and the sha256 of those files that it hashed,
                 or else what is known of files that it put where outputs live, and not into the folder.
         """
-        if not self.rebuild and (done := self.find(recipe)) is not None:
-            return done
+        place, looked_at, there = self.place(recipe), time.monotonic(), True
+        if not self.rebuild:
+            with contextlib.suppress(FormatError):  # to be made again, like any other damage
+                if (found := self.manifest_at(place)) is not None and self.is_whole(found, place):
+                    return found
+                there = found is not None
         if self.rebuild or self.local.find(recipe) is None:
             self._make(recipe, write)
-        return self._send(self.place(recipe))
+        return self._send(place, is_new=not there and time.monotonic() - looked_at < SEEN_SECONDS)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
         final = self.place(recipe)
@@ -135,14 +144,14 @@ class OutputRoot:
                     files[name] = _fact(path, checksums.get(name))
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
-    def _send(self, place: Path) -> Manifest:
-        """Let a finished output be where outputs live; → its manifest."""
+    def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
+        """Let a finished output be where outputs live; → its manifest. is_new: a moment ago there was none."""
         manifest = self.local.manifest_at(place)
         self.forget(place.parent)
         if manifest is None:
             raise MissingError("the output vanished while it was published", where=place, remedy="run it again")
-        self.access.publish(place, {name: fact.sha256 for name, fact in manifest.files.items()}, MANIFEST)
-        return replace(manifest, access=self.access)
+        files = {name: fact.sha256 for name, fact in manifest.files.items()}
+        return replace(manifest, access=self.access, stored=self.access.publish(place, files, MANIFEST, is_new=is_new))
 
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[OutputRoot]:
@@ -216,12 +225,15 @@ class OutputRoot:
         Raises:
             FormatError: a manifest cannot be read, and `strict` is set.
         """
-        return self._versions(self.folder / stage / name, strict=strict)
+        folder = self.folder / stage / name
+        return self._read(folder, self._made_in(folder).items(), strict=strict)
 
-    def _versions(self, folder: Path, *, before_ns: int | None = None, strict: bool = False) -> Iterator[Manifest]:
-        made = self.access.written_in(folder, MANIFEST).items()
-        there = [(at, folder / name) for name, at in made if is_digest(name) and (before_ns is None or at < before_ns)]
-        for _, path in sorted(there, reverse=True):
+    def _made_in(self, folder: Path) -> dict[str, int]:
+        """Digest of each version in the folder of an output → when it was made, nanoseconds since 1970."""
+        return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
+
+    def _read(self, folder: Path, made: Iterable[tuple[str, int]], *, strict: bool = False) -> Iterator[Manifest]:
+        for _, path in sorted(((at, folder / name) for name, at in made), reverse=True):
             try:
                 manifest = self.manifest_at(path)
             except FormatError:
@@ -233,7 +245,10 @@ class OutputRoot:
 
     def previous(self, manifest: Manifest) -> Manifest | None:
         """The version of an output that was made last before another, as far as it is still there and can be read."""
-        return next(self._versions(manifest.folder.parent, before_ns=manifest.written_ns), None)
+        folder = manifest.folder.parent
+        made = self._made_in(folder)
+        made_ns = made.get(manifest.digest, manifest.written_ns)  # by one clock, where it is there
+        return next(self._read(folder, ((name, at) for name, at in made.items() if at < made_ns)), None)
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """The live version of an output that another is made from.
@@ -269,12 +284,14 @@ class OutputRoot:
         self.forget(parent)
         wanted = canonical_json({"digest": manifest.digest}) + b"\n"
         path = parent / CURRENT
-        if not path.exists() or read_regular(path) != wanted:
+        is_new = not path.exists() or read_regular(path) != wanted
+        if is_new:
             write_atomic(path, wanted)
-        self.access.send_small(path, wanted)
+        self.access.send_small(path, wanted, is_new=is_new)
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
+        self.note_current(manifest)
 
 
 def _fact(path: Path, checksum: str | None) -> FileFact:

@@ -118,18 +118,23 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
     With --dataloader-fast-cache-load Megatron-LM takes them for granted.
     """
+    outputs = nanoset.project.outputs
+    sizes: dict[str, int] = {}
+    asked_by: dict[str, tuple[str, SplitName]] = {}
     for split in SPLITS:
         for asset in (MAPPINGS, BLEND):
-            manifest = nanoset.project.outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}")
-            files = manifest.facts["cache_files"] if manifest is not None else {}
-            sizes = {file: fact["bytes"] for file, fact in files.items()}
-            if (fault := first_fault(nanoset.project.outputs.access.sizes(nanoset.cache, sizes), sizes)) is not None:
-                raise MissingError(
-                    "an index file that the trainer will look for is not there",
-                    where=nanoset.cache / fault[0],
-                    expected=f"{sizes[fault[0]]:,} bytes",
-                    remedy=f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again",
-                )
+            manifest = outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}")
+            for file, fact in manifest.facts["cache_files"].items() if manifest is not None else ():
+                sizes[file] = fact["bytes"]
+                asked_by[file] = asset, split
+    if (fault := first_fault(outputs.access.sizes(nanoset.cache, sizes), sizes)) is not None:
+        asset, split = asked_by[fault[0]]
+        raise MissingError(
+            "an index file that the trainer will look for is not there",
+            where=nanoset.cache / fault[0],
+            expected=f"{sizes[fault[0]]:,} bytes",
+            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again",
+        )
 
 
 def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:

@@ -192,20 +192,20 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     recipe = webdataset_recipe(Recipe(**manifest.recipe))
     spec = project.webdataset(name)
     shards = group_shards(plan, spec.groups, group)
-    done = project.outputs.find(recipe)
-    if done is not None and not project.rebuild:
-        return [fact for fact in _facts(done) if fact.shard in shards]
+    folder, there = project.outputs.place(recipe), None
+    with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
+        there = project.outputs.manifest_at(folder)
+    if there is not None and not project.rebuild and project.outputs.is_whole(there, folder):
+        return list(_of_shards(there, shards).values())
     datasets = _planned_datasets(project, manifest, spec.names)
-    folder = project.outputs.place(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     access = project.outputs.access
-    with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
-        if (damaged := project.outputs.manifest_at(folder)) is not None:
-            kept = [fact for fact in _facts(damaged) if fact.shard in shards]  # what is whole of it stays
-            for fact in kept:
-                write_receipt(folder, fact, recipe.digest)
-            access.send(receipt_path(folder, fact) for fact in kept)
+    if there is not None:
+        kept = _of_shards(there, shards).values()  # what is whole of it stays
+        for fact in kept:
+            write_receipt(folder, fact, recipe.digest)
+        access.send(receipt_path(folder, fact) for fact in kept)
     sent = _sent(project, recipe, shards)
     facts = (
         []
@@ -235,8 +235,8 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
 
 
 def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Facts of those shards that are there, and need not be made again."""
-    return {} if project.rebuild else _written(project, recipe, shards)
+    """Facts of those shards of a webdataset, which is not whole, that are there, and need not be made again."""
+    return {} if project.rebuild else _noted(project, recipe, shards)
 
 
 def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
@@ -260,15 +260,20 @@ def _facts(done: Manifest) -> list[TarFacts]:
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """Facts of those shards of a webdataset whose tars are there and of the size written."""
-    folder = project.outputs.place(recipe)
     done = project.outputs.find(recipe)
-    if done is None:
-        noted = read_receipts(folder, shards, recipe.digest, project.outputs.access)
-        if len(noted) == len(shards):
-            return noted
-        done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
-        if done is None:
-            return noted
+    return _noted(project, recipe, shards) if done is None else _of_shards(done, shards)
+
+
+def _noted(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
+    """As `_written`, of a webdataset that is not whole."""
+    noted = read_receipts(project.outputs.place(recipe), shards, recipe.digest, project.outputs.access)
+    if len(noted) == len(shards):
+        return noted
+    done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
+    return noted if done is None else _of_shards(done, shards)
+
+
+def _of_shards(done: Manifest, shards: range) -> dict[int, TarFacts]:
     return {fact.shard: fact for fact in _facts(done) if fact.shard in shards}
 
 

@@ -184,7 +184,7 @@ def _hashed(
 ) -> Iterator[tuple[Piece, _Cutter]]:
     """Pieces of a file, as they are read, with what cuts them into parts; between two cuts, where these are given."""
     bound, line = stat.size if end is None else end, 1
-    with open_raw(path, end=end) as file:
+    with open_raw(path, begin=begin, end=bound) as file:
         while True:
             cutter = _Cutter(begin, part_bytes if is_cuttable(stat.path) else None)
             reached, digest = _hash_piece(file, begin, bound, progress, cutter)

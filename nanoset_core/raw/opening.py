@@ -21,11 +21,12 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 
 @contextmanager
-def open_raw(path: RawFolder, *, end: int | None = None) -> Iterator[BinaryIO]:
+def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
     """Open a file of an inventory for reading.
 
     Args:
         path: of the file.
+        begin: of what will be read first, where `end` is given; the file is at its first byte all the same.
         end: of what will be read, so that no more of an object is brought ahead; absent = the file's end.
 
     Raises:
@@ -33,7 +34,11 @@ def open_raw(path: RawFolder, *, end: int | None = None) -> Iterator[BinaryIO]:
         InputError: it cannot be opened, or reading it fails within the block.
         FormatError: it is a pipe or a device.
     """
-    with _explained(path), open_regular(path) if isinstance(path, Path) else path.open("rb", end=end) as file:
+
+    def opened() -> BinaryIO:
+        return open_regular(path) if isinstance(path, Path) else path.open("rb", begin=begin, end=end)
+
+    with _explained(path), opened() as file:
         yield file
 
 

@@ -180,11 +180,16 @@ class FileAccess(ABC):
         """
 
     @abstractmethod
-    def send_small(self, path: Path, data: bytes) -> None:
-        """As `send`, of a small file that was written here with these bytes and is replaced now and then."""
+    def send_small(self, path: Path, data: bytes, *, is_new: bool = False) -> None:
+        """As `send`, of a small file that was written here with these bytes and is replaced now and then.
+
+        is_new: other bytes stood here until a moment ago, or none; else it is not written again where it stands.
+        """
 
     @abstractmethod
-    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+    def publish(
+        self, folder: Path, files: Mapping[str, str | None], manifest: str, *, is_new: bool = False
+    ) -> Mapping[str, int] | None:
         """As `send`, of an output: every file, and then the manifest that completes it.
 
         A manifest of other bytes is withdrawn first. Files that are not here must be stored already.
@@ -193,6 +198,11 @@ class FileAccess(ABC):
             folder: of the output.
             files: relative name → sha256, where it is known.
             manifest: name of the file that goes last.
+            is_new: there was no manifest a moment ago, so that nobody need look whether there is.
+
+        Returns:
+            Relative name → bytes of all that is known to be stored in the folder now; None where it is the folder
+            itself.
 
         Raises:
             MissingError: a file is neither here nor stored.
@@ -286,14 +296,16 @@ class LocalAccess(FileAccess):
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
         pass
 
-    def send_small(self, path: Path, data: bytes) -> None:
+    def send_small(self, path: Path, data: bytes, *, is_new: bool = False) -> None:
         pass
 
     def drop(self, paths: Iterable[Path]) -> None:
         pass
 
-    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
-        pass
+    def publish(
+        self, folder: Path, files: Mapping[str, str | None], manifest: str, *, is_new: bool = False
+    ) -> Mapping[str, int] | None:
+        return None
 
     def listing(self) -> Listing:
         from nanoset_core.storage.listing import FolderListing
@@ -526,35 +538,44 @@ class CopyAccess(FileAccess):
 
         in_parallel(send, listed)
 
-    def send_small(self, path: Path, data: bytes) -> None:
+    def send_small(self, path: Path, data: bytes, *, is_new: bool = False) -> None:
         # Of the bytes, not of the file: another build may replace it meanwhile.
-        if self.origin.read(self.name(path)) != data:
+        if is_new or self.origin.read(self.name(path)) != data:
             self.origin.put(self.name(path), data)
 
-    def publish(self, folder: Path, files: Mapping[str, str | None], manifest: str) -> None:
+    def publish(
+        self, folder: Path, files: Mapping[str, str | None], manifest: str, *, is_new: bool = False
+    ) -> Mapping[str, int] | None:
         place = self.name(folder)
-        there = {found.name for found in self.origin.list(place)}
+        listed: Iterable[Stored] = ()
+        if not is_new or not all((folder / name).is_file() for name in files):
+            listed = self.origin.list(place)
+        there = {found.name[len(place) + 1 :]: found.size for found in listed}
         data, last = read_regular(folder / manifest), f"{place}/{manifest}"
-        stands = last in there
+        stands = manifest in there
         if stands and self.origin.read(last) != data:
             self.origin.delete(last)
             stands = False
 
-        def send(name: str) -> None:
+        def send(name: str) -> int:
             path = folder / name
             if path.is_file():
-                self.origin.put_file(self.name(path), path, sha256=files[name], is_new=self.name(path) not in there)
-            elif self.name(path) not in there:
+                size = path.stat().st_size
+                self.origin.put_file(self.name(path), path, sha256=files[name], is_new=name not in there)
+                return size
+            if name not in there:
                 raise MissingError(
                     "a file of an output is neither here nor in its store",
                     where=self.url(path),
                     remedy="run it again: it is made anew",
                 )
+            return there[name]
 
-        in_parallel(send, files)
+        sent = dict(zip(files, in_parallel(send, files), strict=True))
         if not stands:
             self.origin.put(last, data)
         self.drop(folder / name for name in files)
+        return there | sent | {manifest: len(data)}
 
     def remove_all(self, folder: Path) -> None:
         in_parallel(self.origin.delete, [found.name for found in self.origin.list(self.name(folder))])

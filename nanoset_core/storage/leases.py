@@ -21,6 +21,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 
 from nanoset_core.errors import StorageError
@@ -38,26 +39,36 @@ _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 10.0
 
 
+_held: ContextVar[tuple[Store, frozenset[str]] | None] = ContextVar("held", default=None)
+"""Where this context holds a lease on which names."""
+
+
 @contextlib.contextmanager
 def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
     """Hold outputs against `nanoset gc` on every machine until the block ends, where they live in a store of all.
 
-    Names are the first parts of the outputs' names. It waits while a collection looks for what can go.
+    Names are the first parts of the outputs' names. It waits while a collection looks for what can go. Within the block
+    to hold some of them once more asks nothing of the store.
 
     Raises:
         StorageError: the store refuses.
     """
-    if not access.has_copies:
-        yield  # locks of the file system tell of them
+    wanted, held = frozenset(names), _held.get()
+    if not access.has_copies or (held is not None and held[0] == access.store and held[1] >= wanted):
+        yield  # locks of the file system tell of them, or the lease
         return
-    with _kept(access.store, _LEASE, sorted(set(names))) as own:
+    with _kept(access.store, _LEASE, sorted(wanted)) as own:
         told = False
         while any(_kind(found) == _GATE for found in _live(access.store, own)):
             if not told:
                 logger.warning("waits until `nanoset gc` of %s has ended", access.store.url())
                 told = True
             time.sleep(_WAIT_SECONDS)
-        yield
+        token = _held.set((access.store, wanted))
+        try:
+            yield
+        finally:
+            _held.reset(token)
 
 
 @contextlib.contextmanager

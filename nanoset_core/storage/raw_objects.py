@@ -20,20 +20,26 @@ BUFFER_BYTES = 256 << 10
 class ObjectFile(io.RawIOBase):
     """The bytes of an object as it was when it was opened; SourceChangedError once it is replaced."""
 
-    def __init__(self, store: Store, facts: Stored, end: int | None = None) -> None:
+    def __init__(
+        self, store: Store, facts: Stored, end: int | None = None, *, begin: int = 0, data: bytes = b""
+    ) -> None:
         """Args:
         store: holds the object.
         facts: what it says of the object.
         end: the file is read in order, up to this byte, and nothing from there on is brought before it is asked for;
             absent = it is read here and there, or up to the object's end.
+        begin: first byte of what is there already.
+        data: that.
         """
         self.facts, self._store, self._in_order = facts, store, end is not None
         self._end = facts.size if end is None else min(end, facts.size)
-        self._position, self._begin, self._data = 0, 0, b""
+        self._position, self._begin, self._data = 0, begin, data
         self._length = FIRST_BYTES
         self._ahead: deque[tuple[int, Future[bytes]]] = deque()
         """(first byte, bytes) of the ranges after the one at hand, in order."""
         self._threads: ThreadPoolExecutor | None = None
+        if data:
+            self._look_ahead(begin + len(data))
 
     def readable(self) -> bool:
         return True
@@ -113,20 +119,24 @@ class BufferedObject(io.BufferedReader):
         return self.raw.facts
 
 
-def open_object(store: Store, name: str, *, end: int | None = None) -> BinaryIO:
+def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
     """Open an object for reading.
 
     Args:
         store: holds it.
         name: of the object.
-        end: of what will be read in order: then ranges are on their way from the first byte on, and none beyond it;
-            absent = what is read where is not known.
+        begin: of what will be read first, where `end` is given.
+        end: of what will be read in order: then the first range comes while it is opened, more are on their way from
+            the first byte that is read on, and none beyond it; absent = what is read where is not known.
 
     Raises:
         FileNotFoundError: there is none.
         StorageError: the store cannot be reached, or refuses.
     """
-    facts = store.stat(name)
+    if end is None or begin >= end:
+        facts, data = store.stat(name), b""
+    else:
+        data, facts = store.open_range(name, begin, min(begin + FIRST_BYTES, end)) or (b"", None)
     if facts is None:
         raise FileNotFoundError(store.url(name))
-    return BufferedObject(ObjectFile(store, facts, end), BUFFER_BYTES)
+    return BufferedObject(ObjectFile(store, facts, end, begin=begin, data=data), BUFFER_BYTES)

@@ -105,20 +105,21 @@ class RemoteFolder:
         for kind, names in (("folder", folders), ("file", files)):
             yield from (replace(self / name, kind=kind) for name in names if name)
 
-    def open(self, mode: str = "rb", *, end: int | None = None) -> BinaryIO:
+    def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
         """Open it for reading, as it is now: once it is replaced, reading it fails.
 
         FileNotFoundError where there is no such object.
 
         Args:
             mode: "rb".
+            begin: of what will be read, where `end` is given.
             end: of what will be read, so that no more is brought ahead; absent = the object's end.
         """
         from nanoset_core.storage.raw_objects import open_object
 
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
-        return open_object(self.store, self.path, end=end)
+        return open_object(self.store, self.path, begin=begin, end=end)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.

@@ -82,6 +82,17 @@ class Store(ABC):
             MissingError: it is gone.
         """
 
+    def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
+        """Bytes [begin, end) of an object as it is now, as many as it has, and what the store says of it.
+
+        None where there is no such object.
+        """
+        found = self.stat(name)
+        if found is None:
+            return None
+        end = min(end, found.size)
+        return self.read_range(name, begin, end, found.mark) if begin < end else b"", found
+
     @abstractmethod
     def sha256(self, name: str) -> str | None:
         """Hex sha256 of the bytes that the store gives now; None where there is no such object."""
@@ -137,7 +148,7 @@ class Store(ABC):
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
     ) -> None:
-        """Write an object from a local file; one that has these bytes already stays.
+        """Write an object from a local file; a large one that has these bytes already stays.
 
         Args:
             name: of the object.

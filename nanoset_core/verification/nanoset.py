@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.loading.nanoset import Nanoset, open_nanoset
+from nanoset_core.loading.nanoset import Nanoset, open_members
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
@@ -222,7 +222,7 @@ def _open(project: Project, name: str, split: SplitName, plan: SplitPlan) -> lis
     manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
     _, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
     cache = cache_folder(project, name)
-    return [open_nanoset(member, config, cache, manifest.access) for member in plan.members]
+    return open_members(plan.members, config, cache, manifest.access)
 
 
 def _check_member(report: Report, nanoset: Nanoset, deep: bool) -> None:

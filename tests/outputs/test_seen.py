@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from dataclasses import dataclass, replace
 
 import pytest
 
+from nanoset_core.outputs import root as root_module
 from nanoset_core.outputs import seen
 from nanoset_core.outputs.current import current_version, current_versions
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.outputs.seen import Seen
 from nanoset_core.storage.access import CopyAccess, LocalAccess
@@ -63,10 +65,48 @@ def asked_by(store, look):
 
 def test_a_version_is_looked_at_once(root, store):
     made = make(root, 1)
+    root.forget(made.folder.parent)
     assert asked_by(store, lambda: root.require(STAGE, NAME, remedy="")) == (made, 3)
     assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
     found, asked = asked_by(store, lambda: current_version(root, STAGE, NAME))
     assert (found.manifest, found.problem, asked) == (made, None, 0)
+
+
+def test_what_was_just_made_is_known(root, store):
+    made = make(root, 1)
+    assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
+    assert asked_by(store, made.damage) == (None, 0)
+    assert made.stored == root.find(Recipe(STAGE, NAME, 1, {}, {"seed": 1})).stored
+    again, asked = asked_by(store, lambda: make(root, 1))
+    assert (again, asked) == (made, 1), "whether the pointer stands"
+    _, asked = asked_by(store, lambda: make(root, 2))
+    assert asked == 1, "what is there is looked for"
+
+
+def test_what_took_long_to_make_is_looked_for_again_before_it_is_sent(root, store, monkeypatch):
+    monkeypatch.setattr(root_module, "SEEN_SECONDS", -1)
+    assert asked_by(store, lambda: make(root, 1))[1] == 2
+
+
+def test_what_is_damaged_is_looked_for_before_it_is_sent(root, store):
+    place = make(root, 1).folder
+    manifest = store.folder / STAGE / NAME / place.name / MANIFEST
+    for harm in (lambda: manifest.write_bytes(b"{"), (manifest.parent / "tokens.bin").unlink):
+        root.forget(place.parent)
+        harm()
+        made, asked = asked_by(store, lambda: make(root, 1))
+        assert asked >= 3
+        root.forget(place.parent)
+        assert root.live(STAGE, NAME) == made
+        assert made.damage() is None
+
+
+def test_the_version_before_is_found_by_the_clock_of_the_store(root, store):
+    made = [make(root, seed) for seed in range(3)]
+    for second, one in enumerate(made):
+        os.utime(store.folder / one.folder.relative_to(root.folder) / MANIFEST, (second, second))
+    assert [root.previous(one) for one in made] == [None, *made[:2]]
+    assert [one.digest for one in root.versions(STAGE, NAME)] == [one.digest for one in made[::-1]]
 
 
 def test_without_a_memory_each_look_asks(root, store):
@@ -125,6 +165,7 @@ def test_many_outputs_are_looked_for_together(root, store, seen):
     (store.folder / STAGE / "torn" / "current.json").write_text("{")
     if seen is not None:
         root.forget(root.folder / STAGE / "cut")
+        root.forget(root.folder / STAGE / "torn")
     one_by_one = [current_version(replace(root, seen=None), STAGE, name) for name in names]
     assert [found.problem is None for found in one_by_one] == [True, True, False, False, False]
     together, _ = asked_by(store, lambda: current_versions(root, STAGE, names))

@@ -89,6 +89,7 @@ class StoreContract:
         write("empty", b"")
         assert store.read("empty") == b""
         assert store.read_range("empty", 0, 0) == b""
+        assert store.open_range("empty", 0, 1) == (b"", store.stat("empty"))
         assert [(found.name, found.size) for found in store.list()] == [("empty", 0)]
 
     def test_listed_in_the_order_of_bytes_and_by_folders(self, store):
@@ -124,6 +125,11 @@ class StoreContract:
         for begin, end in ((0, 100_001), (99_999, 100_001), (100_000, 100_001), (200_000, 200_001)):
             with pytest.raises(SourceChangedError):
                 store.read_range("data", begin, end, mark)
+        for begin, end in ((0, 1), (99_999, 100_000), (17, 50_000), (0, 100_001), (99_999, 100_007)):
+            assert store.open_range("data", begin, end) == (data[begin:end], store.stat("data"))
+        for begin, end in ((100_000, 100_001), (200_000, 200_001)):
+            assert store.open_range("data", begin, end) == (b"", store.stat("data"))
+        assert store.open_range("nothing", 0, 1) is None
 
     def test_a_mark_is_of_one_version(self, store):
         store.put("data", b"before")
@@ -156,8 +162,9 @@ class StoreContract:
                 count = chosen.choice([0, 1, 1000, 100_000, 500_000])
                 assert file.read(count) == real.read(count)
                 assert file.tell() == real.tell()
-        with pytest.raises(FileNotFoundError):
-            raw_objects.open_object(store, "nothing")
+        for end in (None, 10):
+            with pytest.raises(FileNotFoundError):
+                raw_objects.open_object(store, "nothing", end=end)
 
     def test_no_more_of_a_file_is_brought_than_is_to_be_read(self, store, monkeypatch):
         monkeypatch.setattr(raw_objects, "FIRST_BYTES", 16 << 10)
@@ -167,12 +174,14 @@ class StoreContract:
         read_range = type(store).read_range
         monkeypatch.setattr(type(store), "read_range", lambda *about: asked.append(about[2:4]) or read_range(*about))
         begin, end = 100_000, 500_001
-        with raw_objects.open_object(store, "data", end=end) as file:
-            file.seek(begin)
-            assert file.read(end - begin) == data[begin:end]
-            assert max(last for _, last in asked) == end
-            assert file.read(1000) == data[end : end + 1000]
-            assert file.read() == data[end + 1000 :]
+        for first in (0, begin):  # it says where it will begin, or does not
+            asked.clear()
+            with raw_objects.open_object(store, "data", begin=first, end=end) as file:
+                file.seek(begin)
+                assert file.read(end - begin) == data[begin:end]
+                assert max(last for _, last in asked) == end
+                assert file.read(1000) == data[end : end + 1000]
+                assert file.read() == data[end + 1000 :]
 
     def test_a_file_that_is_replaced_while_it_is_read_is_refused(self, store):
         store.put("data", bytes(5 * MIB))

@@ -45,10 +45,23 @@ def test_what_one_machine_works_on_another_sees(access, other):
     assert leased_names(other) == {}
     with leased(access, ["web", "code"]):
         assert leased_names(other).keys() == {"web", "code"}
-        with leased(access, ["web"]):
+        with leased(access, ["web", "books"]):
             assert len(held(access)) == 2
+            assert leased_names(other).keys() == {"web", "books", "code"}
         assert leased_names(other).keys() == {"web", "code"}
     assert leased_names(other) == {}
+    assert not held(access)
+
+
+def test_what_is_held_already_takes_no_second_object(access, other):
+    with leased(access, ["web", "code"]):
+        with leased(access, ["web"]), leased(access, ["code", "web"]):
+            assert len(held(access)) == 1
+        with leased(other, ["web"]), leased(access.with_copies_in(other.folder), ["web"]):
+            assert len(held(access)) == 1, "it is one store"
+        assert leased_names(other).keys() == {"web", "code"}
+    with leased(access, ["web"]):
+        assert leased_names(other).keys() == {"web"}
     assert not held(access)
 
 

@@ -28,9 +28,9 @@ def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeyp
     outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
     publish = CopyAccess.publish
 
-    def looked_at_meanwhile(access, folder, files, manifest):
+    def looked_at_meanwhile(access, folder, files, manifest, **how):
         access.fetch_all(access.folder, MANIFEST)
-        publish(access, folder, files, manifest)
+        publish(access, folder, files, manifest, **how)
 
     monkeypatch.setattr(CopyAccess, "publish", looked_at_meanwhile)
     made = outputs.publish(Recipe("datasets", "web", 1), write)
@@ -84,7 +84,7 @@ def test_what_was_not_sent_is_no_version(remote_project, place):
     project = Project.open(config)
     unsent = project.outputs.local
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OutputRoot, "_send", lambda outputs, folder: None)
+        patch.setattr(OutputRoot, "_send", lambda outputs, folder, **how: None)
         unsent.publish(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "web", None)
