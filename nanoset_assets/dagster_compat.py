@@ -9,12 +9,22 @@ from typing import Any
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._grpc.types import ExecuteRunArgs
+from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster._utils.schedules import is_valid_cron_string
 
 from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard
 
 __all__ = [
+    "CheckRunHealthResult",
+    "ConfigurableClass",
+    "ConfigurableClassData",
+    "ExecuteRunArgs",
+    "LaunchRunContext",
+    "RunLauncher",
+    "WorkerStatus",
     "backfilled_assets",
     "interruptible_runs",
     "is_valid_cron_string",

@@ -73,8 +73,11 @@ class Cluster:
     def _registered(self) -> int:
         from distributed import Client
 
-        with Client(self.address, set_as_default=False) as client:
-            return len(client.nthreads())
+        try:
+            with Client(self.address, set_as_default=False) as client:
+                return len(client.nthreads())
+        except AssertionError:  # a worker joined at this very moment
+            return -1
 
     def _start(self, what: str, *arguments: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
         paths = [str(Path(__file__).parents[1]), *sys.path]  # not through the current folder, which is another

@@ -78,12 +78,12 @@ class Slurm:
                 self.run("slurmd", "-N", node)
         self.until(lambda: set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) <= {"idle", "mixed", "allocated"})
 
-    def run(self, *command: str, **options: object) -> str:
-        """Run a command of Slurm's; → what it says."""
+    def run(self, *command: str, code: int = 0, **options: object) -> str:
+        """Run a command of Slurm's, which ends with this code; → what it says."""
         program = shutil.which(command[0], path=self._path)
         given = {"env": self.environment, "capture_output": True, "text": True, "timeout": START_SECONDS} | options
         done = subprocess.run([program, *command[1:]], check=False, **given)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
     def submit(self, script: Path, *arguments: str, options: tuple[str, ...] = (), **given: object) -> str:

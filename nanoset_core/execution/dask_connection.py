@@ -22,6 +22,7 @@ Client: TypeAlias = Any
 CONNECT_SECONDS = 8.0
 """After which an attempt to reach a scheduler is given up."""
 _PAUSE_SECONDS = 0.5
+_ATTEMPTS = 10
 """Between two attempts."""
 
 
@@ -135,14 +136,26 @@ def check_installed(where: str) -> None:
 
 def _client_of(address: str) -> Client:
     """A client, encrypted or not as Dask's own configuration says."""
-    import distributed as untyped
-
-    distributed: Any = untyped
     # A client would wait without end for the greeting of a program that takes connections and is mute;
     # in a thread of its own, since this one may run an event loop, as notebooks do.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
-    return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+    return open_client(address)
+
+
+def open_client(scheduler: Any) -> Client:
+    """A client of a scheduler at an address, or of a cluster of this process.
+
+    `distributed` asserts that nothing comes with the scheduler's greeting, where also a worker's joining may come.
+    """
+    import distributed as untyped
+
+    distributed: Any = untyped
+    for _ in range(_ATTEMPTS):
+        with suppress(AssertionError):
+            return distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+        time.sleep(_PAUSE_SECONDS)
+    raise TimeoutError(f"workers were joining each time that this process wanted to, {_ATTEMPTS} times")
 
 
 async def _greet(address: str, seconds: float) -> None:

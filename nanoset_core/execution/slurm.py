@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.dask_connection import CONNECT_SECONDS, Client, check_installed
+from nanoset_core.execution.dask_connection import Client, check_installed, open_client
 from nanoset_core.execution.progress import Listener
 
 _MARGIN_SECONDS = 300
@@ -70,10 +70,7 @@ class SlurmJobs:
         stack.callback(cluster.close)
         self._check_job(cluster.job_script())
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
-        import distributed as untyped
-
-        distributed: Any = untyped
-        client = distributed.Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+        client = open_client(cluster)
         stack.enter_context(client)
         return client
 

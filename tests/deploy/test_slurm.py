@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
+import yaml
 from dask_cluster import within
 from sample_project import build_all, tree
-from slurm_cluster import slurm
+from slurm_cluster import Slurm, slurm
 
+from nanoset_assets.hosted import HostedProject
+from nanoset_assets.registration import register
+from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.slurm import SlurmJobs
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import LocalAccess
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
@@ -156,3 +164,126 @@ def test_a_build_that_starts_its_own_workers(cluster, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="Slurm refuses the jobs") as caught:
         list(DaskExecutor(refused, shared).run(eval, ["1"]))
     assert "partition" in caught.value.found
+
+
+NAPPING = """
+import time
+import dagster as dg
+
+@dg.op
+def nap():
+    time.sleep(600)
+
+@dg.job
+def napping():
+    nap()
+"""
+
+
+class Runs:
+    """A Dagster whose runs are jobs of a Slurm."""
+
+    def __init__(self, cluster: Slurm, instance: dg.DagsterInstance, folder: Path) -> None:
+        self.cluster, self.instance, self._folder, self._count = cluster, instance, folder, 0
+
+    def launch(self, *asked: str, code: int = 0, **tags: str) -> str:
+        """Launch a run as a user does; → its id."""
+        self._count += 1
+        run_id = f"00000000-0000-4000-8000-{self._count:012}"
+        given = ["--run-id", run_id, "--tags", json.dumps({name.replace("_", "/"): tag for name, tag in tags.items()})]
+        launch = (sys.executable, "-m", "dagster", "job", "launch")
+        self.cluster.run(*launch, *given, *asked, cwd=self._folder, env=os.environ, code=code)
+        return run_id
+
+    def job(self, run_id: str) -> str:
+        """Number of a run's job."""
+        return self.run(run_id).tags[JOB_TAG]
+
+    def run(self, run_id: str) -> dg.DagsterRun:
+        """A run as it is now."""
+        run = self.instance.get_run_by_id(run_id)
+        assert run is not None
+        return run
+
+    def until(self, run_id: str, status: str) -> dg.DagsterRun:
+        """Wait for a status of a run."""
+        self.cluster.until(lambda: self.run(run_id).status.value == status, 120)
+        return self.run(run_id)
+
+    def health(self, run_id: str) -> tuple[str, str | None]:
+        """What the launcher says of a run's job."""
+        found = self.instance.run_launcher.check_run_worker_health(self.run(run_id))
+        return found.status.value, found.msg
+
+
+@pytest.fixture
+def runs(cluster, tmp_path, monkeypatch) -> Iterator[Runs]:
+    home = tmp_path / "home"
+    home.mkdir()
+    launcher = {"log_folder": str(tmp_path / "logs"), "options": ["--mem=100M", "--ntasks=1"]}
+    settings = {
+        "telemetry": {"enabled": False},
+        "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
+        "run_launcher": {"module": "nanoset_assets.slurm", "class": "SlurmRunLauncher", "config": launcher},
+    }
+    (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "napping.py").write_text(NAPPING)
+    for name, value in (cluster.environment | {"DAGSTER_HOME": str(home)}).items():
+        monkeypatch.setenv(name, value)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield Runs(cluster, instance, tmp_path)
+    cluster.run("scancel", "--user", str(os.getuid()))
+    cluster.until(lambda: not cluster.run("squeue", "-h"))
+
+
+def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
+    local, config = build_all(make_project("local")), make_project("slurm")
+    monkeypatch.setenv("NANOSET_CONFIG", str(config))
+    project = Project.open(config)
+    register(project, HostedProject.of(project.config).names, runs.instance, raw.corpora(project))
+    run_id = runs.launch("-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web")
+    run = runs.until(run_id, "SUCCESS")
+    runs.cluster.until(lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED"))
+    assert tree(config.parent / "data" / "datasets" / "web") == tree(local.outputs.folder / "datasets" / "web")
+
+
+def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
+    waiting = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--hold")
+    assert runs.health(waiting) == ("RUNNING", f"Slurm job {runs.job(waiting)} is PENDING")
+    assert runs.instance.run_launcher.terminate(waiting)
+    assert runs.run(waiting).status == dg.DagsterRunStatus.CANCELED
+    assert not runs.instance.run_launcher.terminate(waiting)
+
+    begun = runs.launch("-f", "napping.py", "-j", "napping")
+    runs.until(begun, "STARTED")
+    assert runs.health(begun) == ("RUNNING", f"Slurm job {runs.job(begun)} is RUNNING")
+    assert runs.instance.run_launcher.terminate(begun)
+    runs.until(begun, "CANCELED")
+    runs.cluster.until(lambda: not runs.cluster.run("squeue", "-h"))
+
+
+def test_a_run_whose_job_is_lost_or_out_of_time(runs):
+    lost = runs.launch("-f", "napping.py", "-j", "napping")
+    runs.until(lost, "STARTED")
+    runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job(lost))
+    runs.cluster.until(lambda: runs.health(lost)[0] == "FAILED")
+    said = runs.instance.run_launcher.get_run_worker_debug_info(runs.run(lost))
+    assert f"slurm-{runs.job(lost)}.log" in said
+    assert "JobState=FAILED" in said
+
+    late = runs.launch("-f", "napping.py", "-j", "napping")
+    runs.until(late, "STARTED")
+    runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job(late))  # as Slurm does before the limit
+    failed = runs.until(late, "FAILURE")
+    assert failed.tags["dagster/failure_reason"] == "UNEXPECTED_TERMINATION", "or it would not be tried again"
+
+
+def test_what_slurm_refuses_is_a_failed_run(runs):
+    run_id = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--partition=nowhere", code=1)
+    assert runs.run(run_id).status == dg.DagsterRunStatus.FAILURE
+    said = "\n".join(str(record.dagster_event) for record in runs.instance.all_logs(run_id))
+    assert "Slurm refuses the run" in said
+    assert "partition" in said
+    unknown = runs.run(run_id).with_tags({JOB_TAG: "99999999"})
+    assert runs.instance.run_launcher.check_run_worker_health(unknown).status.value == "NOT_FOUND"
+    assert OPTIONS_TAG == "slurm/options"

@@ -289,6 +289,22 @@ def test_a_build_connects_once(executor, monkeypatch):
     assert made[-1].status == "closed"
 
 
+def test_a_worker_joins_while_a_build_connects(executor, monkeypatch):
+    import distributed
+
+    class Interrupted(distributed.Client):
+        connecting = 0
+
+        async def _ensure_connected(self, timeout=None):
+            Interrupted.connecting += 1
+            assert Interrupted.connecting > 2, "as where a message of the scheduler's comes with its greeting"
+            await super()._ensure_connected(timeout)
+
+    monkeypatch.setattr(distributed, "Client", Interrupted)
+    assert sorted(executor.run(abs, [-1, -2])) == [(0, 1), (1, 2)]
+    assert Interrupted.connecting == 3
+
+
 def test_a_build_waits_for_one_cluster_once(tmp_path):
     """Hundreds of outputs may be to come, each of which would wait a day."""
     heard = []
