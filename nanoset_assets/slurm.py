@@ -29,6 +29,7 @@ _SECONDS = 60
 """That a command of Slurm's may take."""
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _UNDER_WAY = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+_ALIVE = _WAITING | _UNDER_WAY
 _FORGOTTEN = "Invalid job id"
 _SCRIPT = "#!/bin/sh\nexec {command}\n"
 
@@ -103,9 +104,11 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             return False
         self._instance.report_run_canceling(run)
         _slurm("scancel", "--state=PENDING", job)
-        state, _ = _state(job)
-        if state == "CANCELLED":  # before it began: nobody else could say so
-            self._instance.report_run_canceled(run)
+        state, said = _state(job)
+        if state not in _ALIVE and (state is not None or _FORGOTTEN in said):
+            run = self._instance.get_run_by_id(run_id) or run
+            if not run.is_finished:  # its job ended before the run began: nobody else could say so
+                self._instance.report_run_canceled(run)
             return True
         # To the run's process alone: it ends what it has started.
         gently = () if run.status == dg.DagsterRunStatus.CANCELING else ("--batch", "--signal=TERM")
@@ -128,7 +131,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         if state is None:
             gone = _FORGOTTEN in said
             return CheckRunHealthResult(WorkerStatus.NOT_FOUND if gone else WorkerStatus.RUNNING, said)
-        if state in _WAITING | _UNDER_WAY:
+        if state in _ALIVE:
             status = WorkerStatus.RUNNING
         elif state == "COMPLETED":
             status = WorkerStatus.SUCCESS

@@ -254,6 +254,12 @@ def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
     assert runs.run(waiting).status == dg.DagsterRunStatus.CANCELED
     assert not runs.instance.run_launcher.terminate(waiting)
 
+    taken = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--hold")
+    runs.cluster.run("scancel", runs.job(taken))  # by somebody else
+    assert runs.run(taken).status == dg.DagsterRunStatus.STARTING
+    assert runs.instance.run_launcher.terminate(taken)
+    assert runs.run(taken).status == dg.DagsterRunStatus.CANCELED
+
     begun = runs.launch("-f", "napping.py", "-j", "napping")
     runs.until(begun, "STARTED")
     assert runs.health(begun) == ("RUNNING", f"Slurm job {runs.job(begun)} is RUNNING")
