@@ -16,6 +16,7 @@ from nanoset_core.indexed.reading import no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.store import Store
 
 
 class MMapIndexedDataset:
@@ -25,7 +26,7 @@ class MMapIndexedDataset:
     its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
     """
 
-    __slots__ = ("_file", "_index", "_tokens", "access", "modes", "prefix")
+    __slots__ = ("_file", "_index", "_place", "_tokens", "access", "modes", "prefix")
 
     access: FileAccess | None
     """How its files are reached, where it lies below an output root and they do not simply lie there."""
@@ -67,6 +68,7 @@ class MMapIndexedDataset:
         return dataset
 
     def _open(self, here: str, access: FileAccess, *, validate: bool) -> None:
+        self._place = bin_path(here), access
         self._index = read_idx(access.fetch(idx_path(here)), validate=validate)
         path = bin_path(here)
         self._file = _open_tokens(access, path)
@@ -104,6 +106,16 @@ class MMapIndexedDataset:
     def is_here(self) -> bool:
         """Whether all tokens lie on this machine; else they are fetched as they are read."""
         return not isinstance(self._file, BlockFile)
+
+    def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
+        """(store, name of the prefix there) by which the files can be read piece by piece, by other machines, too.
+
+        Args:
+            as_copies: the copies on this machine instead, where the tokens are here.
+        """
+        path, access = self._place
+        store, name = access.stored_at(path, as_copy=as_copies)
+        return store, name.removesuffix(path.suffix)
 
     @property
     def bin_bytes(self) -> int:

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.packed.pickle_reader import read_slowly
+from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
@@ -79,7 +80,7 @@ class PackedFile:
     data_bytes: int
     """Bytes of all tokens."""
     view: memoryview
-    """The whole file, mapped."""
+    """The whole file, mapped; of one that lives in a store, header and index can be read."""
 
     @property
     def index_begin(self) -> int:
@@ -88,9 +89,16 @@ class PackedFile:
 
     @property
     def tokens(self) -> NDArray[np.unsignedinteger]:
-        """All tokens, uint8, uint16 or uint32 in the file's byte order, shape (tokens,); read-only."""
-        dtype = np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
-        return np.frombuffer(self.view, dtype, self.data_bytes // self.token_bytes, self.layout.header_bytes)
+        """All tokens, uint8, uint16 or uint32 in the file's byte order, shape (tokens,); read-only.
+
+        Of a file that lives in a store, none of them can be read.
+        """
+        return np.frombuffer(self.view, self.dtype, self.data_bytes // self.token_bytes, self.layout.header_bytes)
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Of a token in the file."""
+        return np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
 
 
 def token_size_bytes(vocab_size: int) -> int:
@@ -149,15 +157,21 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
     return _HEADER.pack(data_bytes, token_bytes)
 
 
-def open_packed(path: str | os.PathLike[str]) -> PackedFile:
+def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) -> PackedFile:
     """Map a `.pbin` and tell its layout, from its header and the first entry of its index.
+
+    Args:
+        path: of the file.
+        file: its bytes, where it lives in a store: header and index are brought.
 
     Raises:
         MissingError: there is no such file.
         FormatError: it is in none of the layouts; the message names the byte.
     """
     path = Path(path)
-    view = memoryview(_map_file(path))
+    file = file or MappedFile(_map_file(path))
+    view = memoryview(file.buffer)
+    _bring(file, 0, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
         raise FormatError(
             "the header is cut off",
@@ -168,10 +182,11 @@ def open_packed(path: str | os.PathLike[str]) -> PackedFile:
         )
     # B before A: where both would fit, A's first token would have to look like a token size.
     for layout in (D, B, A):
-        sizes = _fitting_sizes(view, layout)
+        sizes = _fitting_sizes(file, layout)
         if sizes is not None:
             token_bytes, data_bytes = sizes
             index_begin = layout.header_bytes + data_bytes
+            _bring(file, index_begin, file.size)
             if layout is D and _first_offset(view, index_begin, path) == C.first_offset:
                 layout = C
             _check_data_bytes(path, data_bytes, token_bytes)
@@ -188,12 +203,20 @@ def _map_file(path: Path) -> mmap.mmap | bytes:
         ) from error
 
 
-def _fitting_sizes(view: memoryview, layout: Layout) -> tuple[int, int] | None:
+def _bring(file: MappedFile, begin: int, end: int) -> None:
+    """See to it that so much of bytes [begin, end) as there is can be read."""
+    if begin < (end := min(end, file.size)):
+        file.fetch_span(begin, end)
+
+
+def _fitting_sizes(file: MappedFile, layout: Layout) -> tuple[int, int] | None:
     """(bytes of a token, bytes of all tokens) if the header says so in this layout, and an index begins after them."""
+    view = memoryview(file.buffer)
     data_bytes, token_bytes = struct.unpack_from(f"{layout.byte_order}QI", view)
     if layout is A:
         token_bytes = 4
     index_begin = layout.header_bytes + data_bytes
+    _bring(file, index_begin, index_begin + 2)
     fits = token_bytes in TOKEN_BYTES and bytes(view[index_begin : index_begin + 2]) in _PICKLES
     return (token_bytes, data_bytes) if fits else None
 

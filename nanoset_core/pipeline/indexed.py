@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node, check_current, size_bytes
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
-from nanoset_core.storage.pieces import PieceDigest, pieces_text
+from nanoset_core.storage.pieces import PieceDigest, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import TOKENS
 
@@ -149,6 +149,12 @@ def readable(dataset: Manifest) -> str:
     if copy.is_file() and copy.stat().st_size != dataset.files[name].size:
         dataset.path(name)
     return str(dataset.folder / prefix)
+
+
+def pieces_of(dataset: Manifest) -> Sequence[PieceDigest]:
+    """The digests of what its .bin was joined of within a store; none where it was written from end to end."""
+    listed = dataset.files[f"{dataset.facts['prefix']}.bin"].pieces
+    return () if listed is None else read_pieces(dataset.path(listed))
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:

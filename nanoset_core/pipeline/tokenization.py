@@ -153,11 +153,16 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
     """What `work` gives of each shard of a tokenized corpus, in document order; raises as `current_shards`."""
+    return some_shards(project, tokenized.name, tokenized.facts[SHARDS], work)
+
+
+def some_shards(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
+    """What `work` gives of each of these shards of a corpus, in their order; raises as `current_shards`."""
 
     def look(outputs: OutputRoot, place: Path) -> T:
-        return work(_require_shard(outputs, place, tokenized.name))
+        return work(_require_shard(outputs, place, corpus))
 
-    return project.outputs.each_version(look, SHARDS, tokenized.name, tokenized.facts["shards"])
+    return project.outputs.each_version(look, SHARDS, corpus, digests)
 
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:

@@ -150,6 +150,13 @@ class FileAccess(ABC):
         """All that is stored now, to be walked through."""
 
     @abstractmethod
+    def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
+        """(store, name there) by which any machine can read a file piece by piece; with `as_copy` this one, its copy.
+
+        Where there is no copy, `as_copy` changes nothing.
+        """
+
+    @abstractmethod
     def open_bytes(self, path: Path) -> MappedFile:
         """A large file to be read here and there; FileNotFoundError where it is not there."""
 
@@ -283,6 +290,9 @@ class LocalAccess(FileAccess):
 
     def names(self, folder: Path) -> frozenset[str]:
         return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+
+    def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
+        return LocalStore(path.parent.absolute()), path.name
 
     def open_bytes(self, path: Path) -> MappedFile:
         return MappedFile(map_regular(path))
@@ -490,6 +500,11 @@ class CopyAccess(FileAccess):
 
     def names(self, folder: Path) -> frozenset[str]:
         return frozenset(name for names in self.origin.level(self.name(folder)) for name in names)
+
+    def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
+        if as_copy and path.is_file():
+            return LocalStore(path.parent), path.name
+        return self.origin, self.name(path)
 
     def open_bytes(self, path: Path) -> MappedFile:
         if path.is_file() or not path.is_relative_to(self.folder):

@@ -53,12 +53,16 @@ def read_pieces(path: Path) -> list[PieceDigest]:
 class PieceCheck:
     """Compares a file's bytes, given in order and in blocks of any size, with the digests of its pieces."""
 
-    def __init__(self, pieces: Sequence[PieceDigest]) -> None:
-        self._pieces, self._number, self._begin = pieces, 0, 0
+    def __init__(self, pieces: Sequence[PieceDigest], begin: int = 0) -> None:
+        """Args:
+        pieces: of the file, all or some that lie back to back.
+        begin: where in the file the first of them begins.
+        """
+        self._pieces, self._number, self._first, self._begin = pieces, 0, begin, begin
         self._sha256, self._taken = hashlib.sha256(), 0
         self._fault: str | None = None
 
-    def add(self, block: bytes) -> None:
+    def add(self, block: bytes | memoryview) -> None:
         """Take the next bytes into account."""
         left = memoryview(block)
         while left and self._fault is None:
@@ -80,7 +84,8 @@ class PieceCheck:
         self._sha256, self._taken = hashlib.sha256(), 0
 
     def fault(self) -> str | None:
-        """What is wrong with the bytes that were given, which are all of the file; None where nothing is."""
+        """What is wrong with the bytes that were given, which are all of the pieces; None where nothing is."""
         if self._fault is None and self._number < len(self._pieces):
-            return f"{self._begin + self._taken:,} bytes instead of {sum(piece.size for piece in self._pieces):,}"
+            found, expected = self._begin + self._taken - self._first, sum(piece.size for piece in self._pieces)
+            return f"{found:,} bytes instead of {expected:,}"
         return self._fault

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.storage.access import CopyAccess, copies_of
+from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import Location, RemoteFolder, on_this_machine
 from nanoset_core.storage.scratch import claim_scratch, detour, sweep_abandoned
@@ -84,11 +85,36 @@ def brought(paths: Sequence[Location]) -> Iterator[list[Path]]:
         yield [on_this_machine(path) for path in paths]
 
 
+@contextmanager
+def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
+    """(path on this machine, for messages; the bytes of an object, of which no more is brought than is asked for).
+
+    Raises:
+        MissingError: there is no such object.
+        StorageError: the bucket cannot be reached or refuses.
+    """
+    if isinstance(path, Path):
+        yield path, None
+        return
+    with claimed_room("copies") as room, explained(room, expected=_ROOM):
+        access = copies_beside(path, room)
+        try:
+            content = access.open_bytes(room / path.name)
+        except FileNotFoundError as error:
+            raise MissingError("no such object", where=path, remedy="name an object that is there") from error
+        yield room / path.name, content
+
+
+def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
+    """How an object, and those beside it, are reached with copies in a folder."""
+    folder = path.parent.path
+    return copies_of(room, path.place.below(folder) if folder else path.place)
+
+
 def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, CopyAccess]) -> Path:
-    folder, place = path.parent, path.place
+    folder = path.parent
     if folder not in folders:
-        place = place.below(folder.path) if folder.path else place
-        folders[folder] = copies_of(room / str(len(folders)), place)
+        folders[folder] = copies_beside(path, room / str(len(folders)))
     copy = folders[folder].folder / path.name
     folders[folder].renew(copy)
     if not copy.exists():

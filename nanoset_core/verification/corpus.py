@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,17 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.stage import Key, size_bytes
 from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
-from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.files import check_files, check_freshness, live_manifest
+from nanoset_core.verification.parts import ProjectCheck, Runner, done_here, runs
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.round_trip import check_round_trip
+from nanoset_core.verification.tokens import Promise
 
 _BUILD = "run `nanoset build`"
 MOST_DRIFT = 1.5
@@ -31,14 +34,12 @@ MOST_DRIFT = 1.5
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
 
 
-def verify_corpus(project: Project, corpus: str, deep: bool = False) -> Report:
-    """Check a corpus: `verify_inventory`, `verify_shards`, then `verify_indexed`."""
+def verify_corpus(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
+    """Check a corpus: `verify_inventory`, `verify_shards`, then `verify_indexed`; `run` has deep checks done."""
     report = Report(f"corpora/{corpus}")
     report.include(verify_inventory(project, corpus))
-    shards = verify_shards(project, corpus, deep)
-    report.include(shards)
-    dataset = _verify_indexed(project, corpus, deep, alone=False)
-    report.include(dataset)
+    report.include(verify_shards(project, corpus, deep, run))
+    report.include(_verify_indexed(project, corpus, deep, run, alone=False))
     return report
 
 
@@ -63,7 +64,7 @@ def verify_raw(project: Project) -> Report:
     return report
 
 
-def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
+def verify_shards(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
     """Check the current shards of a corpus against its inventory.
 
     Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, no more is
@@ -77,8 +78,15 @@ def verify_shards(project: Project, corpus: str, deep: bool = False) -> Report:
         _check_lines(report, tokenized, shards)
         _check_losses(report, project, tokenized)
         _check_ranges(report, project, tokenized)
-        for shard in shards:
-            _check_shard(report, shard, deep)
+        if deep:
+            digests, sizes = tokenized.facts[tokenization.SHARDS], [size_bytes(shard) for shard in shards]
+            parts = [tuple(digests[part.start : part.stop]) for part in runs(sizes)]
+            report.include(run(ShardCheck(project, corpus), parts))
+        else:
+            for shard in shards:
+                report.include(check_files(shard, report.output, deep=False, remedy=_BUILD))
+                with report.catching(_remedy(shard)):
+                    _rows(shard)
     return report
 
 
@@ -86,17 +94,25 @@ def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
     """Check the current merged dataset of a corpus: its counts, .idx and tokens (see `verify_dataset`), whether it is
     the one that the current inventory and settings give, and whether sampled documents give the same tokens when their
     source lines are tokenized again; and what was lost on the way to it."""
-    return _verify_indexed(project, corpus, deep, alone=True)
+    return _verify_indexed(project, corpus, deep, done_here, alone=True)
 
 
-def _verify_indexed(project: Project, corpus: str, deep: bool, *, alone: bool) -> Report:
+def _verify_indexed(project: Project, corpus: str, deep: bool, run: Runner, *, alone: bool) -> Report:
     """`alone`: what was lost is told here as well, since nobody tells it of the shards."""
     report = Report(f"{indexed.STAGE}/{corpus}")
     with report.catching(_BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
         report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
-        prefix, promise = indexed.readable(dataset), _promise(project, dataset)
-        report.include(verify_dataset(prefix, promise=promise, deep=deep, output=report.output, access=dataset.access))
+        found = verify_dataset(
+            indexed.readable(dataset),
+            promise=_promise(project, dataset),
+            deep=deep,
+            output=report.output,
+            access=dataset.access,
+            pieces=indexed.pieces_of(dataset) if deep else (),
+            run=run,
+        )
+        report.include(found)
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
@@ -202,25 +218,49 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest, invent
         )
 
 
-def _check_shard(report: Report, shard: Manifest, deep: bool) -> None:
-    report.include(check_files(shard, report.output, deep=deep, remedy=_BUILD))
+@dataclass(frozen=True, slots=True)
+class ShardCheck(ProjectCheck[tuple[str, ...], Report]):
+    """Files as they were written, tokens and tables as the manifests say, of some shards of a corpus, by digest."""
+
+    corpus: str
+
+    def look_within(self, project: Project, part: tuple[str, ...]) -> Report:
+        report = Report(f"tokenized/{self.corpus}")
+        tokenization.some_shards(project, self.corpus, part, lambda shard: _check_shard(report, shard))
+        return report
+
+    def conclude(self, outcomes: Sequence[Report]) -> Report:
+        report = Report(f"tokenized/{self.corpus}")
+        for outcome in outcomes:
+            report.include(outcome)
+        return report
+
+
+def _check_shard(report: Report, shard: Manifest) -> None:
+    report.include(check_files(shard, report.output, deep=True, remedy=_BUILD))
     facts = ShardFacts.of(shard.facts)
-    remedy = f"delete {shard.folder} and {_BUILD}"
-    with report.catching(remedy):
-        table = DocumentRows(shard.path(DOCUMENTS), facts.documents)
-        if deep and (tokens := table.tokens()) != facts.tokens:
+    with report.catching(_remedy(shard)):
+        if (tokens := _rows(shard).tokens()) != facts.tokens:
             report.error(
                 "the table of documents holds another number of tokens than its shard",
                 where=shard.path(DOCUMENTS),
                 found=f"{tokens:,}",
                 expected=f"{facts.tokens:,}",
-                remedy=remedy,
+                remedy=_remedy(shard),
             )
-    if deep:
-        promise = Promise(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
-        part = verify_dataset(shard.path(TOKENS), promise=promise, output=report.output)
-        report.findings.extend(part.findings)
-        _check_rejects(report, shard, facts, remedy)
+    promise = Promise(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
+    part = verify_dataset(shard.path(TOKENS), promise=promise, output=report.output)
+    report.findings.extend(part.findings)
+    _check_rejects(report, shard, facts, _remedy(shard))
+    shard.access.drop(shard.folder / name for name in shard.files)
+
+
+def _remedy(shard: Manifest) -> str:
+    return f"delete {shard.folder} and {_BUILD}"
+
+
+def _rows(shard: Manifest) -> DocumentRows:
+    return DocumentRows(shard.path(DOCUMENTS), ShardFacts.of(shard.facts).documents)
 
 
 def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: str) -> None:

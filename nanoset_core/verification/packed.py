@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,44 +17,49 @@ from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
 from nanoset_core.packed.layout import PackedFile, open_packed
 from nanoset_core.packed.packing import document_spans
 from nanoset_core.packed.pickle_codec import rechunk
-from nanoset_core.pipeline import indexed, packed
+from nanoset_core.pipeline import indexed
+from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.verification.dataset import QUICK_TOKENS, spread_chunks
 from nanoset_core.verification.files import check_file, check_freshness, live_manifest
+from nanoset_core.verification.parts import PART_BYTES, DeepCheck, Runner, done_here
 from nanoset_core.verification.report import Report
+from nanoset_core.verification.tokens import StoredTokens, TokenCheck
 
 _BUILD = "run `nanoset build`"
 _CHUNK_DOCUMENTS = 1 << 16
+_READ_TOKENS = 1 << 20
 _NO_ENTRIES = np.empty(0, np.int64), np.empty(0, np.int64)
 
 
-def verify_packed(project: Project, corpus: str, deep: bool = False) -> Report:
+def verify_packed(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
     """Check the current .pbin of a corpus.
 
     It is there, of the size written (`deep`: sha256), in the present layout; its index, which is read whole, covers the
     tokens exactly, document after document, and the counts are those noted. Documents and tokens are those of the
     dataset that it was made from, or of the vocabulary where that dataset is gone; all tokens are read with `deep`, or
-    where there are no more than 16 Mi, else those at 256 places.
+    where there are no more than 16 Mi, else those at 256 places. `run` has all of them looked at.
     """
-    report = Report(f"{packed.STAGE}/{corpus}")
+    report = Report(f"{packed_stage.STAGE}/{corpus}")
     with report.catching(_BUILD):
-        manifest = live_manifest(project.outputs, packed.STAGE, corpus, _BUILD)
-        check_freshness(report, project, packed.PACKED, Key(corpus), manifest)
+        manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus, _BUILD)
+        check_freshness(report, project, packed_stage.PACKED, Key(corpus), manifest)
         report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
         whole = [
             check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, _BUILD)
             for file, fact in manifest.files.items()
         ]
         if all(whole):
-            _check_content(report, project, manifest, deep)
+            _check_content(report, project, manifest, deep, run)
     return report
 
 
-def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool) -> None:
+def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Runner) -> None:
     remedy = f"delete {manifest.url()}, and {_BUILD}"
     try:
-        file = open_packed(manifest.path(manifest.facts["file"]))
+        path = manifest.folder / manifest.facts["file"]
+        file = open_packed(path, manifest.access.open_bytes(path))
         index = scan_index(file)
     except FormatError as error:
         report.error(error.what, where=error.where, found=error.found, expected=error.expected, remedy=remedy)
@@ -62,7 +68,10 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     if _check_index(report, manifest.facts, file, index, remedy) and (
         dataset is None or _check_borders(report, file, index, dataset, remedy)
     ):
-        _check_tokens(report, file, dataset, project.tokenizer.max_id, deep, remedy)
+        check = _token_check(manifest, file, dataset, project.tokenizer.max_id, remedy, as_copies=not deep)
+        whole = deep or index.tokens <= QUICK_TOKENS
+        parts = list(_ranges(index.tokens, PART_BYTES // file.token_bytes) if whole else spread_chunks(index.tokens))
+        report.include((run if deep else done_here)(check, parts))
 
 
 def _dataset_of(project: Project, manifest: Manifest) -> MMapIndexedDataset | None:
@@ -70,7 +79,7 @@ def _dataset_of(project: Project, manifest: Manifest) -> MMapIndexedDataset | No
     folder = project.outputs.folder / indexed.STAGE / manifest.name / manifest.recipe["parents"]["dataset"]
     try:
         found = project.outputs.manifest_at(folder)
-        return None if found is None else MMapIndexedDataset(found.path(found.facts["prefix"]))
+        return None if found is None else indexed.opened(found)
     except NanosetError:
         return None
 
@@ -143,26 +152,71 @@ def _spelled(begins: NDArray[np.int64], lengths: NDArray[np.int64], at: int) -> 
     return f"{int(lengths[at]):,} tokens from token {int(begins[at])}" if at < len(begins) else "no such document"
 
 
-def _check_tokens(
-    report: Report, file: PackedFile, dataset: MMapIndexedDataset | None, limit: int, deep: bool, remedy: str
-) -> None:
-    tokens, read = file.tokens, 0
-    for begin, end in spread_chunks(len(tokens), deep or len(tokens) <= QUICK_TOKENS):
-        part = tokens[begin:end]
-        read += len(part)
-        wrong = part > limit if dataset is None else part != dataset.tokens[begin:end]
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            if dataset is None:
-                what, expected = "a token is not in the vocabulary", f"0 to {limit}"
-            else:
-                what, expected = "a token is not that of the dataset", f"id {int(dataset.tokens[begin + at])}"
+class _Difference(NamedTuple):
+    """A token that is not as it should be."""
+
+    token: int
+    """Its number."""
+    found: int
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
+    """Tokens of a .pbin, from one to another, are those of its dataset, or of the vocabulary where that is gone."""
+
+    output: str
+    url: str
+    packed: StoredTokens
+    dataset: StoredTokens | None
+    limit: int
+    """Greatest id of the vocabulary."""
+    remedy: str
+    at_once: ClassVar[int] = TokenCheck.at_once
+
+    def look(self, part: tuple[int, int]) -> tuple[int, _Difference | None]:
+        for begin in range(*part, _READ_TOKENS):
+            end = min(begin + _READ_TOKENS, part[1])
+            tokens = self.packed.read(begin, end)
+            expected = None if self.dataset is None else self.dataset.read(begin, end)
+            wrong = tokens > self.limit if expected is None else tokens != expected
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                wish = f"0 to {self.limit}" if expected is None else f"id {int(expected[at])}"
+                return end - part[0], _Difference(begin + at, int(tokens[at]), wish)
+        return part[1] - part[0], None
+
+    def conclude(self, outcomes: Sequence[tuple[int, _Difference | None]]) -> Report:
+        report = Report(self.output)
+        report.figures["tokens_read"] = sum(read for read, _ in outcomes)
+        if first := next((found for _, found in outcomes if found is not None), None):
             report.error(
-                what,
-                where=f"{file.path}, byte {file.layout.header_bytes + (begin + at) * file.token_bytes}",
-                found=f"id {int(part[at])}",
-                expected=expected,
-                remedy=remedy,
+                f"a token is not {'in the vocabulary' if self.dataset is None else 'that of the dataset'}",
+                where=f"{self.url}, byte {self.packed.place(first.token)}",
+                found=f"id {first.found}",
+                expected=first.expected,
+                remedy=self.remedy,
             )
-            break
-    report.figures["tokens_read"] = read
+        return report
+
+
+def _ranges(total: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((begin, min(begin + size, total)) for begin in range(0, total, size))
+
+
+def _token_check(
+    manifest: Manifest,
+    file: PackedFile,
+    dataset: MMapIndexedDataset | None,
+    limit: int,
+    remedy: str,
+    *,
+    as_copies: bool,
+) -> PackedCheck:
+    store, name = manifest.access.stored_at(file.path, as_copy=as_copies)
+    packed, other = StoredTokens(store, name, file.dtype, file.layout.header_bytes), None
+    if dataset is not None:
+        store, prefix = dataset.stored(as_copies=as_copies)
+        other = StoredTokens(store, f"{prefix}.bin", dataset.dtype)
+    output = f"{packed_stage.STAGE}/{manifest.name}"
+    return PackedCheck(output, manifest.url(manifest.facts["file"]), packed, other, limit, remedy)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import read_record
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import Location
-from nanoset_core.storage.working_copies import brought
+from nanoset_core.storage.working_copies import claimed_room, copies_beside
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
-from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.report import Report
+from nanoset_core.verification.tokens import Promise
 
 _REMEDY = "write the pair again"
 
@@ -25,7 +28,7 @@ def verify_prefix(
     """Check one pair: `verify_dataset`, with the promises of <prefix>.manifest.json where `nanoset tokenize` left one.
 
     Args:
-        prefix: without .bin and .idx; a pair in a bucket is copied here for as long as it is checked.
+        prefix: without .bin and .idx; of a pair in a bucket the .idx is brought, and of the tokens what is read.
         tokenizer: its file or folder; ids must be of its vocabulary.
         eod: text of the token that must end every sequence; needs the tokenizer.
         deep: read every token, and compare checksums.
@@ -51,10 +54,9 @@ def verify_prefix(
         sequences=facts.get("sequences"),
         tokens=facts.get("tokens"),
     )
-    with report.catching(_REMEDY), brought(pair_files(prefix)) as (tokens, _):
-        here = prefix_of(tokens)
-        found = verify_dataset(here, promise=promise, deep=deep, output=report.output)
-        report.include(found.moved(str(here), str(prefix)))
+    with report.catching(_REMEDY), _reached(prefix) as (here, access):
+        found = verify_dataset(here, promise=promise, deep=deep, output=report.output, access=access)
+        report.include(found.moved(here, str(prefix)))
     for name, fact in noted.get("files", {}).items() if deep else ():
         path = prefix.with_name(name)
         if path.is_file() and (digest := _sha256(path)) != fact["sha256"]:
@@ -68,6 +70,16 @@ def verify_prefix(
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
         report.error("lines are not accounted for", where=f"{prefix}{MANIFEST_ENDING}", remedy=_REMEDY)
     return report
+
+
+@contextmanager
+def _reached(prefix: Location) -> Iterator[tuple[str, FileAccess | None]]:
+    """(prefix on this machine, how its files are reached), until the block ends."""
+    if isinstance(prefix, Path):
+        yield str(prefix), None
+        return
+    with claimed_room("copies") as room:
+        yield str(room / prefix.name), copies_beside(prefix, room)
 
 
 def _noted(prefix: Location) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
-from nanoset_core.verification.dataset import Promise, verify_dataset
+from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.handoff import verify_handoff
 from nanoset_core.verification.nanoset import verify_blend, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
+from nanoset_core.verification.parts import Deferred, Later, Runner, done_by, done_here
 from nanoset_core.verification.report import Report
+from nanoset_core.verification.tokens import Promise
 from nanoset_core.verification.webdataset import verify_webdataset
 
 __all__ = [
@@ -52,10 +54,12 @@ class Target:
     """Verifies it; takes the project, the arguments, and whether deeply."""
     arguments: tuple[str, ...]
     """That name it."""
+    in_parts: bool = False
+    """Whether the check takes a Runner, too, which has the larger part of deep work done."""
 
-    def run(self, deep: bool) -> Report:
+    def run(self, deep: bool, run: Runner = done_here) -> Report:
         """Verify it."""
-        return self.check(self.project, *self.arguments, deep)
+        return self.check(self.project, *self.arguments, deep, **({"run": run} if self.in_parts else {}))
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""
@@ -70,13 +74,13 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     """
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
     config = project.config
-    found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
+    found = [Target(corpus, quiet, verify_corpus, (corpus,), in_parts=True) for corpus in raw.corpora(project)]
     found += [
         Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name in config.nanosets for split in SPLITS
     ]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]
-    found += [Target(name, quiet, verify_webdataset, (name,)) for name in config.webdatasets]
-    found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,)) for corpus in config.packed]
+    found += [Target(name, quiet, verify_webdataset, (name,), in_parts=True) for name in config.webdatasets]
+    found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,), in_parts=True) for corpus in config.packed]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):
             raise ConfigError(
@@ -106,20 +110,36 @@ def verify_project(project: Project, select: Sequence[str] = (), deep: bool = Fa
 
 
 def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
-    """Reports in the order of their targets, each as soon as those before it are there."""
+    """Reports in the order of their targets, each as soon as those before it are there.
+
+    All targets come first, without what can be done in parts; then the parts of all of them.
+    """
     # What trainers are started with names files of this machine, and is quickly looked through.
     here = [number for number, target in enumerate(chosen) if target.check is verify_handoff]
     there = [number for number in range(len(chosen)) if number not in here]
-    reports: dict[int, Report] = {number: chosen[number].run(True) for number in here}
+    reports = {number: chosen[number].run(True) for number in here}
+    left, noted = dict.fromkeys(reports, 0), list[tuple[int, Deferred]]()
     given = 0
-    for place, report in executor.run(_verify_deeply, [chosen[number] for number in there]):
-        reports[there[place]] = report
-        while given in reports:
+
+    def whole() -> Iterator[Report]:
+        nonlocal given
+        while given in reports and not left[given]:
             yield reports.pop(given)
             given += 1
-    yield from (reports[number] for number in sorted(reports))
+
+    for place, (report, deferred) in executor.run(_verify_deeply, [chosen[number] for number in there]):
+        number = there[place]
+        reports[number], left[number] = report, len(deferred)
+        noted += ((number, one) for one in deferred)
+        yield from whole()
+    for (number, _), part in zip(noted, done_by(executor, [one for _, one in noted]), strict=True):
+        reports[number].include(part)
+        left[number] -= 1
+        yield from whole()
 
 
-def _verify_deeply(target: Target) -> Report:
+def _verify_deeply(target: Target) -> tuple[Report, list[Deferred]]:
+    later = Later(target.project)
     with target.project.at_hand() as project:
-        return replace(target, project=project).run(True)
+        report = replace(target, project=project).run(True, later)
+    return report, later.noted

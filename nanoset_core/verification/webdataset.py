@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,21 @@ from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.files import check_file, check_freshness, live_manifest
+from nanoset_core.verification.parts import ProjectCheck, Runner, done_here, runs
 from nanoset_core.verification.report import Report
 
 _BUILD = "run `nanoset build`"
+_AGAIN = f"{_BUILD} --force"
 _TARS_OPENED = 8
 _TILE = 256
 
 
-def verify_webdataset(project: Project, name: str, deep: bool = False) -> Report:
+def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runner = done_here) -> Report:
     """Check the current version of a webdataset.
 
     Every tar is there, of the size written (`deep`: sha256), the three lists name just these tars with these counts;
     in 8 tars, spread evenly (`deep`: all), the members are counted, their first and last (`deep`: all) have one length,
-    tokens of the vocabulary, and no pad tokens but at their end.
+    tokens of the vocabulary, and no pad tokens but at their end. `run` has the tars looked at.
     """
     report = Report(f"{shuffling.STAGE}/{name}")
     with report.catching(_BUILD):
@@ -49,14 +51,54 @@ def verify_webdataset(project: Project, name: str, deep: bool = False) -> Report
         facts = manifest.facts
         report.figures.update({key: facts[key] for key in ("shards", "sequences", "tokens", "pad_tokens")})
         report.figures["tokens_dropped"] = facts["tokens_dropped"]
+        manifest = replace(manifest, stored=manifest.sizes())
+        rows = list(facts["shards_written"])
+        tars = {_tar(row) for row in rows}
         whole = [
-            check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, f"{_BUILD} --force")
+            check_file(report, manifest, file, fact.size, fact.sha256 if deep and file not in tars else None, _AGAIN)
             for file, fact in manifest.files.items()
         ]
         _check_lists(report, manifest)
         if all(whole):
-            _check_tars(report, project, manifest, deep)
+            check = TarCheck(project, name, deep)
+            if deep:
+                parts = [tuple(part) for part in runs([row["size_bytes"] for row in rows])]
+                report.include(run(check, parts))
+            else:
+                report.include(done_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class TarCheck(ProjectCheck[tuple[int, ...], Report]):
+    """Some tars of a webdataset, by the numbers of their rows: what their members hold is what the plan says."""
+
+    name: str
+    deep: bool
+
+    def look_within(self, project: Project, part: tuple[int, ...]) -> Report:
+        report = Report(f"{shuffling.STAGE}/{self.name}")
+        manifest = live_manifest(project.outputs, shuffling.STAGE, self.name, _BUILD)
+        rows, expect, read = manifest.facts["shards_written"], _Expectation.of(project, manifest), 0
+        for number in part:
+            row = rows[number]
+            tar = _tar(row)
+            with report.catching(f"delete the tar, and {_BUILD}"):
+                fact = manifest.files[tar]
+                if not self.deep or check_file(report, manifest, tar, fact.size, fact.sha256, _AGAIN):
+                    read += _check_tar(report, manifest.path(tar), row, expect, self.deep)
+            manifest.access.drop([manifest.folder / tar])
+            expect.forget()
+        report.figures["contexts_read"] = read
+        return report
+
+    def conclude(self, outcomes: Sequence[Report]) -> Report:
+        report, read = Report(f"{shuffling.STAGE}/{self.name}"), 0
+        for outcome in outcomes:
+            report.include(outcome)
+            read += int(outcome.figures["contexts_read"])
+        report.figures["contexts_read"] = read
+        return report
 
 
 def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:
@@ -121,19 +163,6 @@ def _tar(row: Mapping[str, Any]) -> str:
     return f"{shard_stem(row['shard'])}.tar"
 
 
-def _check_tars(report: Report, project: Project, manifest: Manifest, deep: bool) -> None:
-    rows = list(manifest.facts["shards_written"])
-    chosen = range(len(rows)) if deep else spread_rows(len(rows), _TARS_OPENED).tolist()
-    expect = _Expectation.of(project, manifest)
-    read = 0
-    for number in chosen:
-        with report.catching(f"delete the tar, and {_BUILD}"):
-            read += _check_tar(
-                report, manifest.path(f"{shard_stem(rows[number]['shard'])}.tar"), rows[number], expect, deep
-            )
-    report.figures["contexts_read"] = read
-
-
 def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expectation, deep: bool) -> int:
     """Check one tar; → contexts read."""
     archive = map_archive(path)
@@ -187,6 +216,11 @@ class _Expectation:
             return _Expectation(length, greatest, None, ())
         return _Expectation(length, greatest, plan, sources)
 
+    def forget(self) -> None:
+        """Give back the room of tokens that were brought."""
+        for source in self.sources:
+            source.forget()
+
     def check(
         self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[NDArray[Any]]
     ) -> bool:
@@ -217,5 +251,7 @@ class _Expectation:
 
 def _source(project: Project, corpus: str) -> TokenSource:
     dataset = indexed.current_dataset(project, corpus)
-    prefix = dataset.path(dataset.facts["prefix"])
-    return TokenSource.of_dataset(corpus, prefix, validate=False)
+    path = dataset.folder / f"{dataset.facts['prefix']}.bin"
+    if dataset.access.has_copies and not path.is_file():
+        return TokenSource.stored(corpus, dataset.access, path, np.dtype(dataset.facts["dtype"]))
+    return TokenSource.of_dataset(corpus, dataset.path(dataset.facts["prefix"]), validate=False)

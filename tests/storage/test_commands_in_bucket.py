@@ -183,7 +183,28 @@ def test_a_pair_is_shown_and_checked(bucket, given):
     assert f"{bucket.url}/out/x_text_document.bin" in outcome.output.replace("\n", "")
     outcome = CliRunner().invoke(nanoset, arguments("verify IN/nothing", url, ""))
     assert outcome.exit_code == 1
-    assert f"{bucket.url}/in/nothing.bin" in outcome.output.replace("\n", "")
+    assert f"{bucket.url}/in/nothing.idx" in outcome.output.replace("\n", "")
+
+
+def test_a_pack_is_described_by_its_ends(bucket, given, monkeypatch):
+    path = given / "large.pbin"
+    write_packed(path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2)
+    S3Store(bucket).put("in/large.pbin", path.read_bytes())
+    read, real = [], S3Store.read_range
+
+    def counted(store, name, begin, end, mark=None):
+        read.append(end - begin)
+        return real(store, name, begin, end, mark)
+
+    monkeypatch.setattr(S3Store, "read_range", counted)
+    url = f"{bucket.url}/in"
+    assert run("pack describe IN/large.pbin", url, "").output == run(
+        "pack describe IN/large.pbin", given, ""
+    ).output.replace(str(given), url)
+    assert sum(read) < path.stat().st_size / 4
+    outcome = CliRunner().invoke(nanoset, arguments("pack describe IN/nothing.pbin", url, ""))
+    assert isinstance(outcome.exception, MissingError)
+    assert outcome.exception.where == f"{url}/nothing.pbin"
 
 
 def final(bucket: S3Place) -> set[str]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.verification.duplicates import duplicate_share, sequence_hashes
+from nanoset_core.verification.duplicates import duplicate_share, hash_limit, sampled, sequence_hashes
 
 
 def write(prefix, documents):
@@ -18,6 +18,17 @@ def write(prefix, documents):
     return MMapIndexedDataset(prefix)
 
 
+def hashes_of(dataset, chunk):
+    chunks = (dataset.tokens[begin : begin + chunk] for begin in range(0, dataset.token_count, chunk))
+    return sequence_hashes(chunks, dataset.sequence_lengths, chunk)
+
+
+def share(datasets, most_hashes=1 << 22):
+    """Of several, whose sequences are those of one dataset."""
+    limit = hash_limit(sum(map(len, datasets)), most_hashes)
+    return duplicate_share([sampled(hashes_of(dataset, 512), limit) for dataset in datasets])
+
+
 documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
 
 
@@ -25,18 +36,20 @@ documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
 @given(documents=documents, chunk=st.integers(1, 40))
 def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, documents, chunk):
     dataset = write(tmp_path_factory.mktemp("d") / "d", documents)
-    hashes = [value for part in sequence_hashes(dataset, chunk) for value in part.tolist()]
+    hashes = [value for part in hashes_of(dataset, chunk) for value in part.tolist()]
     filled = [tuple(document) for document in documents if document]
     assert len(hashes) == len(filled)
     assert len(set(hashes)) == len(set(filled))
     assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
     expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
-    assert duplicate_share(dataset) == expected
+    assert share([dataset]) == expected
+    folder = tmp_path_factory.mktemp("parts")
+    assert share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
 
 
 def test_a_sample_of_the_hashes_estimates_the_share(tmp_path):
     rng = np.random.default_rng(3)
     unique = [rng.integers(0, 60_000, 6).tolist() for _ in range(3000)]
     dataset = write(tmp_path / "d", unique + unique[:1000])
-    assert duplicate_share(dataset) == 0.25
-    assert abs(duplicate_share(dataset, most_hashes=800) - 0.25) < 0.06
+    assert share([dataset]) == 0.25
+    assert abs(share([dataset], most_hashes=800) - 0.25) < 0.06

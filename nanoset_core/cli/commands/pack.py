@@ -19,6 +19,7 @@ from nanoset_core.serialization.text import format_count
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import Listener
     from nanoset_core.packed import PackedFacts
+    from nanoset_core.storage.block_file import MappedFile
     from nanoset_core.storage.remote_folder import Location
 
 _WRITTEN = {
@@ -222,21 +223,21 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 @click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import opened_in_part
 
     for file in files:
-        with brought([file]) as (here,):
-            for line in _description(file, here):
+        with opened_in_part(file) as (here, content):
+            for line in _description(file, here, content):
                 click.echo(line)
 
 
-def _description(path: Location, here: Path) -> Iterator[str]:
+def _description(path: Location, here: Path, content: MappedFile | None) -> Iterator[str]:
     """Counts, token size, layout, and what is wrong with the index."""
     import numpy as np
 
     from nanoset_core.packed import PackedDataset
 
-    dataset = PackedDataset(here)
+    dataset = PackedDataset(here, content)
     facts, lengths = dataset.index_facts, dataset.document_lengths
     yield f"{path}: {facts.documents:,} documents, {len(dataset.tokens):,} tokens of {dataset.token_bytes} byte(s)"
     old = "" if dataset.layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"

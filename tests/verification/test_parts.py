@@ -1,0 +1,100 @@
+"""Deep checks in parts that others do: the reports are those of one process."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+
+import pytest
+from built_project import one, poke
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.storage.workplace import Workplace, working_at
+from nanoset_core.verification import packed, parts, tokens
+from nanoset_core.verification.report import Report
+from nanoset_core.verification.verify import _verify_elsewhere, targets
+
+
+class Elsewhere:
+    """An executor whose tasks travel, are done in another order, and each in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder, self.done = folder, []
+
+    def run(self, work, tasks):
+        travelling = [pickle.dumps((work, task)) for task in tasks]
+        for number in sorted(range(len(travelling)), key=lambda number: (number % 3, -number)):
+            work, task = pickle.loads(travelling[number])
+            with working_at(Workplace(self.folder / str(len(self.done)))):
+                self.done.append(work.__name__)
+                yield number, pickle.loads(pickle.dumps(work(task)))
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(tokens, "PART_BYTES", 2000)
+    monkeypatch.setattr(packed, "PART_BYTES", 2000)
+    monkeypatch.setattr(parts.runs, "__defaults__", (5000,))
+
+
+def said(reports):
+    return [report.to_json() for report in reports]
+
+
+def test_the_reports_are_those_of_one_process(project, tmp_path, small_parts):
+    chosen, elsewhere = targets(project), Elsewhere(tmp_path)
+    assert said(_verify_elsewhere(elsewhere, chosen)) == said(target.run(True) for target in chosen)
+    assert elsewhere.done.count("_look") > 50
+
+
+def test_so_are_findings(copy, tmp_path, small_parts):
+    project = copy()
+    poke(one(project, "datasets/web/*/*.bin"), 40, b"\xff\xff")
+    poke(one(project, "packed/*/*/*.pbin"), 40, b"\xff\xff")
+    poke(sorted(project.outputs.folder.glob("shards/web/*/tokens.bin"))[1], 10, b"\xff\xff")
+    poke(sorted(project.outputs.folder.glob("webdatasets/*/*/*.tar"))[-1], 5000, b"\xff")
+    chosen = targets(project)
+    here = [target.run(True) for target in chosen]
+    assert sum(not report.passed for report in here) >= 3
+    for found, wanted in zip(_verify_elsewhere(Elsewhere(tmp_path), chosen), here, strict=True):
+        assert (found.output, found.passed) == (wanted.output, wanted.passed)
+        # What is looked at where all else is sound is looked at before the parts are.
+        assert set(found.findings) >= set(wanted.findings)
+
+
+def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
+    """Of the part that found it, in the report of its output alone."""
+    project = copy()
+
+    class Thief(Elsewhere):
+        def run(self, work, tasks):
+            if work.__name__ == "_look":
+                shutil.rmtree(sorted(project.outputs.folder.glob("shards/web/*"))[2])
+            yield from super().run(work, tasks)
+
+    reports = {report.output: report for report in _verify_elsewhere(Thief(tmp_path), targets(project))}
+    (finding,) = reports["corpora/web"].errors
+    assert finding.what == "a shard is not whole"
+    assert not [report.output for report in reports.values() if report.errors and report.output != "corpora/web"]
+
+
+def test_runs():
+    assert [list(run) for run in parts.runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
+    assert list(parts.runs([])) == []
+
+
+class Same(parts.DeepCheck[int, int]):
+    def look(self, part):
+        if part < 0:
+            raise NanosetError("it is negative")
+        return part
+
+    def conclude(self, outcomes):
+        return Report("same", figures={"sum": sum(outcomes)})
+
+
+def test_reports_come_in_their_order_as_soon_as_they_are_whole(tmp_path):
+    noted = [parts.Deferred(Same(), numbers) for numbers in ([], [1, 2, 3], [], [4, -1, -2], [])]
+    found = list(parts.done_by(Elsewhere(tmp_path), noted))
+    assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]
+    assert [[finding.what for finding in report.findings] for report in found] == [[], [], [], ["it is negative"], []]

@@ -1,0 +1,141 @@
+"""Every token is looked at once, however the dataset is cut into ranges, reads and chunks."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.pieces import PieceDigest
+from nanoset_core.verification import duplicates, tokens
+from nanoset_core.verification.parts import done_here, runs
+from nanoset_core.verification.tokens import Promise, TokenCheck, token_ranges
+
+PROMISE = Promise(max_id=4, before=(1, 2), after=(3,))
+
+
+def write(prefix, sequences):
+    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
+    for sequence in sequences:
+        builder.add_document(np.array(sequence, np.uint16), [len(sequence)])
+    builder.finalize()
+    return MMapIndexedDataset(prefix)
+
+
+def verified(dataset, promise=PROMISE, pieces=()):
+    check = TokenCheck.of(dataset, promise, "it", as_copies=False)
+    return done_here(check, token_ranges(dataset, pieces))
+
+
+def expected(sequences):
+    """What a loop over all tokens finds: (sequences not framed, first token outside, share of copies)."""
+    unframed = [number for number, one in enumerate(sequences) if len(one) < 3 or (one[:2], one[-1:]) != ([1, 2], [3])]
+    flat = [(number, token) for number, one in enumerate(sequences) for token in one]
+    outside = next(((2 * at, *found) for at, found in enumerate(flat) if found[1] > PROMISE.max_id), None)
+    filled = [tuple(one) for one in sequences if one]
+    return unframed, outside, round(1 - len(set(filled)) / len(filled), 6) if filled else 0.0
+
+
+framed = st.lists(st.integers(0, 4), max_size=9).map(lambda inner: [1, 2, *inner, 3])
+any_ids = st.lists(st.integers(0, 5), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sequences=st.lists(framed | framed | framed | any_ids, max_size=30),
+    part=st.sampled_from([2, 10, 60, 1 << 20]),
+    read=st.sampled_from([2, 6, 30]),
+    chunk=st.sampled_from([1, 4, 7]),
+)
+def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
+    dataset = write(tmp_path_factory.mktemp("d") / "d", sequences)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "PART_BYTES", part)
+        patch.setattr(tokens, "_PART_SEQUENCES", 5)
+        patch.setattr(tokens, "_READ_BYTES", read)
+        patch.setattr(tokens, "CHUNK_TOKENS", chunk)
+        report = verified(dataset)
+        ranges = token_ranges(dataset)
+    unframed, outside, share = expected(sequences)
+    assert all(one.end == other.begin and one.last == other.first for one, other in itertools.pairwise(ranges))
+    if ranges:
+        assert (ranges[0].first, ranges[0].begin) == (0, 0)
+        assert (ranges[-1].last, ranges[-1].end) == (len(dataset), dataset.bin_bytes)
+    assert report.figures == {
+        "tokens_read": sum(map(len, sequences)),
+        "greatest_id": max((token for one in sequences for token in one), default=-1),
+        "duplicate_documents": share,
+    }
+    found = {finding.what: finding.where for finding in report.findings}
+    stranger = found.pop("a token is not in the vocabulary", None)
+    where = dataset.prefix + ".bin"
+    assert stranger == (outside and f"{where}, byte {outside[0]} (sequence {outside[1]})")
+    wrong = found.pop("a sequence does not begin and end with the tokens that it should", None)
+    if any(sequences):
+        more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
+        begins = np.cumsum([0, *map(len, sequences)]) * 2
+        assert wrong == (f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None)
+    assert not found
+
+
+def digests(data, sizes):
+    ends = list(itertools.accumulate(sizes))
+    return [
+        PieceDigest(hashlib.sha256(data[end - size : end]).hexdigest(), size)
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+
+
+SEQUENCES = [[1, 2, number % 5, 3] for number in range(40)]
+
+
+@pytest.mark.parametrize("sizes", [[80, 80, 160], [8] * 40, [320], [12, 68, 100, 140]])
+@pytest.mark.parametrize("part", [1, 30, 100, 1 << 20])
+def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, part):
+    monkeypatch.setattr(tokens, "PART_BYTES", part)
+    monkeypatch.setattr("nanoset_core.verification.tokens.runs", lambda sizes: runs(sizes, part))
+    dataset = write(tmp_path / "d", SEQUENCES)
+    path = tmp_path / "d.bin"
+    data = path.read_bytes()
+    pieces = digests(data, sizes)
+    ranges = token_ranges(dataset, pieces)
+    assert [piece for one in ranges for piece in one.pieces] == pieces
+    assert verified(dataset, pieces=pieces).findings == []
+    for place in (0, 79, 150, 319):
+        changed = bytearray(data)
+        changed[place] ^= 8
+        path.write_bytes(changed)
+        found = [finding for finding in verified(dataset, pieces=pieces).findings if "other bytes" in finding.what]
+        begin = max(end for end in [0, *itertools.accumulate(sizes)] if end <= place)
+        assert f"of bytes {begin} to " in found[0].found
+    path.write_bytes(data)
+
+
+def test_a_file_that_becomes_shorter_is_no_data(tmp_path):
+    dataset = write(tmp_path / "d", SEQUENCES)
+    check, ranges = TokenCheck.of(dataset, PROMISE, "it", as_copies=False), token_ranges(dataset)
+    (tmp_path / "d.bin").write_bytes(b"\1\0")
+    with pytest.raises(NanosetError, match="not the one"):
+        done_here(check, ranges)
+    assert isinstance(check.tokens.store, LocalStore)
+
+
+def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
+    """About as many are kept as there is room for, in each range its share."""
+    monkeypatch.setattr(tokens, "PART_BYTES", 1000)
+    rng = np.random.default_rng(5)
+    unique = [rng.integers(0, 5, 12).tolist() for _ in range(2000)]
+    dataset = write(tmp_path / "d", unique + unique[:1000])
+    whole = verified(dataset, Promise()).figures["duplicate_documents"]
+    monkeypatch.setattr(tokens, "hash_limit", lambda count: duplicates.hash_limit(count, 600))
+    check = TokenCheck.of(dataset, Promise(), "it", as_copies=False)
+    outcomes = [check.look(one) for one in token_ranges(dataset)]
+    assert 400 < sum(outcome.hashes.kept for outcome in outcomes) < 900
+    assert abs(check.conclude(outcomes).figures["duplicate_documents"] - whole) < 0.08
