@@ -18,6 +18,7 @@ from nanoset_core.indexed.reading import read_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
 from nanoset_core.storage.copying import append_file
 from nanoset_core.storage.scratch import open_unfinished
+from nanoset_core.storage.store import Joined, unheard
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
@@ -109,8 +110,8 @@ class MMapIndexedDatasetBuilder:
         self._write(self._encode(tokens), sizes, None)
         self._documents.frombytes((np.cumsum(counts) + first).tobytes())
 
-    def add_index(self, prefix: str | os.PathLike[str]) -> None:
-        """Append a whole indexed dataset; its documents stay as they are.
+    def add_index(self, prefix: str | os.PathLike[str]) -> int:
+        """Append a whole indexed dataset; its documents stay as they are; → bytes of its tokens.
 
         Raises:
             MissingError: it is not there.
@@ -120,6 +121,7 @@ class MMapIndexedDatasetBuilder:
         found = path.stat().st_size if path.is_file() else None
         size_bytes = self.add_index_alone(idx_path(prefix), found, prefix)
         append_file(path, self._file, size_bytes)
+        return size_bytes
 
     def add_index_alone(self, idx: Path, bin_bytes: int | None, prefix: object) -> int:
         """As `add_index`, without the tokens, which are put behind the others elsewhere; → their bytes.
@@ -276,13 +278,20 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
         ConfigError: there are none.
         MissingError, FormatError: one is not there or damaged, or token types differ.
     """
+    merge_heard(prefixes, output_prefix, unheard)
+
+
+def merge_heard(
+    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: Joined
+) -> None:
+    """As `merge_indexed_datasets`; `joined` takes the bytes of tokens of each dataset once they are there."""
     parts = [os.fspath(prefix) for prefix in prefixes]
     if not parts:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
     first = read_idx(idx_path(parts[0]), validate=False)
     with MMapIndexedDatasetBuilder(output_prefix, first.dtype, multimodal=first.modes is not None) as builder:
         for part in parts:
-            builder.add_index(part)
+            joined(builder.add_index(part))
 
 
 def _check_contiguous(prefix: object, end_bytes: int, size_bytes: int, found: int | None) -> None:

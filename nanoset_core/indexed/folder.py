@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
+from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_heard
 from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.outputs.recorded import (
@@ -50,13 +51,16 @@ class Merged:
         return sum(documents for _, documents in self.parts)
 
 
-def merge_folder(folder: Location, output_prefix: Location, *, overwrite: bool = False) -> Merged:
+def merge_folder(
+    folder: Location, output_prefix: Location, *, overwrite: bool = False, listener: Listener = silent
+) -> Merged:
     """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
 
     Args:
         folder: of the pairs, on this machine or in a bucket.
         output_prefix: of the pair to write; it may lie in the same folder.
         overwrite: whether a pair of other datasets, or of unknown origin, may be replaced.
+        listener: hears the progress.
 
     Raises:
         MissingError: the folder has no pair, or one that lacks its .bin or .idx.
@@ -78,9 +82,9 @@ def merge_folder(folder: Location, output_prefix: Location, *, overwrite: bool =
     if record is None:
         with output.making(overwrite=overwrite) as draft:
             if isinstance(output_prefix, RemoteFolder) and (within := _within(output_prefix, files)) is not None:
-                _join_within(output_prefix, within, draft)
+                _join_within(output_prefix, within, draft, listener)
             else:
-                _join_here(output_prefix, files, draft)
+                _join_here(output_prefix, files, draft, listener)
         return _merged(output_prefix, parts, draft.facts, made=True)
     return _merged(output_prefix, parts, record["facts"], made=False)
 
@@ -140,11 +144,12 @@ def _check_once(parts: Sequence[Location]) -> None:
                 )
 
 
-def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft) -> None:
+def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: Listener) -> None:
     """Write the joined pair into a draft."""
     with brought(files) as here:
         parts = [prefix_of(path) for path in here[::2]]
-        merge_indexed_datasets(parts, draft.folder / output_prefix.name)
+        meter = Meter(listener, "merge", output_prefix.name, sum(path.stat().st_size for path in here[::2]))
+        merge_heard(parts, draft.folder / output_prefix.name, meter.advance)
         draft.facts = _facts([idx_path(part) for part in parts], draft.folder / output_prefix.name)
 
 
@@ -154,7 +159,7 @@ def _within(output_prefix: RemoteFolder, files: Sequence[Location]) -> list[Remo
     return found if len(found) == len(files) else None
 
 
-def _join_within(output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft) -> None:
+def _join_within(output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft, listener: Listener) -> None:
     """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
     store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     with brought(files[1::2]) as indices:
@@ -167,7 +172,8 @@ def _join_within(output_prefix: RemoteFolder, files: Sequence[RemoteFolder], dra
         draft.facts = _facts(indices, prefix)
 
     def join() -> Mapping[str, Any]:
-        store.compose(binary.path, bins)
+        meter = Meter(listener, "merge", output_prefix.name, sum(found.size for found in bins))
+        store.compose(binary.path, bins, joined=meter.advance)
         made = _stored(binary)
         return {"bytes": made.size, "etag": made.mark}
 

@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.packed.index import IndexFacts, load_index
 from nanoset_core.packed.layout import open_packed
-from nanoset_core.storage.block_file import MappedFile
 
 _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
     1: np.dtype(np.uint8),
@@ -53,13 +52,9 @@ class PackedDataset:
 
     __slots__ = ("_index", "_packed", "dtype", "path", "tokens")
 
-    def __init__(self, path: str | os.PathLike[str], file: MappedFile | None = None) -> None:
-        """Args:
-        path: of the file.
-        file: its bytes, where it lives in a store: its index can be read then, none of its tokens.
-        """
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._packed = open_packed(path, file)
+        self._packed = open_packed(path)
         self._index: tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.tokens = self._packed.tokens
         """All tokens as they are in the file (unsigned, its byte order), shape (tokens,); read-only."""

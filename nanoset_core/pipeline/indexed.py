@@ -10,7 +10,8 @@ import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
-from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.execution.progress import Meter
+from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
@@ -79,7 +80,9 @@ def index(project: Project, corpus: str) -> Manifest:
 def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
     """Put the shards behind one another in a folder; → sha256 of the files there."""
     shards = tokenization.each_shard(project, tokenized, lambda shard: shard.path(TOKENS))
-    merge_indexed_datasets(shards, folder / prefix)
+    size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
+    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
+    merge_heard(shards, folder / prefix, meter.advance)
     return {name: sha256_file(folder / name) for name in (f"{prefix}.bin", f"{prefix}.idx")}
 
 
@@ -97,7 +100,8 @@ def _compose(
     place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None
     outputs.unseal(recipe)
     sources, digests = [pair.bin for pair in pairs], [pair.sha256 for pair in pairs]
-    sha256 = store.compose(f"{place}/{name}", sources, sha256=digests)
+    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, sum(source.size for source in sources))
+    sha256 = store.compose(f"{place}/{name}", sources, sha256=digests, joined=meter.advance)
     if sha256 is None:
         pieces = f"{name}{PIECES}"
         (folder / pieces).write_bytes(pieces_text(map(PieceDigest, digests, (source.size for source in sources))))

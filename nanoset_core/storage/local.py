@@ -15,7 +15,7 @@ from nanoset_core.storage.copying import append_opened
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
-from nanoset_core.storage.store import Store, Stored, changed, checked_name
+from nanoset_core.storage.store import Joined, Store, Stored, changed, checked_name, unheard
 
 _READ_BYTES = 4 << 20
 
@@ -120,7 +120,13 @@ class LocalStore(Store):
             self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""), once=once)
 
     def compose(
-        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        *,
+        sha256: Sequence[str] | None = None,
+        once: bool = False,
+        joined: Joined = unheard,
     ) -> str | None:
         target = self._path(name)
         file = open_unfinished(target)
@@ -128,6 +134,7 @@ class LocalStore(Store):
             for source in sources:
                 with self._opened(source.name, source.mark) as part:
                     append_opened(part, file, source.size)
+                joined(source.size)
             self._publish(file, target, once=once)
         except BaseException:
             discard(file)

@@ -42,7 +42,7 @@ from nanoset_core.storage.s3_requests import (
 )
 from nanoset_core.storage.s3_uploads import StreamDigests, Upload, parts_of, send_stream
 from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.storage.store import THREADS, Store, Stored, changed, checked_name, in_parallel
+from nanoset_core.storage.store import THREADS, Joined, Store, Stored, changed, checked_name, in_parallel, unheard
 
 R = TypeVar("R")
 RANGE_BYTES = 8 << 20
@@ -276,7 +276,13 @@ class S3Store(Store):
         )
 
     def compose(
-        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        *,
+        sha256: Sequence[str] | None = None,
+        once: bool = False,
+        joined: Joined = unheard,
     ) -> str | None:
         before = self.stat(name)
         if once and before is not None:
@@ -284,18 +290,20 @@ class S3Store(Store):
         sizes = [source.size for source in sources]
         most = copied_bytes(sizes)
         if len(runs := runs_of(sizes, most=most)) > 1:
-            with self._joined_first(name, sources, sha256, runs) as joined:
-                return self.compose(name, joined, once=once)
+            with self._joined_first(name, sources, sha256, runs, joined) as first:
+                return self.compose(name, first, once=once)
         known: Sequence[str | None] = sha256 or [None] * len(sources)
-        joining = Joining(self, sources, known, plan_parts(sizes, most=most))
+        joining = Joining(self, sources, known, plan_parts(sizes, most=most), joined)
         joining.check_sources()
         if (data := joining.sent_whole()) is not None:
             self.put(name, data, once=once)
+            joined(len(data))
             return hashlib.sha256(data).hexdigest()
         try:
             self._persist(lambda: self._join(name, joining, before, once), name)
         except OtherBytesError:
-            sending = Joining(self, sources, known, plan_parts(sizes, most=sent_bytes(sizes)), copies=False)
+            joined(-joining.size)
+            sending = Joining(self, sources, known, plan_parts(sizes, most=sent_bytes(sizes)), joined, copies=False)
             self._persist(lambda: self._join(name, sending, before, once), name)
         return None
 
@@ -314,18 +322,23 @@ class S3Store(Store):
 
     @contextlib.contextmanager
     def _joined_first(
-        self, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, runs: Sequence[slice]
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        sha256: Sequence[str] | None,
+        runs: Sequence[slice],
+        joined: Joined,
     ) -> Iterator[Sequence[Stored]]:
         """Objects that hold runs of the sources, under unfinished names beside `name`; gone when the block ends."""
         folder, slash, base = checked_name(name).rpartition("/")
         start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
         names = [f"{start}-{number}" for number in range(len(runs))]
-        joined = []
+        first = []
         try:
             for run, part in zip(runs, names, strict=True):
-                self.compose(part, sources[run], sha256=None if sha256 is None else sha256[run])
-                joined.append(self._there(part))
-            yield joined
+                self.compose(part, sources[run], sha256=None if sha256 is None else sha256[run], joined=joined)
+                first.append(self._there(part))
+            yield first
         finally:
             with contextlib.suppress(StorageError):  # `nanoset gc` knows them by their names
                 in_parallel(self.delete, names)

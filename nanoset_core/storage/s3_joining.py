@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
@@ -20,7 +21,7 @@ from nanoset_core.storage.compose import LEAST_BYTES, Piece
 from nanoset_core.storage.s3_digests import encoded, noted_sha256
 from nanoset_core.storage.s3_requests import status_of
 from nanoset_core.storage.s3_uploads import Upload, etags_tell
-from nanoset_core.storage.store import Stored, changed, in_parallel
+from nanoset_core.storage.store import Joined, Stored, changed, in_parallel, unheard
 
 if TYPE_CHECKING:
     from nanoset_core.storage.s3 import S3Store
@@ -42,10 +43,13 @@ class Joining:
         sources: Sequence[Stored],
         sha256: Sequence[str | None],
         plan: Sequence[Sequence[Piece]],
+        joined: Joined = unheard,
         *,
         copies: bool = True,
     ) -> None:
-        """sha256: hex, of each source, where it is known; plan: see `plan_parts`; copies: False = all are sent."""
+        """sha256: hex, of each source, where it is known; plan: see `plan_parts`; joined: hears of each part once, in
+        however many attempts it is made; copies: False = all are sent."""
+        self._joined, self._told, self._telling = joined, set[int](), Lock()
         self._store, self._sources, self._sha256, self.plan, self._copies = store, sources, sha256, plan, copies
         self.size = sum(piece.size for part in plan for piece in part)
 
@@ -82,6 +86,13 @@ class Joining:
 
     def make_part(self, upload: Upload, number: int) -> None:
         """Let the bucket copy a part, or send it where it is of small objects."""
+        self._make_part(upload, number)
+        with self._telling:
+            if number not in self._told:
+                self._told.add(number)
+                self._joined(sum(piece.size for piece in self.plan[number]))
+
+    def _make_part(self, upload: Upload, number: int) -> None:
         part = self.plan[number]
         if _is_sent(part) or not self._copies:
             data = self._read(part)

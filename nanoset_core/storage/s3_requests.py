@@ -23,6 +23,8 @@ FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 20.0
 TOLD_SECONDS = 30.0
 """How long a process waits for a bucket without a word, and then between one and the next."""
+READ_SECONDS = 60
+"""How long an answer may take before the request is sent again."""
 CONNECTIONS = 32
 _PASSING = frozenset(
     {
@@ -51,7 +53,7 @@ _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _USER = re.compile(r"//[^/\s\"']*@")
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
-_clients: dict[tuple[int, S3Place], Any] = {}
+_clients: dict[tuple[int, S3Place, int], Any] = {}
 _told_at = 0.0
 """When this process told last of what it waits for."""
 
@@ -60,19 +62,24 @@ class DamagedTransferError(Exception):
     """Bytes that came or went are not those that should have: worth another attempt."""
 
 
-def client(place: S3Place) -> Any:
+def client(place: S3Place, read_seconds: int | None = None) -> Any:
     """The S3 client for a place; one a process for all buckets of a server, shared by its threads.
+
+    Args:
+        place: in a bucket.
+        read_seconds: how long an answer may take; absent = READ_SECONDS.
 
     Raises:
         StorageError: boto3 is not installed, or the AWS configuration lacks what the place names.
     """
-    key = os.getpid(), dataclasses.replace(place, bucket="", prefix="")
+    seconds = READ_SECONDS if read_seconds is None else read_seconds
+    key = os.getpid(), dataclasses.replace(place, bucket="", prefix=""), seconds
     if key not in _clients:
-        _clients[key] = _new_client(place)
+        _clients[key] = _new_client(place, seconds)
     return _clients[key]
 
 
-def _new_client(place: S3Place) -> Any:
+def _new_client(place: S3Place, read_seconds: int) -> Any:
     try:
         import boto3
         import botocore.session
@@ -85,6 +92,7 @@ def _new_client(place: S3Place) -> Any:
         ) from error
     # `persist` is the one place that tries again
     settings = client_settings(place) | {"retries": {"mode": "standard", "total_max_attempts": 1}}
+    settings |= {"read_timeout": read_seconds, "tcp_keepalive": True}
     settings["user_agent"] = f"nanoset Boto3/{boto3.__version__}"  # or else it is put together anew for every request
     if place.anonymous:
         settings["signature_version"] = UNSIGNED
@@ -118,7 +126,7 @@ def client_settings(place: S3Place) -> dict[str, Any]:
     """What botocore's Config is given, whoever sends the requests."""
     return {
         "connect_timeout": 10,
-        "read_timeout": 60,
+        "read_timeout": READ_SECONDS,
         "max_pool_connections": CONNECTIONS,
         "s3": {"addressing_style": "path"} if place.endpoint_url or _ENDPOINTS & os.environ.keys() else {},
     }
@@ -217,7 +225,13 @@ def _answer_to(request: Callable[[], T]) -> T:
 
 
 def send(
-    place: S3Place, operation: str, name: str, *needed: str, body: Callable[[], Any] | None = None, **arguments: Any
+    place: S3Place,
+    operation: str,
+    name: str,
+    *needed: str,
+    body: Callable[[], Any] | None = None,
+    read_seconds: int | None = None,
+    **arguments: Any,
 ) -> Any:
     """Send one kind of request about an object until it goes well, as `persist`; → its answer.
 
@@ -227,9 +241,10 @@ def send(
         name: of the object.
         needed: what the answer must say.
         body: opens what is sent with it, anew for each attempt.
+        read_seconds: how long the answer may take, where that is not as usual.
         arguments: of the request.
     """
-    call, key = getattr(client(place), operation), place.key(name)
+    call, key = getattr(client(place, read_seconds), operation), place.key(name)
 
     def request() -> Any:
         if body is None:

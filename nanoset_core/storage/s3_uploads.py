@@ -16,6 +16,10 @@ from nanoset_core.storage.s3_requests import DamagedTransferError, client, send,
 
 STREAM_PARTS_AT_ONCE = 2
 """Parts of a stream that are in memory and on their way."""
+_SOON_COPIED_BYTES = 64 << 20
+COPY_SECONDS = 900
+"""How long a server may take to copy a larger part, of up to 5 GiB, beside seven others. To ask again sooner would let
+it copy twice at once what it is too slow for already."""
 
 
 class Upload:
@@ -55,6 +59,7 @@ class Upload:
         found = self._ask(
             "upload_part_copy", "CopyPartResult", PartNumber=number + 1,
             CopySource=source, CopySourceIfMatch=mark, CopySourceRange=span,
+            read_seconds=COPY_SECONDS if end - begin > _SOON_COPIED_BYTES else None,
         )["CopyPartResult"]  # fmt: skip
         part = {"PartNumber": number + 1, "ETag": found["ETag"]}
         if "ChecksumSHA256" in found:

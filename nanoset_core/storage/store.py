@@ -17,6 +17,8 @@ from nanoset_core.storage.pieces import PieceDigest
 T = TypeVar("T")
 R = TypeVar("R")
 THREADS = 8
+Joined = Callable[[int], None]
+"""Hears how many more bytes were joined; fewer than none where they are joined in another way from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class Stored:
     """Another one for other bytes: the ETag of an object; inode, size and time of a file."""
     written_ns: int
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
+
+
+def unheard(size: int) -> None:
+    """Nobody wants to know."""
 
 
 class Store(ABC):
@@ -163,7 +169,13 @@ class Store(ABC):
 
     @abstractmethod
     def compose(
-        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, once: bool = False
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        *,
+        sha256: Sequence[str] | None = None,
+        once: bool = False,
+        joined: Joined = unheard,
     ) -> str | None:
         """Write an object that is other objects behind one another; their bytes stay within the store.
 
@@ -172,6 +184,7 @@ class Store(ABC):
             sources: of this store, as it told of them.
             sha256: hex, of each source, where they are known: compared with all that the store tells by itself.
             once: as for `put`.
+            joined: takes the number of bytes of each part that is there; one call at a time.
 
         Returns:
             Hex sha256 of the object, where all of its bytes passed through this process anyway.

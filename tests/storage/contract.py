@@ -316,7 +316,11 @@ class StoreContract:
         for number, part in enumerate(data):
             store.put(f"parts/{number:03d}", part)
         sources = list(store.list("parts"))
-        digest = store.compose("whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data])
+        heard: list[int] = []
+        digest = store.compose(
+            "whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data], joined=heard.append
+        )
+        assert sum(heard) == sum(map(len, data))
         assert digest in (None, store.sha256("whole"))
         assert store.sha256("whole") == hashlib.sha256(b"".join(data)).hexdigest()
         assert store.stat("whole").size == sum(sizes)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
 import http.server
 import itertools
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from time import sleep
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
@@ -205,6 +209,61 @@ def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeyp
     store.compose("k", [store.stat("a"), store.stat("b")])
     assert store.stat("k").size == 12 << 20
     assert store.read_range("k", 0, 1) == b"a"
+
+
+@pytest.fixture
+def slow_copies(place: S3Place) -> Iterator[tuple[S3Place, list[str]]]:
+    """The bucket by way of a server that takes a second to copy; and what was copied."""
+    asked: list[str] = []
+    host = place.endpoint_url.rpartition("/")[2]
+
+    class Slowly(http.server.BaseHTTPRequestHandler):
+        def pass_on(self) -> None:
+            if "x-amz-copy-source" in self.headers:
+                asked.append(self.path)
+                sleep(1.0)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            with contextlib.closing(http.client.HTTPConnection(host)) as behind:
+                behind.request(self.command, self.path, body, dict(self.headers))
+                answer = behind.getresponse()
+                data = answer.read()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was waited for in vain
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
+                        self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slowly) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield replace(place, endpoint_url=f"http://127.0.0.1:{server.server_port}"), asked
+        server.shutdown()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeypatch, patient):
+    """Asked again while it still copies, a slow server never comes to an end."""
+    slow, asked = slow_copies
+    for name in ("a", "b"):
+        S3Store(place).put(name, name.encode() * (6 << 20))
+    monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    monkeypatch.setattr(s3_uploads, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
+    store = S3Store(slow)
+    sources = list(store.list())
+    if not patient:
+        with pytest.raises(StorageError, match="ReadTimeoutError"):
+            store.compose("k", sources)
+        return
+    store.compose("k", sources)
+    assert len(asked) == 2
+    assert S3Store(place).read("k") == b"a" * (6 << 20) + b"b" * (6 << 20)
 
 
 def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch):

@@ -89,7 +89,9 @@ class S3Contract(StoreContract):
             return {"ETag": '"-"'}
 
         monkeypatch.setattr(Upload, "copy", listed)
-        assert store.compose("joined", list(store.list("parts"))) is None
+        heard: list[int] = []
+        assert store.compose("joined", list(store.list("parts")), joined=heard.append) is None
+        assert sum(heard) == store.stat("joined").size
         assert store.sha256("joined") == hashlib.sha256(b"".join(data)).hexdigest()
         self.nothing_unfinished(store)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType
+from nanoset_core.cli.terminal import progress_bars
 
 if TYPE_CHECKING:
     from nanoset_core.storage.remote_folder import Location
@@ -26,7 +27,8 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """
     from nanoset_core.indexed.folder import merge_folder
 
-    merged = merge_folder(folder, output_prefix, overwrite=overwrite)
+    with progress_bars() as (listener, _):
+        merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
     for prefix, documents in merged.parts:
         click.echo(f"  {prefix}: {documents:,} documents")
     click.echo(

@@ -235,13 +235,15 @@ def _description(path: Location, here: Path, content: MappedFile | None) -> Iter
     """Counts, token size, layout, and what is wrong with the index."""
     import numpy as np
 
-    from nanoset_core.packed import PackedDataset
+    from nanoset_core.packed.index import load_index
+    from nanoset_core.packed.layout import open_packed
 
-    dataset = PackedDataset(here, content)
-    facts, lengths = dataset.index_facts, dataset.document_lengths
-    yield f"{path}: {facts.documents:,} documents, {len(dataset.tokens):,} tokens of {dataset.token_bytes} byte(s)"
-    old = "" if dataset.layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
-    yield f"layout {dataset.layout}, {_WRITTEN[dataset.layout]}{old}"
+    packed = open_packed(here, content)
+    facts, _, lengths = load_index(packed)
+    yield f"{path}: {facts.documents:,} documents, {len(packed.tokens):,} tokens of {packed.token_bytes} byte(s)"
+    layout = packed.layout.name
+    old = "" if layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
+    yield f"layout {layout}, {_WRITTEN[layout]}{old}"
     if facts.merge_faults:
         yield (
             f"the index has the fault of Modalities' merge at {facts.merge_faults:,} place(s), after which documents "
