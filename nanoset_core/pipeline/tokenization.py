@@ -147,18 +147,21 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
     Raises:
         MissingError: a shard is gone or damaged.
     """
+    return some_shards(project, tokenized.name, tokenized.facts[SHARDS])
+
+
+def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
+    """These shards of a corpus, in their order; raises as `current_shards`."""
     compactor = Compactor(project.outputs)
-    return compactor.sequence(each_shard(project, tokenized, compactor.pack))
+    return compactor.sequence(_each_of(project, corpus, digests, compactor.pack))
 
 
 def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
     """What `work` gives of each shard of a tokenized corpus, in document order; raises as `current_shards`."""
-    return some_shards(project, tokenized.name, tokenized.facts[SHARDS], work)
+    return _each_of(project, tokenized.name, tokenized.facts[SHARDS], work)
 
 
-def some_shards(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
-    """What `work` gives of each of these shards of a corpus, in their order; raises as `current_shards`."""
-
+def _each_of(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
     def look(outputs: OutputRoot, place: Path) -> T:
         return work(_require_shard(outputs, place, corpus))
 

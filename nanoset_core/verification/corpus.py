@@ -226,7 +226,8 @@ class ShardCheck(ProjectCheck[tuple[str, ...], Report]):
 
     def look_within(self, project: Project, part: tuple[str, ...]) -> Report:
         report = Report(f"tokenized/{self.corpus}")
-        tokenization.some_shards(project, self.corpus, part, lambda shard: _check_shard(report, shard))
+        for shard in tokenization.some_shards(project, self.corpus, part):
+            _check_shard(report, shard)
         return report
 
     def conclude(self, outcomes: Sequence[Report]) -> Report:

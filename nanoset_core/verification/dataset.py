@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -206,5 +206,6 @@ def _framed_rows(dataset: MMapIndexedDataset, places: NDArray[np.int64]) -> Iter
         return
     for begin, end in places.tolist():
         # The last one that begins in the place may end behind it.
-        first, last = np.searchsorted(dataset.sequence_pointers, np.array([begin, end]) * dataset.dtype.itemsize)
+        size = dataset.dtype.itemsize
+        first, last = (bisect_left(dataset.sequence_pointers, token * size) for token in (begin, end))
         yield np.arange(first, last - 1, dtype=np.int64)

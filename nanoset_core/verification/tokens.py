@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -325,7 +326,7 @@ def _spread_cuts(dataset: MMapIndexedDataset) -> Iterator[tuple[int, int, int]]:
     sequence = 0
     while sequence < count:
         begin = int(pointers[sequence])
-        behind = int(np.searchsorted(pointers, begin + PART_BYTES))
+        behind = bisect_left(pointers, begin + PART_BYTES, sequence)  # numpy would copy pointers that are not aligned
         sequence = min(max(behind, sequence + 1), sequence + _PART_SEQUENCES)
         if sequence < count:
             yield sequence, int(pointers[sequence]), 0
@@ -339,7 +340,7 @@ def _ends_of_pieces(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) 
     ends = np.cumsum([piece.size for piece in pieces], dtype=np.int64)
     for run in runs([piece.size for piece in pieces]):
         byte = int(ends[run[-1]])
-        sequence = int(np.searchsorted(pointers, byte))
+        sequence = bisect_left(pointers, byte)
         # Of a file that is ours a sequence begins there; of another one, the range goes on to where that is so.
         if run[-1] + 1 == len(pieces):
             yield count, byte, len(pieces)

@@ -27,13 +27,14 @@ from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.verification.dataset import spread_rows
 from nanoset_core.verification.files import check_file, check_freshness, live_manifest
-from nanoset_core.verification.parts import ProjectCheck, Runner, done_here, runs
+from nanoset_core.verification.parts import PART_BYTES, ProjectCheck, Runner, done_here, runs
 from nanoset_core.verification.report import Report
 
 _BUILD = "run `nanoset build`"
 _AGAIN = f"{_BUILD} --force"
 _TARS_OPENED = 8
 _TILE = 256
+_MOST_PARTS = 64
 
 
 def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runner = done_here) -> Report:
@@ -41,7 +42,8 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runn
 
     Every tar is there, of the size written (`deep`: sha256), the three lists name just these tars with these counts;
     in 8 tars, spread evenly (`deep`: all), the members are counted, their first and last (`deep`: all) have one length,
-    tokens of the vocabulary, and no pad tokens but at their end. `run` has the tars looked at.
+    tokens of the vocabulary, and no pad tokens but at their end. They are those that the plan names; where the datasets
+    lie in a bucket and no copy may stay here, the first and last of each tar are compared. `run` has tars looked at.
     """
     report = Report(f"{shuffling.STAGE}/{name}")
     with report.catching(_BUILD):
@@ -62,7 +64,9 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runn
         if all(whole):
             check = TarCheck(project, name, deep)
             if deep:
-                parts = [tuple(part) for part in runs([row["size_bytes"] for row in rows])]
+                sizes = [row["size_bytes"] for row in rows]
+                # Each part reads the plan, which grows with the tars.
+                parts = [tuple(part) for part in runs(sizes, max(PART_BYTES, sum(sizes) // _MOST_PARTS))]
                 report.include(run(check, parts))
             else:
                 report.include(done_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
@@ -79,7 +83,7 @@ class TarCheck(ProjectCheck[tuple[int, ...], Report]):
     def look_within(self, project: Project, part: tuple[int, ...]) -> Report:
         report = Report(f"{shuffling.STAGE}/{self.name}")
         manifest = live_manifest(project.outputs, shuffling.STAGE, self.name, _BUILD)
-        rows, expect, read = manifest.facts["shards_written"], _Expectation.of(project, manifest), 0
+        rows, expect, read = manifest.facts["shards_written"], _Expectation.of(project, manifest, self.deep), 0
         for number in part:
             row = rows[number]
             tar = _tar(row)
@@ -200,9 +204,12 @@ class _Expectation:
     plan: ShufflePlan | None
     """Where it is still the live one, on the datasets that it was made from."""
     sources: tuple[TokenSource, ...]
+    ends_alone: bool = False
+    """Whether only the first and last context of a tar are compared with the plan: the others' tokens lie scattered
+    over datasets in a bucket, of which no copies are to be made."""
 
     @staticmethod
-    def of(project: Project, manifest: Manifest) -> _Expectation:
+    def of(project: Project, manifest: Manifest, deep: bool) -> _Expectation:
         greatest = project.tokenizer.max_id
         length = manifest.facts["sequence_length"]
         try:
@@ -210,33 +217,40 @@ class _Expectation:
             if found.digest != manifest.recipe["parents"]["plan"]:
                 return _Expectation(length, greatest, None, ())
             greatest = max(greatest, plan.table.pad_id or 0)  # the preset tokshuf pads with an id of its own
-            sources = tuple(_source(project, source.name) for source in plan.table.sources)
+            sources = tuple(_source(project, source.name, deep) for source in plan.table.sources)
             plan.check_sources(sources)
         except NanosetError:
             return _Expectation(length, greatest, None, ())
-        return _Expectation(length, greatest, plan, sources)
+        return _Expectation(length, greatest, plan, sources, any(source.blocks is not None for source in sources))
 
     def forget(self) -> None:
         """Give back the room of tokens that were brought."""
         for source in self.sources:
             source.forget()
 
+    def _of_plan(self, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
+        """Number → tokens of those contexts of a shard that are compared."""
+        if self.plan is None:
+            return {}
+        planned = self.plan.shard_contexts(shard)
+        compared = [number for number in numbers if not self.ends_alone or number in (0, len(planned) - 1)]
+        if not compared:
+            return {}
+        return dict(zip(compared, gather(self.sources, self.plan.table, planned[np.asarray(compared)]), strict=True))
+
     def check(
         self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[NDArray[Any]]
     ) -> bool:
         """Whether some contexts of a shard are as they must be; notes the first that is not."""
-        expected = None
-        if self.plan is not None:
-            wanted = self.plan.shard_contexts(shard)[np.asarray(numbers)]
-            expected = gather(self.sources, self.plan.table, wanted)
-        for place, (number, context) in enumerate(zip(numbers, contexts, strict=True)):
+        expected = self._of_plan(shard, numbers)
+        for number, context in zip(numbers, contexts, strict=True):
             found = None
             if len(context) != self.length:
                 found, wish = f"{len(context):,} tokens", f"{self.length:,} tokens"
             elif context.min() < 0 or context.max() > self.greatest:
                 found, wish = f"ids {context.min()} to {context.max()}", f"ids 0 to {self.greatest}"
-            elif expected is not None and not np.array_equal(context, expected[place]):
-                found, wish = f"{context[:8].tolist()} …", f"{expected[place][:8].tolist()} …, by the plan"
+            elif number in expected and not np.array_equal(context, expected[number]):
+                found, wish = f"{context[:8].tolist()} …", f"{expected[number][:8].tolist()} …, by the plan"
             if found is not None:
                 report.error(
                     f"context {number} of a tar is not what it must be",
@@ -249,9 +263,10 @@ class _Expectation:
         return True
 
 
-def _source(project: Project, corpus: str) -> TokenSource:
+def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
+    """A corpus's tokens: brought as they are needed, where no copy is here, nor may be made for all of them."""
     dataset = indexed.current_dataset(project, corpus)
-    path = dataset.folder / f"{dataset.facts['prefix']}.bin"
-    if dataset.access.has_copies and not path.is_file():
-        return TokenSource.stored(corpus, dataset.access, path, np.dtype(dataset.facts["dtype"]))
+    path, access = dataset.folder / f"{dataset.facts['prefix']}.bin", dataset.access
+    if access.has_copies and not path.is_file() and (not deep or access.room is not None):
+        return TokenSource.stored(corpus, access, path, np.dtype(dataset.facts["dtype"]))
     return TokenSource.of_dataset(corpus, dataset.path(dataset.facts["prefix"]), validate=False)
