@@ -115,7 +115,7 @@ class MMapIndexedDataset:
         """
         path, access = self._place
         store, name = access.stored_at(path, as_copy=as_copies)
-        return store, name.removesuffix(path.suffix)
+        return store, name.removesuffix(".bin")
 
     @property
     def bin_bytes(self) -> int:

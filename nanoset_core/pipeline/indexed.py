@@ -158,7 +158,14 @@ def readable(dataset: Manifest) -> str:
 def pieces_of(dataset: Manifest) -> Sequence[PieceDigest]:
     """The digests of what its .bin was joined of within a store; none where it was written from end to end."""
     listed = dataset.files[f"{dataset.facts['prefix']}.bin"].pieces
-    return () if listed is None else read_pieces(dataset.path(listed))
+    if listed is None:
+        return ()
+    try:
+        return read_pieces(dataset.path(listed))
+    except FileNotFoundError as error:
+        raise MissingError(
+            "a file of an output is gone", where=dataset.url(listed), remedy="run `nanoset build`"
+        ) from error
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:

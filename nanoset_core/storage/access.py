@@ -157,8 +157,11 @@ class FileAccess(ABC):
         """
 
     @abstractmethod
-    def open_bytes(self, path: Path) -> MappedFile:
-        """A large file to be read here and there; FileNotFoundError where it is not there."""
+    def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
+        """A large file to be read here and there: its copy, where one is here, unless `as_copy` is False.
+
+        FileNotFoundError where it is not there.
+        """
 
     @abstractmethod
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -294,7 +297,7 @@ class LocalAccess(FileAccess):
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
         return LocalStore(path.parent.absolute()), path.name
 
-    def open_bytes(self, path: Path) -> MappedFile:
+    def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
         return MappedFile(map_regular(path))
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -506,8 +509,8 @@ class CopyAccess(FileAccess):
             return LocalStore(path.parent), path.name
         return self.origin, self.name(path)
 
-    def open_bytes(self, path: Path) -> MappedFile:
-        if path.is_file() or not path.is_relative_to(self.folder):
+    def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
+        if (as_copy and path.is_file()) or not path.is_relative_to(self.folder):
             return MappedFile(map_regular(path))
         return BlockFile(self.origin, self.name(path), path.parent)
 

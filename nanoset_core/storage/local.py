@@ -159,7 +159,8 @@ class LocalStore(Store):
             )
 
     def _path(self, name: str) -> Path:
-        return self.folder / checked_name(name)
+        checked_name(os.fsencode(name).decode(errors="replace"))  # names of files may be no UTF-8
+        return self.folder / name
 
     def _stat(self, name: str, path: Path) -> Stored | None:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.access import CopyAccess, copies_of
 from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.os_errors import explained
@@ -96,13 +96,29 @@ def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
     if isinstance(path, Path):
         yield path, None
         return
-    with claimed_room("copies") as room, explained(room, expected=_ROOM):
-        access = copies_beside(path, room)
+    with room_beside(path) as (here, access):
         try:
-            content = access.open_bytes(room / path.name)
+            content = access.open_bytes(here)
         except FileNotFoundError as error:
             raise MissingError("no such object", where=path, remedy="name an object that is there") from error
-        yield room / path.name, content
+        try:
+            yield here, content
+        except NanosetError as error:
+            where = error.where and error.where.replace(str(here), str(path))
+            raise type(error)(
+                error.what, where=where, found=error.found, expected=error.expected, remedy=error.remedy
+            ) from error
+
+
+@contextmanager
+def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
+    """(where a copy of an object would lie, how it and those beside it are reached), until the block ends.
+
+    Raises:
+        StorageError: there is no room.
+    """
+    with claimed_room("copies") as room, explained(room, expected=_ROOM):
+        yield room / path.name, copies_beside(path, room)
 
 
 def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:

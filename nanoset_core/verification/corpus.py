@@ -21,7 +21,7 @@ from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
-from nanoset_core.verification.dataset import verify_dataset
+from nanoset_core.verification.dataset import verify_dataset, verify_pieces
 from nanoset_core.verification.files import check_files, check_freshness, live_manifest
 from nanoset_core.verification.parts import ProjectCheck, Runner, done_here, runs
 from nanoset_core.verification.report import Report
@@ -103,13 +103,21 @@ def _verify_indexed(project: Project, corpus: str, deep: bool, run: Runner, *, a
     with report.catching(_BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
         report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
+        pieces, prefix = indexed.pieces_of(dataset) if deep else (), dataset.folder / dataset.facts["prefix"]
+        opening = Report(report.output)
+        with opening.catching(_BUILD):
+            indexed.readable(dataset)
+        report.include(opening)
+        if not opening.passed:
+            report.include(verify_pieces(prefix, pieces, report.output, dataset.access, run))
+            return report
         found = verify_dataset(
-            indexed.readable(dataset),
+            prefix,
             promise=_promise(project, dataset),
             deep=deep,
             output=report.output,
             access=dataset.access,
-            pieces=indexed.pieces_of(dataset) if deep else (),
+            pieces=pieces,
             run=run,
         )
         report.include(found)

@@ -17,10 +17,12 @@ from nanoset_core.verification.parts import Runner, done_here
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.tokens import (
     REMEDY,
+    ByteCheck,
     Promise,
     Stranger,
     TokenCheck,
     Unframed,
+    byte_ranges,
     first_stranger,
     report_stranger,
     report_unframed,
@@ -48,8 +50,8 @@ def verify_dataset(
     The .idx is read whole: header, lengths, pointers (each where the sequence before it ends), documents. The .bin is
     read whole with `deep`, or when it has no more than 16 Mi tokens: once, where it is stored, in ranges that are
     looked at side by side. Otherwise it is read at 256 places and at the ends of 65,536 sequences, spread evenly; where
-    it does not lie on this machine, at those of the sequences within the 256 places. Memory is some 30 MiB for each of
-    at most eight ranges, whatever the size.
+    it does not lie on this machine, at those of the sequences within the 256 places. Memory is some 40 MiB for each of
+    at most eight ranges, whatever the size, and 64 MiB for documents that are looked for twice.
 
     Args:
         prefix: path without .bin and .idx.
@@ -64,23 +66,48 @@ def verify_dataset(
     dataset: MMapIndexedDataset | None = None
     with report.catching(REMEDY):
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
-    if dataset is None:
+    if dataset is None or not _check_index(report, dataset, promise):
+        if deep and pieces and access is not None:
+            report.include(verify_pieces(prefix, pieces, report.output, access, run))
         return report
-    _check_counts(report, dataset, promise)
-    if not _check_pointers(report, dataset):
-        return report
-    if dataset.dtype.kind not in "iu":
+    if pieces and (total := sum(piece.size for piece in pieces)) != dataset.bin_bytes:
         report.error(
-            "the tokens are no integers", where=idx_path(prefix), found=dataset.dtype.name, expected="an integer type"
+            "the pieces of a file are not all of it",
+            where=bin_path(prefix),
+            found=f"{total:,} bytes",
+            expected=f"{dataset.bin_bytes:,} bytes",
+            remedy=REMEDY,
         )
-        return report
+        pieces = ()
     if deep or dataset.token_count <= QUICK_TOKENS:
         with report.catching(REMEDY):
-            check = TokenCheck.of(dataset, promise, report.output, as_copies=not deep)
-            report.include(run(check, token_ranges(dataset, pieces if deep else ())))
+            tokens = TokenCheck.of(dataset, promise, report.output, as_copies=not deep)
+            report.include(run(tokens, token_ranges(dataset, pieces if deep else ())))
     else:
         _check_places(report, dataset, promise)
     return report
+
+
+def verify_pieces(
+    prefix: str | os.PathLike[str], pieces: Sequence[PieceDigest], output: str, access: FileAccess, run: Runner
+) -> Report:
+    """Compare a .bin with the digests of what it was joined of, whatever its index says; arguments as above."""
+    report = Report(output)
+    with report.catching(REMEDY):
+        report.include(run(ByteCheck(output, *access.stored_at(bin_path(prefix))), byte_ranges(pieces)))
+    return report
+
+
+def _check_index(report: Report, dataset: MMapIndexedDataset, promise: Promise) -> bool:
+    """Whether the index tells where the tokens of each sequence lie."""
+    _check_counts(report, dataset, promise)
+    if not _check_pointers(report, dataset):
+        return False
+    if dataset.dtype.kind not in "iu":
+        where = idx_path(dataset.prefix)
+        report.error("the tokens are no integers", where=where, found=dataset.dtype.name, expected="an integer type")
+        return False
+    return True
 
 
 def _check_counts(report: Report, dataset: MMapIndexedDataset, promise: Promise) -> None:
@@ -150,16 +177,17 @@ def _check_places(report: Report, dataset: MMapIndexedDataset, promise: Promise)
     size = dataset.dtype.itemsize
     places = np.array(list(spread_chunks(dataset.token_count)), np.int64)
     tokens = dataset.tokens_for(*(places.T * size))
-    greatest = -1
+    greatest, read = -1, 0
     for begin, end in places.tolist():
         part = tokens[begin:end]
+        read += len(part)
         low, high = int(part.min()), int(part.max())
         greatest = max(greatest, high)
         if (at := first_stranger(part, low, high, promise.max_id)) is not None:
             stranger = Stranger((begin + at) * size, sequence_of(dataset, begin + at), int(part[at]))
             report_stranger(report, os.fspath(bin_path(dataset.prefix)), stranger, promise)
             break
-    report.figures["tokens_read"] = sum(end - begin for begin, end in places.tolist())
+    report.figures["tokens_read"] = read
     report.figures["greatest_id"] = greatest
     _check_framing(report, dataset, tokens, places, promise)
 

@@ -58,8 +58,9 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Runner
 def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Runner) -> None:
     remedy = f"delete {manifest.url()}, and {_BUILD}"
     try:
-        path = manifest.folder / manifest.facts["file"]
-        file = open_packed(path, manifest.access.open_bytes(path))
+        path, size = manifest.folder / manifest.facts["file"], manifest.files[manifest.facts["file"]].size
+        as_copy = not deep and path.is_file() and path.stat().st_size == size
+        file = open_packed(path, manifest.access.open_bytes(path, as_copy=as_copy))
         index = scan_index(file)
     except FormatError as error:
         report.error(error.what, where=error.where, found=error.found, expected=error.expected, remedy=remedy)
@@ -68,7 +69,7 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     if _check_index(report, manifest.facts, file, index, remedy) and (
         dataset is None or _check_borders(report, file, index, dataset, remedy)
     ):
-        check = _token_check(manifest, file, dataset, project.tokenizer.max_id, remedy, as_copies=not deep)
+        check = _token_check(manifest, file, dataset, project.tokenizer.max_id, remedy, as_copies=as_copy)
         whole = deep or index.tokens <= QUICK_TOKENS
         parts = list(_ranges(index.tokens, PART_BYTES // file.token_bytes) if whole else spread_chunks(index.tokens))
         report.include((run if deep else done_here)(check, parts))
@@ -166,7 +167,6 @@ class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
     """Tokens of a .pbin, from one to another, are those of its dataset, or of the vocabulary where that is gone."""
 
     output: str
-    url: str
     packed: StoredTokens
     dataset: StoredTokens | None
     limit: int
@@ -192,7 +192,7 @@ class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
         if first := next((found for _, found in outcomes if found is not None), None):
             report.error(
                 f"a token is not {'in the vocabulary' if self.dataset is None else 'that of the dataset'}",
-                where=f"{self.url}, byte {self.packed.place(first.token)}",
+                where=f"{self.packed.store.url(self.packed.name)}, byte {self.packed.place(first.token)}",
                 found=f"id {first.found}",
                 expected=first.expected,
                 remedy=self.remedy,
@@ -219,4 +219,4 @@ def _token_check(
         store, prefix = dataset.stored(as_copies=as_copies)
         other = StoredTokens(store, f"{prefix}.bin", dataset.dtype)
     output = f"{packed_stage.STAGE}/{manifest.name}"
-    return PackedCheck(output, manifest.url(manifest.facts["file"]), packed, other, limit, remedy)
+    return PackedCheck(output, packed, other, limit, remedy)

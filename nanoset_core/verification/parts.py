@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.store import in_parallel
@@ -62,8 +62,21 @@ class Runner(Protocol):
 
 
 def done_here(check: DeepCheck[Part, Outcome], parts: Sequence[Part]) -> Report:
-    """The Runner that does all parts at once, in this process; raises as `DeepCheck.look`."""
-    return check.conclude(in_parallel(check.look, parts, check.at_once))
+    """The Runner that does all parts at once, in this process.
+
+    A part that cannot be read is an error of the report.
+
+    Raises:
+        StorageError: the store cannot be reached: other parts are not waited for, too.
+    """
+
+    def look(part: Part) -> Any:
+        outcome = _look((check, part))
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    return _concluded(check, dict(enumerate(in_parallel(look, parts, check.at_once))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import Location
-from nanoset_core.storage.working_copies import claimed_room, copies_beside
+from nanoset_core.storage.working_copies import room_beside
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
@@ -78,8 +78,8 @@ def _reached(prefix: Location) -> Iterator[tuple[str, FileAccess | None]]:
     if isinstance(prefix, Path):
         yield str(prefix), None
         return
-    with claimed_room("copies") as room:
-        yield str(room / prefix.name), copies_beside(prefix, room)
+    with room_beside(prefix) as (here, access):
+        yield str(here), access
 
 
 def _noted(prefix: Location) -> dict[str, Any]:

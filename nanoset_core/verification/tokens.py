@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import HEADER, Tokens
+from nanoset_core.indexed.layout import HEADER, Tokens, bin_path
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.store import THREADS, Store
@@ -29,7 +30,8 @@ from nanoset_core.verification.report import Report
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
 _READ_BYTES = 8 << 20
-_PART_SEQUENCES = 1 << 22
+_BLOCK_SEQUENCES = 1 << 18
+"""Sequences whose lengths are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,24 @@ class RangeFacts:
     """Id; -1 where there are no tokens."""
     stranger: Stranger | None
     unframed: Unframed | None
-    altered: str | None
-    """How its bytes differ from their digests."""
     hashes: Sample
     """Of its sequences."""
+    altered: str | None = None
+    """How its bytes differ from their digests."""
+
+
+def _together(parts: Sequence[RangeFacts], altered: str | None) -> RangeFacts:
+    """What ranges that lie behind one another hold."""
+    unframed = [part.unframed for part in parts if part.unframed is not None]
+    unique = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.hashes.unique for part in parts)]))
+    return RangeFacts(
+        tokens=sum(part.tokens for part in parts),
+        greatest=max((part.greatest for part in parts), default=-1),
+        stranger=next((part.stranger for part in parts if part.stranger is not None), None),
+        unframed=unframed[0]._replace(sequences=sum(one.sequences for one in unframed)) if unframed else None,
+        hashes=Sample(unique, sum(part.hashes.kept for part in parts)),
+        altered=altered,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +149,8 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
 
     output: str
     """How the report names the dataset."""
+    where: str
+    """Of the .bin, for messages."""
     tokens: StoredTokens
     """All of the .bin, of an integer type."""
     idx: str
@@ -148,12 +166,23 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
         store, prefix = dataset.stored(as_copies=as_copies)
         found = None if isinstance(store, LocalStore) else store.stat(f"{prefix}.bin")
         tokens = StoredTokens(store, f"{prefix}.bin", dataset.dtype, mark=None if found is None else found.mark)
-        return TokenCheck(output, tokens, f"{prefix}.idx", promise, hash_limit(len(dataset)))
+        where = str(bin_path(dataset.prefix)) if isinstance(store, LocalStore) else store.url(tokens.name)
+        return TokenCheck(output, where, tokens, f"{prefix}.idx", promise, hash_limit(len(dataset)))
 
     def look(self, part: TokenRange) -> RangeFacts:
-        lengths = self._lengths(part)
-        ends = np.cumsum(lengths, dtype=np.int64)
         pieces = PieceCheck(part.pieces, part.begin) if part.pieces else None
+        found, first, begin = list[RangeFacts](), part.first, part.begin
+        while begin < part.end or first < part.last:
+            last = min(first + _BLOCK_SEQUENCES, part.last)
+            lengths = self._lengths(first, last)
+            size = int(lengths.sum(dtype=np.int64)) * self.tokens.dtype.itemsize
+            end = part.end if last == part.last else begin + size
+            found.append(self._look(TokenRange(first, last, begin, end), lengths, pieces))
+            first, begin = last, end
+        return _together(found, None if pieces is None else pieces.fault())
+
+    def _look(self, part: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None) -> RangeFacts:
+        ends = np.cumsum(lengths, dtype=np.int64)
         ids = _Ids(self.promise.max_id)
         framing = _Framing(self.promise, lengths, ends)
 
@@ -171,12 +200,11 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
             greatest=ids.greatest,
             stranger=self._stranger(part, ends, ids.stranger),
             unframed=self._unframed(part, lengths, ends, framing.wrong()),
-            altered=None if pieces is None else pieces.fault(),
             hashes=hashes,
         )
 
-    def _lengths(self, part: TokenRange) -> NDArray[np.int32]:
-        begin, end = (HEADER.size + 4 * sequence for sequence in (part.first, part.last))
+    def _lengths(self, first: int, last: int) -> NDArray[np.int32]:
+        begin, end = (HEADER.size + 4 * sequence for sequence in (first, last))
         return np.frombuffer(self.tokens.store.read_range(self.idx, begin, end) if begin < end else b"", "<i4")
 
     def _chunks(self, part: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
@@ -193,7 +221,8 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
         if stranger is None:
             return None
         token, found = stranger
-        sequence = part.first + int(np.searchsorted(ends, token, side="right"))
+        # Behind the last sequence there may be bytes that are none of it.
+        sequence = part.first + min(int(np.searchsorted(ends, token, side="right")), max(len(ends) - 1, 0))
         return Stranger(part.begin + self.tokens.place(token), sequence, found)
 
     def _unframed(
@@ -209,24 +238,38 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
         return Unframed(self.tokens.place(begin), part.first + sequence, f"{head} … {tail}", len(wrong))
 
     def conclude(self, outcomes: Sequence[RangeFacts]) -> Report:
-        report, where = Report(self.output), self.tokens.store.url(self.tokens.name)
-        report.figures["tokens_read"] = sum(outcome.tokens for outcome in outcomes)
-        report.figures["greatest_id"] = max((outcome.greatest for outcome in outcomes), default=-1)
-        report.figures["duplicate_documents"] = round(duplicate_share([outcome.hashes for outcome in outcomes]), 6)
-        altered = [outcome.altered for outcome in outcomes if outcome.altered is not None]
-        if altered:
-            report.error(
-                "a file has other bytes than when it was written",
-                where=where,
-                found=altered[0] + (f", and {len(altered) - 1:,} more" if len(altered) > 1 else ""),
-                expected="the digests of the pieces that it was joined of",
-                remedy="delete the manifest.json beside it, and run `nanoset build`",
-            )
-        if stranger := next((outcome.stranger for outcome in outcomes if outcome.stranger is not None), None):
-            report_stranger(report, where, stranger, self.promise)
-        if unframed := [outcome.unframed for outcome in outcomes if outcome.unframed is not None]:
-            count = sum(one.sequences for one in unframed)
-            report_unframed(report, where, unframed[0]._replace(sequences=count), self.promise)
+        report, where = Report(self.output), self.where
+        found = _together(outcomes, None)
+        report.figures["tokens_read"] = found.tokens
+        report.figures["greatest_id"] = found.greatest
+        report.figures["duplicate_documents"] = round(duplicate_share([found.hashes]), 6)
+        report_altered(report, where, [outcome.altered for outcome in outcomes])
+        if found.stranger is not None:
+            report_stranger(report, where, found.stranger, self.promise)
+        if found.unframed is not None:
+            report_unframed(report, where, found.unframed, self.promise)
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCheck(DeepCheck[TokenRange, str | None]):
+    """Digests of the pieces of a .bin whose index tells nothing of it."""
+
+    output: str
+    store: Store
+    name: str
+    """Of the .bin in the store."""
+    at_once: ClassVar[int] = TokenCheck.at_once
+
+    def look(self, part: TokenRange) -> str | None:
+        check = PieceCheck(part.pieces, part.begin)
+        for begin in range(part.begin, part.end, _READ_BYTES):
+            check.add(self.store.read_range(self.name, begin, min(begin + _READ_BYTES, part.end)))
+        return check.fault()
+
+    def conclude(self, outcomes: Sequence[str | None]) -> Report:
+        report = Report(self.output)
+        report_altered(report, self.store.url(self.name), outcomes)
         return report
 
 
@@ -282,6 +325,18 @@ class _Framing:
         return np.unique(np.concatenate([np.empty(0, np.int64), *self._wrong]))
 
 
+def report_altered(report: Report, where: str, faults: Sequence[str | None]) -> None:
+    """Note that bytes are not those of their digests, of which each range tells one fault, or none."""
+    if altered := [fault for fault in faults if fault is not None]:
+        report.error(
+            "a file has other bytes than when it was written",
+            where=where,
+            found=altered[0] + (f", and {len(altered) - 1:,} more" if len(altered) > 1 else ""),
+            expected="the digests of the pieces that it was joined of",
+            remedy="delete the manifest.json beside it, and run `nanoset build`",
+        )
+
+
 def report_stranger(report: Report, where: str, stranger: Stranger, promise: Promise) -> None:
     """Note a token that is not in the vocabulary."""
     report.error(
@@ -320,18 +375,26 @@ def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
     return ranges
 
 
+def byte_ranges(pieces: Sequence[PieceDigest]) -> list[TokenRange]:
+    """The same of pieces alone, for `ByteCheck`."""
+    ends = [0, *accumulate(piece.size for piece in pieces)]
+    return [
+        TokenRange(0, 0, ends[run.start], ends[run.stop], tuple(pieces[run.start : run.stop]))
+        for run in runs([piece.size for piece in pieces])
+    ]
+
+
 def _spread_cuts(dataset: MMapIndexedDataset) -> Iterator[tuple[int, int, int]]:
     """(sequence, byte, 0) where each range ends."""
-    pointers, count, size = dataset.sequence_pointers, len(dataset), dataset.bin_bytes
+    pointers, count = dataset.sequence_pointers, len(dataset)
     sequence = 0
     while sequence < count:
-        begin = int(pointers[sequence])
-        behind = bisect_left(pointers, begin + PART_BYTES, sequence)  # numpy would copy pointers that are not aligned
-        sequence = min(max(behind, sequence + 1), sequence + _PART_SEQUENCES)
+        # numpy would copy pointers that are not aligned
+        sequence = max(bisect_left(pointers, int(pointers[sequence]) + PART_BYTES, sequence), sequence + 1)
         if sequence < count:
             yield sequence, int(pointers[sequence]), 0
-    if size:
-        yield count, size, 0
+    if count or dataset.bin_bytes:
+        yield count, dataset.bin_bytes, 0
 
 
 def _ends_of_pieces(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> Iterator[tuple[int, int, int]]:

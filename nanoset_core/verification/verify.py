@@ -127,6 +127,7 @@ def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[
             yield reports.pop(given)
             given += 1
 
+    yield from whole()
     for place, (report, deferred) in executor.run(_verify_deeply, [chosen[number] for number in there]):
         number = there[place]
         reports[number], left[number] = report, len(deferred)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
@@ -56,20 +56,22 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runn
         manifest = replace(manifest, stored=manifest.sizes())
         rows = list(facts["shards_written"])
         tars = {_tar(row) for row in rows}
-        whole = [
-            check_file(report, manifest, file, fact.size, fact.sha256 if deep and file not in tars else None, _AGAIN)
+        sound = {
+            file: check_file(
+                report, manifest, file, fact.size, fact.sha256 if deep and file not in tars else None, _AGAIN
+            )
             for file, fact in manifest.files.items()
-        ]
+        }
         _check_lists(report, manifest)
-        if all(whole):
-            check = TarCheck(project, name, deep)
-            if deep:
-                sizes = [row["size_bytes"] for row in rows]
-                # Each part reads the plan, which grows with the tars.
-                parts = [tuple(part) for part in runs(sizes, max(PART_BYTES, sum(sizes) // _MOST_PARTS))]
-                report.include(run(check, parts))
-            else:
-                report.include(done_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
+        check = TarCheck(project, name, manifest.digest, deep)
+        if deep:
+            numbers = [number for number, row in enumerate(rows) if sound[_tar(row)]]
+            sizes = [rows[number]["size_bytes"] for number in numbers]
+            # Each part reads the plan, which grows with the tars.
+            some = runs(sizes, max(PART_BYTES, sum(sizes) // _MOST_PARTS))
+            report.include(run(check, [tuple(numbers[part.start : part.stop]) for part in some]))
+        elif all(sound.values()):
+            report.include(done_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
     return report
 
 
@@ -78,11 +80,16 @@ class TarCheck(ProjectCheck[tuple[int, ...], Report]):
     """Some tars of a webdataset, by the numbers of their rows: what their members hold is what the plan says."""
 
     name: str
+    digest: str
+    """Of the version."""
     deep: bool
 
     def look_within(self, project: Project, part: tuple[int, ...]) -> Report:
         report = Report(f"{shuffling.STAGE}/{self.name}")
-        manifest = live_manifest(project.outputs, shuffling.STAGE, self.name, _BUILD)
+        folder = project.outputs.folder / shuffling.STAGE / self.name / self.digest
+        manifest = project.outputs.manifest_at(folder)
+        if manifest is None:
+            raise MissingError("the webdataset was removed meanwhile", where=folder, remedy="verify again")
         rows, expect, read = manifest.facts["shards_written"], _Expectation.of(project, manifest, self.deep), 0
         for number in part:
             row = rows[number]

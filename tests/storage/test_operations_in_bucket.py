@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections import Counter
@@ -19,6 +20,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import access
 from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.s3_requests import client
+from nanoset_core.verification.verify import verify_packed
 from nanoset_core.versions.copies import find_copies, remove_copies
 from nanoset_core.versions.gc import collect
 
@@ -105,6 +107,15 @@ def test_told_of_and_collected_like_a_folder(twins, place):
     assert not collect(remote).garbage
     forget_copies(twins[1])
     assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
+
+
+def test_a_copy_that_was_cut_is_no_damage(remote_project, filled):
+    project = Project.open(remote_project())
+    made = project.outputs.current("packed", "web")
+    copy = made.path(made.facts["file"])
+    os.truncate(copy, copy.stat().st_size // 2)
+    for deep in (False, True):
+        assert verify_packed(project, "web", deep).findings == []
 
 
 def test_copies_go_and_come_back(remote_project, make_project, there, filled):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import NanosetError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceDigest
 from nanoset_core.verification import duplicates, tokens
+from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.parts import done_here, runs
 from nanoset_core.verification.tokens import Promise, TokenCheck, token_ranges
 
@@ -58,7 +58,7 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
     dataset = write(tmp_path_factory.mktemp("d") / "d", sequences)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "PART_BYTES", part)
-        patch.setattr(tokens, "_PART_SEQUENCES", 5)
+        patch.setattr(tokens, "_BLOCK_SEQUENCES", 3)
         patch.setattr(tokens, "_READ_BYTES", read)
         patch.setattr(tokens, "CHUNK_TOKENS", chunk)
         report = verified(dataset)
@@ -78,10 +78,9 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
     where = dataset.prefix + ".bin"
     assert stranger == (outside and f"{where}, byte {outside[0]} (sequence {outside[1]})")
     wrong = found.pop("a sequence does not begin and end with the tokens that it should", None)
-    if any(sequences):
-        more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
-        begins = np.cumsum([0, *map(len, sequences)]) * 2
-        assert wrong == (f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None)
+    more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
+    begins = np.cumsum([0, *map(len, sequences)]) * 2
+    assert wrong == (f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None)
     assert not found
 
 
@@ -122,9 +121,23 @@ def test_a_file_that_becomes_shorter_is_no_data(tmp_path):
     dataset = write(tmp_path / "d", SEQUENCES)
     check, ranges = TokenCheck.of(dataset, PROMISE, "it", as_copies=False), token_ranges(dataset)
     (tmp_path / "d.bin").write_bytes(b"\1\0")
-    with pytest.raises(NanosetError, match="not the one"):
-        done_here(check, ranges)
+    (finding,) = done_here(check, ranges).errors
+    assert finding.what == "the object is not the one that was listed"
     assert isinstance(check.tokens.store, LocalStore)
+
+
+def test_pieces_that_are_not_all_of_the_file(tmp_path):
+    write(tmp_path / "d", SEQUENCES)
+    data = (tmp_path / "d.bin").read_bytes()
+    for sizes in ([80, 80], [80, 80, 160, 2]):
+        report = verify_dataset(tmp_path / "d", promise=PROMISE, deep=True, pieces=digests(data + b"\0\0", sizes))
+        assert [finding.what for finding in report.findings] == ["the pieces of a file are not all of it"]
+        assert report.figures["tokens_read"] == 160
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    dataset = write(tmp_path / "n\udcffx", SEQUENCES)
+    assert verify_dataset(dataset.prefix, promise=PROMISE, deep=True).findings == []
 
 
 def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):

@@ -95,6 +95,17 @@ def test_nothing_was_built(copy):
         assert "has not been built" in whats(report)[0]
 
 
+def test_a_tar_that_is_gone_hides_no_damage_of_another(copy):
+    project = copy()
+    tars = sorted(project.outputs.folder.glob("webdatasets/shuffled/*/*.tar"))
+    tars[0].unlink()
+    poke(tars[-1], 3000, b"\xff\xff\xff")
+    assert whats(verify_webdataset(project, "shuffled")) == ["a file is missing"]
+    assert {"a file is missing", "a file has other bytes than when it was written"} <= set(
+        whats(verify_webdataset(project, "shuffled", deep=True))
+    )
+
+
 # corpora
 
 
