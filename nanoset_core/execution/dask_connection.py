@@ -22,8 +22,8 @@ Client: TypeAlias = Any
 CONNECT_SECONDS = 8.0
 """After which an attempt to reach a scheduler is given up."""
 _PAUSE_SECONDS = 0.5
-_ATTEMPTS = 10
 """Between two attempts."""
+_ATTEMPTS = 10
 
 
 class DaskCluster(Protocol):

@@ -5,17 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verification.conftest import write_sequences as write
 
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.verification.duplicates import duplicate_share, hash_limit, sampled, sequence_hashes
-
-
-def write(prefix, documents):
-    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
-    for document in documents:
-        builder.add_document(np.array(document, np.uint16), [len(document)])
-    builder.finalize()
-    return MMapIndexedDataset(prefix)
 
 
 def hashes_of(dataset, chunk):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verification.conftest import write_sequences as write
 
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceDigest
 from nanoset_core.verification import duplicates, tokens
@@ -19,14 +19,6 @@ from nanoset_core.verification.parts import done_here, runs
 from nanoset_core.verification.tokens import Promise, TokenCheck, token_ranges
 
 PROMISE = Promise(max_id=4, before=(1, 2), after=(3,))
-
-
-def write(prefix, sequences):
-    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
-    for sequence in sequences:
-        builder.add_document(np.array(sequence, np.uint16), [len(sequence)])
-    builder.finalize()
-    return MMapIndexedDataset(prefix)
 
 
 def verified(dataset, promise=PROMISE, pieces=()):
