@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from nanoset_assets import run_requests as requests
-from nanoset_assets.graph_state import GraphState, current_graph, load_graph_state
+from nanoset_assets.graph_state import current_graph, load_graph_state
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.jobs import job_of
 from nanoset_assets.names import Names
 from nanoset_core.pipeline.graph import Step, StepKey
 from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.runs import GraphState, runnable
 
 SENSOR = "missing_or_stale"
 MOST_REQUESTS = 200
@@ -116,26 +117,22 @@ def look(
     tick = Tick(len(state.steps))
     tick.failures |= {label: failure for label, failure in (known or {}).items() if label in labels}
     under_way = _UnderWay(instance, names)
-    chosen: dict[tuple[str, str | None], list[Step]] = {}
-    for step in state.steps.values():
+
+    def is_asked_for(step: Step) -> bool:
         # The sensor over raw text asks for inventories.
-        if step.node.stage is INVENTORY or not state.needs_run(step.key):
-            continue
-        run = chosen.setdefault((job_of(step.node.stage, step.node.key.subject), step.partition), [])
-        together = {other.key for other in run}
-        if all(need in together or state.is_fresh(need) for need in step.needs):
-            why = _why_not(step, together, under_way, tick, instance, names)
-            if why is None:
-                run.append(step)
-            elif why:
-                tick.held[step.label] = why
-    tick.runs = [run for run in chosen.values() if run]
+        why = "" if step.node.stage is INVENTORY else _why_not(step, under_way, tick, instance, names)
+        if why:
+            tick.held[step.label] = why
+        return why is None
+
+    tick.runs = runnable(
+        state, is_asked_for, lambda step: (job_of(step.node.stage, step.node.key.subject), step.partition)
+    )
     return tick
 
 
 def _why_not(
     step: Step,
-    together: set[StepKey],
     under_way: _UnderWay,
     tick: Tick,
     instance: dg.DagsterInstance,
@@ -144,7 +141,7 @@ def _why_not(
     """Why a step that could be made is not asked for; None: it is."""
     if step.key in under_way:
         return "a run is under way"
-    if any(need in under_way for need in step.needs if need not in together):
+    if any(need in under_way for need in step.needs):
         return "waits for a run of what it is made from"
     record = requests.failed_run(instance, names.asset(step.asset), step.partition)
     if record is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import dagster as dg
@@ -21,7 +21,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.registration import register
 from nanoset_assets.running import REBUILD_TAG, terminal
 from nanoset_assets.runs import close_abandoned_runs, owner_tag
-from nanoset_assets.selection import check_names, selected, with_needs
+from nanoset_assets.selection import check_names, selected
 from nanoset_core.errors import NanosetError, StorageError, one_line
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
@@ -29,6 +29,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
 from nanoset_core.pipeline.project import Project, names_of
+from nanoset_core.pipeline.runs import runnable, with_stale_needs
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.pipeline.tokenization import TOKENIZED
@@ -105,9 +106,12 @@ def build(
     definitions = definitions_of(hosted)
     steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
     asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
-    due = {step.key for step in steps if step.node in asked and (rebuild or state.needs_run(step.key))}
-    needed = with_needs(due, state)
-    chosen = [step for step in steps if step.key in needed]
+    if rebuild:
+        state = replace(state, forced=frozenset(step.key for step in steps if step.node in asked))
+    due = {step.key for step in steps if step.node in asked and state.needs_run(step.key)}
+    needed = with_stale_needs(state, due)
+    runs = runnable(state, lambda step: step.key in needed, _run_of, in_sequence=True)
+    chosen = [step for run in runs for step in run]
     distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
@@ -118,14 +122,15 @@ def build(
             report.replaced[step.label] = settings
     builder = _Builder(project, definitions, instance, names, rebuild, verbose, report, say)
     with terminal(project), connections_kept():
-        builder.execute_all(_runs(chosen))
+        builder.execute_all(runs)
         graph.look_again(step.node for step in chosen)
         if noted(project.outputs) != distrusted:  # what other corpora were tokenized with is suspect by now
             graph.look_again(node for node in graph.nodes() if node.stage is TOKENIZED)
             state = load_graph_state(graph, instance, names, same_versions=True)
-            chosen = [step for step in state.steps.values() if step.node in asked and state.needs_run(step.key)]
+            runs = runnable(state, lambda step: step.node in asked, _run_of, in_sequence=True)
+            chosen = [step for run in runs for step in run]
             builder.forget(chosen)
-            builder.execute_all(_runs(chosen))
+            builder.execute_all(runs)
             graph.look_again(step.node for step in chosen)
     report.seconds = time.monotonic() - started
     return report
@@ -150,15 +155,9 @@ def _held_up(graph: Graph) -> list[str]:
     return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
-def _runs(due: Iterable[Step]) -> list[list[Step]]:
-    """Steps that can share a run: the chain of one corpus, or the assets of one split."""
-    runs: list[list[Step]] = []
-    for step in due:
-        if runs and runs[-1][0].partition is not None and _family(runs[-1][0]) == _family(step):
-            runs[-1].append(step)
-        else:
-            runs.append([step])
-    return runs
+def _run_of(step: Step) -> tuple[object, ...]:
+    """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
+    return step.key if step.partition is None else _family(step)
 
 
 def _family(step: Step) -> tuple[str, str | None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import dagster as dg
 
@@ -14,31 +13,8 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.graph import Graph, Step, StepKey, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.runs import GraphState
 from nanoset_core.pipeline.stage import Key
-
-
-@dataclass(frozen=True, slots=True)
-class GraphState:
-    """Every step of a project at one moment."""
-
-    steps: Mapping[StepKey, Step]
-    """In an order in which each comes after what it needs."""
-    unrecorded: frozenset[StepKey]
-    """Steps that Dagster has no materialisation of."""
-    unverified: frozenset[StepKey]
-    """Steps whose last check found errors, or never came to its end."""
-
-    def needs_run(self, key: StepKey) -> bool:
-        """Whether a step's output is not the one that its inputs ask for, is unknown to Dagster, or not verified."""
-        return key in self.steps and (not self.is_fresh(key) or key in self.unrecorded)
-
-    def is_ready(self, key: StepKey) -> bool:
-        """Whether everything that a step needs is made of the inputs as they are, and is not known to be faulty."""
-        return key in self.steps and all(self.is_fresh(need) for need in self.steps[key].needs)
-
-    def is_fresh(self, key: StepKey) -> bool:
-        """Whether a step's output is the one that its inputs ask for, and not known to be faulty."""
-        return key in self.steps and self.steps[key].done and key not in self.unverified
 
 
 def load_graph_state(

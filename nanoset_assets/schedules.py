@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from nanoset_assets.dagster_compat import is_valid_cron_string
-from nanoset_assets.graph_state import GraphState, load_graph_state
+from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.names import Names
 from nanoset_assets.registration import register
@@ -14,6 +14,7 @@ from nanoset_core.config.running import no_cron_line
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.runs import GraphState, runnable
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.raw.survey import CorpusFiles, RawText
 
@@ -50,7 +51,7 @@ def reconcile_schedule(hosted: HostedProject) -> list[dg.ScheduleDefinition]:
         state, unknown, awaited = _look(project, names, context.instance, text)
         night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         requests = [_survey_request(names, night, text.corpora[corpus]) for corpus in unknown]
-        requests += [_request(names, night, run) for run in runs_needed(state)]
+        requests += [_request(names, night, run) for run in runnable(state, lambda step: True, _run_of)]
         requests = [request for request in requests if not _is_under_way(context.instance, request)]
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(str(fault))
@@ -79,19 +80,6 @@ def _look(
     state = load_graph_state(graph_over(project, recipes), instance, names)
     awaited = [name for name, inventory in known.items() if inventory.awaited]
     return state, [name for name in inventories if name not in known], sorted([*rewritten, *awaited])
-
-
-def runs_needed(state: GraphState) -> list[list[Step]]:
-    """What can be made now: the steps of each run, in order; runs in the order of the pipeline."""
-    runs: dict[tuple[object, ...], list[Step]] = {}
-    for key, step in state.steps.items():
-        if not state.needs_run(key):
-            continue
-        run = runs.setdefault(_run_of(step), [])
-        before = {other.key for other in run}
-        if all(need in before or state.is_fresh(need) for need in step.needs):
-            run.append(step)
-    return [run for run in runs.values() if run]
 
 
 def _run_of(step: Step) -> tuple[object, ...]:

@@ -8,10 +8,8 @@ from fnmatch import fnmatchcase
 
 import dagster as dg
 
-from nanoset_assets.graph_state import GraphState
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline.graph import StepKey
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Node
 
@@ -87,15 +85,3 @@ def _is_named(node: Node, pattern: str) -> bool:
     key = node.key
     names = (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset))
     return any(fnmatchcase(name, pattern) for name in names)
-
-
-def with_needs(keys: set[StepKey], state: GraphState) -> set[StepKey]:
-    """Some steps, and all that they need whose outputs are not the ones that the inputs ask for."""
-    keys = set(keys)
-    waiting = list(keys)
-    while waiting:
-        for need in state.steps[waiting.pop()].needs:
-            if need in state.steps and need not in keys and not state.is_fresh(need):
-                keys.add(need)
-                waiting.append(need)
-    return keys

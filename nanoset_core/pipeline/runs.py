@@ -1,0 +1,71 @@
+"""Which outputs can be made now, and which of them share a run: for the sensors, the schedule and `nanoset build`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+
+from nanoset_core.pipeline.graph import Step, StepKey
+
+
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """Every step of a project at one moment, with what a history of runs knows of it."""
+
+    steps: Mapping[StepKey, Step]
+    """In an order in which each step comes after those it needs."""
+    unrecorded: frozenset[StepKey] = frozenset()
+    """Steps that the history has no materialisation of."""
+    unverified: frozenset[StepKey] = frozenset()
+    """Steps whose last check found errors, or did not end."""
+    forced: frozenset[StepKey] = frozenset()
+    """Steps to make again though they are up to date."""
+
+    def is_fresh(self, key: StepKey) -> bool:
+        """Whether a step's output is current, whole, and not known to be faulty."""
+        return key in self.steps and self.steps[key].done and key not in self.unverified
+
+    def needs_run(self, key: StepKey) -> bool:
+        """Whether a step is missing, stale, faulty, not recorded, or forced."""
+        return key in self.steps and (not self.is_fresh(key) or key in self.unrecorded or key in self.forced)
+
+
+def runnable(
+    state: GraphState,
+    select: Callable[[Step], bool],
+    run_of: Callable[[Step], Hashable],
+    *,
+    in_sequence: bool = False,
+) -> list[list[Step]]:
+    """Return the runs that can start now: the steps of each in order, runs in the order of the pipeline.
+
+    A step is taken when it needs a run, everything it needs is fresh or made before it, and `select` accepts it.
+
+    Args:
+        state: the project's steps.
+        select: called in order, for each step that needs a run and could be made; whether to make it.
+        run_of: step → its run. The steps of a run are made one after the other, so one may need another.
+        in_sequence: runs are executed one after the other, so a step may also need a step of an earlier run.
+    """
+    runs: dict[Hashable, list[Step]] = {}
+    taken: dict[StepKey, Hashable] = {}
+    for key, step in state.steps.items():
+        if not state.needs_run(key):
+            continue
+        run = run_of(step)
+        made = {need for need in step.needs if need in taken and (in_sequence or taken[need] == run)}
+        if all(need in made or state.is_fresh(need) for need in step.needs) and select(step):
+            runs.setdefault(run, []).append(step)
+            taken[key] = run
+    return list(runs.values())
+
+
+def with_stale_needs(state: GraphState, keys: Collection[StepKey]) -> set[StepKey]:
+    """Return steps together with everything they need, directly or not, that is not fresh."""
+    found, waiting = set(keys), list(keys)
+    while waiting:
+        for need in state.steps[waiting.pop()].needs:
+            if need in state.steps and need not in found and not state.is_fresh(need):
+                found.add(need)
+                waiting.append(need)
+    return found
