@@ -1,6 +1,6 @@
-"""The project that commit 2f92378 built: unpacked, and what commands and Dagster make of it, as plain values.
+"""Projects that earlier commits built: unpacked, and what commands and Dagster make of them, as plain values.
 
-`PYTHONPATH=.:tests python -m golden_outputs.old_project` writes down what the code that is imported makes of it.
+`PYTHONPATH=.:tests python -m golden_outputs.old_project COMMIT` writes down what the imported code makes of one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -22,50 +23,69 @@ from nanoset_core import MMapIndexedDataset, PackedDataset, load_nanoset
 from nanoset_core.shuffling import ShardReader
 
 FOLDER = Path(__file__).parents[1] / "golden" / "projects"
-ARCHIVE = FOLDER / "2f92378.tar.xz"
-GOLDEN = FOLDER / "2f92378.json"
-COMMANDS = (
+_OF_ALL = (
     "status --json",
     "verify --deep --json",
     "gc --json",
     "gc --json --keep 1 --unfinished",
     "diff web --json",
-    "explain pretrain train 3 --json",
-    "explain plain valid 0 --json",
-    "explain pretrain train --document web-3 --json",
-    "explain pretrain train --file part-1/web-10.jsonl --line 2 --corpus web --json",
     "map --plan --json",
 )
-"""Run in the project's folder; each prints JSON and ends with 0."""
+COMMANDS = {
+    "2f92378": (
+        *_OF_ALL,
+        "explain pretrain train 3 --json",
+        "explain plain valid 0 --json",
+        "explain pretrain train --document web-3 --json",
+        "explain pretrain train --file part-1/web-10.jsonl --line 2 --corpus web --json",
+    ),
+    "8b69ae2": (
+        *_OF_ALL,
+        "explain phased-phase-1 train 3 --json",
+        "explain nanotron train 5 --json",
+        "explain zipped 7 --json",
+        "explain nemo train --document web-3 --json",
+        "explain zipped --document web-3 --json",
+    ),
+}
+"""Commit → what is run in the folder of its project; each prints JSON and ends with 0."""
+COMMITS = tuple(COMMANDS)
 _PROSE = ("why", "note")
 
 
-def unpack(folder: Path) -> Path:
-    """The project as it was left, with the times of its files; → the folder."""
-    with tarfile.open(ARCHIVE) as archive:
+def golden(commit: str) -> Path:
+    """The file of what a commit made of its own project."""
+    return FOLDER / f"{commit}.json"
+
+
+def unpack(commit: str, folder: Path) -> Path:
+    """Unpack the project of a commit as it was left, with the times of its files; → the folder."""
+    with tarfile.open(FOLDER / f"{commit}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
-def printed(folder: Path) -> dict[str, Any]:
+def printed(commit: str, folder: Path) -> dict[str, Any]:
     """Command → the JSON that it prints, in the project's folder, which must be the current one."""
-    return {command: _stable(json.loads(run(command.split()).replace(str(folder), "<here>"))) for command in COMMANDS}
+    return {
+        command: _stable(json.loads(run(command.split()).replace(str(folder), "<here>"))) for command in COMMANDS[commit]
+    }
 
 
 def read(folder: Path) -> dict[str, Any]:
     """What trainers read of it: name → how many samples, and a checksum over the values of all."""
     data = folder / "data"
-    splits = [
-        ("pretrain", "train"),
-        ("pretrain", "valid"),
-        ("pretrain", "test"),
-        ("plain", "train"),
-        ("plain", "valid"),
-    ]
-    datasets: dict[str, Any] = {f"{name}/{split}": load_nanoset(data, name, split) for name, split in splits}
-    datasets["shuffled"] = list(ShardReader(data / "webdatasets/shuffled/current"))
-    datasets["packed/web"] = PackedDataset(data / "packed/web/current/web.pbin")
-    datasets["datasets/web"] = MMapIndexedDataset(data / "datasets/web/current/web_text_document")
+    datasets: dict[str, Any] = {}
+    for path in sorted(data.glob("nanosets/*/*/*/current.json")):
+        name, split, kind = path.parts[-4:-1]
+        if kind == "index_mappings" and json.loads((path.parent / "current/plan.json").read_bytes())["plan"]:
+            datasets[f"{name}/{split}"] = load_nanoset(data, name, split)
+    for path in sorted(data.glob("webdatasets/*/current")):
+        datasets[path.parts[-2]] = list(ShardReader(path))
+    for path in sorted(data.glob("packed/*/current/*.pbin")):
+        datasets[f"packed/{path.stem}"] = PackedDataset(path)
+    for path in sorted(data.glob("datasets/*/current/*.bin")):
+        datasets[f"datasets/{path.parts[-3]}"] = MMapIndexedDataset(path.with_suffix(""))
     return {name: _values(dataset) for name, dataset in datasets.items()}
 
 
@@ -119,15 +139,16 @@ def _asset(node: Any, instance: dg.DagsterInstance) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file that the test compares with."""
+    (commit,) = sys.argv[1:]
     with tempfile.TemporaryDirectory() as scratch:
-        folder = unpack(Path(scratch) / "project").resolve()
+        folder = unpack(commit, Path(scratch) / "project").resolve()
         os.environ.update(DAGSTER_HOME=str(folder / ".dagster"), NANOSET_CONFIG=str(folder / "nanoset.yaml"))
         os.environ["XDG_CACHE_HOME"] = scratch
         os.chdir(folder)
         run(["build"])
         with dg.DagsterInstance.get() as instance:
-            found = {"printed": printed(folder), "defined": defined(instance), "read": read(folder)}
-    GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+            found = {"printed": printed(commit, folder), "defined": defined(instance), "read": read(folder)}
+    golden(commit).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
