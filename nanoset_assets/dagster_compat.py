@@ -15,7 +15,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster._utils.schedules import is_valid_cron_string
 
-from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard
+from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, received_signal
 
 __all__ = [
     "CheckRunHealthResult",
@@ -115,7 +115,7 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     @contextmanager
     def capture_by_deaf_helpers(log_key: Sequence[str]) -> Iterator[Any]:
         with ExitStack() as captured:
-            with deaf_children():
+            with ignore_sigint():
                 context = captured.enter_context(capture_logs(log_key))
             yield context
 
@@ -126,9 +126,9 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
     except Exception:
-        if heard() is None:
+        if received_signal() is None:
             raise
     finally:
         logs.capture_logs = capture_logs
-    if heard() is not None:
+    if received_signal() is not None:
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from nanoset_assets.names import Names, names_of
 from nanoset_assets.run_requests import assets_under_way, partitions_under_way
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.seen import Seen
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
@@ -40,7 +40,7 @@ class HostedProject:
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
 
-    def load(self, listener: Listener = silent, *, rebuild: bool = False, seen: Seen | None = None) -> Project:
+    def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False, seen: Seen | None = None) -> Project:
         """The project as it is configured now; see load_config for what it raises, and Project for the arguments."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
         return Project(config, listener, rebuild, seen)

@@ -11,7 +11,7 @@ import dagster as dg
 
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.runs import is_run_process, owner_tag
-from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.execution.progress import Progress, ProgressCallback
 from nanoset_core.outputs.seen import Seen
 from nanoset_core.pipeline.project import Project
 
@@ -21,7 +21,7 @@ WORKERS_POOL = "workers"
 """Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 
 _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
-_terminal: ContextVar[Listener | None] = ContextVar("terminal", default=None)
+_terminal: ContextVar[ProgressCallback | None] = ContextVar("terminal", default=None)
 
 
 def open_in_run(hosted: HostedProject, context: dg.AssetExecutionContext) -> Project:

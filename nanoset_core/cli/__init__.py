@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nanoset_core.execution.interruption import leaving_at_once
+from nanoset_core.execution.interruption import exit_on_sigint
 
 if TYPE_CHECKING:
     from nanoset_core.cli.entry import nanoset
@@ -15,7 +15,7 @@ __all__ = ["main", "nanoset"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: see `nanoset_core.cli.entry.main`. Ctrl-C gives no traceback while that is imported, either."""
-    with leaving_at_once():
+    with exit_on_sigint():
         from nanoset_core.cli.entry import main as run
 
         run(arguments)

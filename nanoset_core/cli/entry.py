@@ -16,7 +16,7 @@ import click
 
 from nanoset_core.cli import commands, failures
 from nanoset_core.cli.summaries import WholeSummaries
-from nanoset_core.execution.interruption import heard, interruptible
+from nanoset_core.execution.interruption import interruptible, received_signal
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -98,7 +98,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return failures.say_interrupted()
     except Exception as error:  # noqa: BLE001 - nobody is there to see it otherwise
-        if heard() is not None:  # what fails then, fails since its worker processes heard the same
+        if received_signal() is not None:  # what fails then, fails since its workers got the same signal
             return failures.say_interrupted()
         failures.say(error)
         return 1

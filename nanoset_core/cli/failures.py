@@ -9,7 +9,7 @@ import traceback
 import click
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.interruption import INTERRUPTED, heard
+from nanoset_core.execution.interruption import INTERRUPTED, received_signal
 from nanoset_core.storage.os_errors import refusal
 
 
@@ -28,7 +28,7 @@ def say(error: BaseException) -> None:
 
 def say_interrupted() -> int:
     """Tell that a signal ended the command, and how it goes on; → the exit code that says the same."""
-    number = heard() or signal.SIGINT
+    number = received_signal() or signal.SIGINT
     said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
     click.echo(said, err=True)
     return 128 + number

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 import click
 
-from nanoset_core.execution.progress import WAITING, Listener, Progress
+from nanoset_core.execution.progress import WAITING, Progress, ProgressCallback
 from nanoset_core.serialization.text import format_age, format_count
 
 _REPEAT_SECONDS = 600.0
 
 
 @contextmanager
-def progress_bars() -> Iterator[tuple[Listener, Callable[[str], None]]]:
+def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
     """A listener that draws bars, and a function that prints a line where there is no terminal to draw on."""
     if not _may_draw():
         yield WaitingLines(), lambda line: click.echo(line, err=True)
@@ -65,7 +65,7 @@ class WaitingLines:
         self._said: dict[str, float] = {}
 
     def __call__(self, progress: Progress) -> None:
-        """Hear one piece of news; see `Listener`."""
+        """Hear one piece of news; see `ProgressCallback`."""
         if progress.stage != WAITING:
             return
         now, line = time.monotonic(), f"{progress.stage} {progress.name}"

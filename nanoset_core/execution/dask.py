@@ -16,7 +16,7 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.execution.compatibility import KEEP_SECONDS, CompatibilityCheck, compatibility_check
 from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
 from nanoset_core.execution.processes import bounded
-from nanoset_core.execution.progress import Listener, Waiting, silent
+from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.workplace import Workplace, working_at
@@ -44,7 +44,7 @@ class DaskExecutor:
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     files: tuple[Path, ...] = ()
     """What workers may not have, and are brought: see `workplace.at_hand`."""
-    listener: Listener = silent
+    listener: ProgressCallback = silent
     """Hears what is waited for."""
 
     def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
@@ -103,7 +103,7 @@ class _Run(Generic[Task, Result]):
         client: Any,
         check: CompatibilityCheck,
         work: Callable[[Task], Result],
-        listener: Listener,
+        listener: ProgressCallback,
     ) -> None:
         self._connection, self._client, self._check, self._work = connection, client, check, work
         self._cluster, self._count, self._looked = connection.cluster, 0, float("-inf")

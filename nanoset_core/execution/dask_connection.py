@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import Listener, Waiting
+from nanoset_core.execution.progress import ProgressCallback, Waiting
 from nanoset_core.serialization.text import format_age
 
 Client: TypeAlias = Any
@@ -44,7 +44,7 @@ class DaskCluster(Protocol):
         """What to do where there are no workers."""
         ...
 
-    def connect(self, stack: ExitStack, listener: Listener, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
         """Connect to it until a stack is closed; ConfigError where that cannot be."""
         ...
 
@@ -72,7 +72,7 @@ class DaskScheduler:
         """The command that starts workers."""
         return f"start some with `dask worker {self.address or f'--scheduler-file {self.file}'} --nthreads 1`"
 
-    def connect(self, stack: ExitStack, listener: Listener, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
         """Connect to it, as soon as it is there.
 
         Raises:
@@ -188,7 +188,7 @@ class Connection:
         self._client: Client | None = None
         self._stack = ExitStack()
 
-    def open(self, listener: Listener) -> Client:
+    def open(self, listener: ProgressCallback) -> Client:
         """The client; a new one where there is none, or where the former has lost its scheduler."""
         if self._client is None or self._client.status != "running":
             self.close()

@@ -21,7 +21,7 @@ _reader: list[int] = []
 
 
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
+def exit_on_sigint() -> Iterator[None]:
     """End this process without a traceback on Ctrl-C in this block, but for what is `interruptible` in it."""
     former = signal.getsignal(signal.SIGINT)
     if former == signal.default_int_handler:
@@ -75,7 +75,7 @@ def _none_lost() -> Iterator[None]:
         if ignored.exc_type is not KeyboardInterrupt or main.ident is None:
             former(ignored)
             return
-        timer = threading.Timer(_PAUSE, signal.pthread_kill, (main.ident, heard() or signal.SIGINT))
+        timer = threading.Timer(_PAUSE, signal.pthread_kill, (main.ident, received_signal() or signal.SIGINT))
         again.append(timer)
         timer.start()
 
@@ -89,7 +89,7 @@ def _none_lost() -> Iterator[None]:
             timer.join()
 
 
-def heard() -> signal.Signals | None:
+def received_signal() -> signal.Signals | None:
     """The first signal to end that came since `interruptible` began; None where none did."""
     for reader in _reader:
         try:
@@ -117,7 +117,7 @@ def handlers_kept() -> Iterator[None]:
 
 
 @contextmanager
-def deaf_children() -> Iterator[None]:
+def ignore_sigint() -> Iterator[None]:
     """Start processes in this block that no Ctrl-C reaches: a terminal sends it to all, and it is their owner's.
 
     SIGTERM reaches them, by which their owner ends them, also where the owner keeps it from itself.

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.interruption import deaf_children
+from nanoset_core.execution.interruption import ignore_sigint
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -95,7 +95,7 @@ class _Pool:
 
     def start(self) -> None:
         """Fork all of them now, before there are threads."""
-        with deaf_children(), warnings.catch_warnings():
+        with ignore_sigint(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not Python's
             self._pool.submit(os.getpid)
 
@@ -173,7 +173,7 @@ def bounded(
 def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
     """Hand out a task, which may start a worker; BrokenProcessPool also where another died at that very moment."""
     try:
-        with _without_main(), deaf_children():
+        with _without_main(), ignore_sigint():
             return pool.submit(work, task)
     except OSError as error:
         if error.errno not in (None, errno.EPIPE):

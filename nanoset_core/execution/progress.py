@@ -31,7 +31,7 @@ class Progress:
     """Tokens so far, where they are counted."""
 
 
-Listener = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
@@ -41,7 +41,7 @@ def silent(progress: Progress) -> None:
 class Meter:
     """Counts the units of one piece of work, and tells a listener after each step."""
 
-    def __init__(self, listener: Listener, stage: str, name: str, total: int, unit: str = "bytes") -> None:
+    def __init__(self, listener: ProgressCallback, stage: str, name: str, total: int, unit: str = "bytes") -> None:
         self._listener = listener
         self._progress = Progress(stage, name, 0, total, unit)
 
@@ -54,7 +54,7 @@ class Meter:
 class Waiting:
     """Waits for something that others have to do: says so as progress, in seconds of the limit, and ends some day."""
 
-    def __init__(self, listener: Listener, name: str, limit: float) -> None:
+    def __init__(self, listener: ProgressCallback, name: str, limit: float) -> None:
         self._listener, self._name, self.limit = listener, name, limit
         self._since: float | None = None
         self._told = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask_connection import Client, check_installed, open_client
-from nanoset_core.execution.progress import Listener
+from nanoset_core.execution.progress import ProgressCallback
 
 _MARGIN_SECONDS = 300
 """At the most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
@@ -56,7 +56,7 @@ class SlurmJobs:
         """Where Slurm says why."""
         return f"see by `squeue --me --start` what the jobs wait for, and in {self.folder} what those said that ended"
 
-    def connect(self, stack: ExitStack, listener: Listener, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
         """Start a scheduler in this process, and ask for the jobs, which are cancelled when the stack is closed.
 
         Raises:

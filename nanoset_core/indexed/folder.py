@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_heard
 from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of
 from nanoset_core.indexed.reading import read_idx
@@ -52,7 +52,7 @@ class Merged:
 
 
 def merge_folder(
-    folder: Location, output_prefix: Location, *, overwrite: bool = False, listener: Listener = silent
+    folder: Location, output_prefix: Location, *, overwrite: bool = False, listener: ProgressCallback = silent
 ) -> Merged:
     """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
 
@@ -144,7 +144,7 @@ def _check_once(parts: Sequence[Location]) -> None:
                 )
 
 
-def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: Listener) -> None:
+def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback) -> None:
     """Write the joined pair into a draft."""
     with brought(files) as here:
         parts = [prefix_of(path) for path in here[::2]]
@@ -159,7 +159,9 @@ def _within(output_prefix: RemoteFolder, files: Sequence[Location]) -> list[Remo
     return found if len(found) == len(files) else None
 
 
-def _join_within(output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft, listener: Listener) -> None:
+def _join_within(
+    output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft, listener: ProgressCallback
+) -> None:
     """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
     store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     with brought(files[1::2]) as indices:

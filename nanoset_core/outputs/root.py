@@ -43,7 +43,7 @@ HASHED_BYTES = 16 << 20
 
 
 Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
-"""Fills a folder; see `OutputRoot.publish`."""
+"""Fills a folder; see `OutputRoot.commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class OutputRoot:
         seen = self.seen_current(folder.parent)
         return seen if seen is not None and seen.folder == folder else read_manifest(folder, self.access)
 
-    def publish(self, recipe: Recipe, write: Writing) -> Manifest:
+    def commit(self, recipe: Recipe, write: Writing) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
 
         Args:
@@ -159,18 +159,18 @@ class OutputRoot:
         with for_a_task(self.access) as access:
             yield replace(self, access=access)
 
-    def adopted(self, manifest: Manifest) -> Manifest:
+    def rebase(self, manifest: Manifest) -> Manifest:
         """An output that another process made and put where outputs live, as this process reaches it."""
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
-    def unseal(self, recipe: Recipe) -> None:
+    def invalidate(self, recipe: Recipe) -> None:
         """Remove the manifest of what stands where files of a new output go one by one: it is not to speak for them."""
         place = self.place(recipe)
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
-    def seal(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
+    def finalize(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         """Complete an output whose files were published one by one into its place: write its manifest, last."""
         place = self.place(recipe)
         sweep_abandoned(place)

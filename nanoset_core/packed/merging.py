@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from nanoset_core.errors import ConfigError, SourceChangedError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
 from nanoset_core.packed.layout import PackedFile, common_token_bytes, encode_header, open_packed
 from nanoset_core.packed.pickle_reader import Entries
@@ -18,7 +18,7 @@ from nanoset_core.storage.atomic import atomic_file
 
 
 def merge_packed(
-    paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str], *, listener: Listener = silent
+    paths: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str], *, listener: ProgressCallback = silent
 ) -> PackedFacts:
     """Join `.pbin` files of any layout, in the order given, into one of layout D; published whole.
 
@@ -47,7 +47,7 @@ def merge_packed(
 
 
 def repair_packed(
-    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *, listener: Listener = silent
+    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *, listener: ProgressCallback = silent
 ) -> PackedFacts:
     """Write a `.pbin` again, as layout D with a sound index: what Modalities' own reader needs.
 

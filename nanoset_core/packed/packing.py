@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, SourceChangedError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.packed.layout import encode_header, token_size_bytes
@@ -42,7 +42,7 @@ def pack_indexed_dataset(
     *,
     vocab_size: int | None = None,
     end_token: int | None = None,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> PackedFacts:
     """Write all documents of `<prefix>.bin/.idx`, in order, as a `.pbin` of layout D; published whole.
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.packed.writing import write_index
 from nanoset_core.storage.atomic import atomic_file
@@ -43,7 +43,7 @@ def create_raw_index(
     target: str | os.PathLike[str] | None = None,
     *,
     on_fault: Literal["raise", "drop"] = "raise",
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> RawIndexFacts:
     """Write the `.idx` of a plain JSONL file: a pickled list of its lines' (byte offset, length); published whole.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.packed.dataset import PackedDataset
 from nanoset_core.packed.layout import common_token_bytes, encode_header
 from nanoset_core.packed.writing import (
@@ -36,7 +36,7 @@ _MAX_SEED = 2**32 - 1
 
 
 def shuffle_packed(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, seed: int, listener: Listener = silent
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, seed: int, listener: ProgressCallback = silent
 ) -> PackedFacts:
     """Write the documents of a `.pbin` in random order; published whole.
 
@@ -60,7 +60,7 @@ def shuffle_packed_chunk(
     chunk: int,
     chunks: int,
     seed: int,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> PackedFacts:
     """Write chunk `chunk` of `chunks` of every source, its documents in random order; published whole.
 
@@ -115,7 +115,7 @@ def filter_packed(
     target: str | os.PathLike[str],
     keep: NDArray[np.bool_] | Callable[[int, NDArray[np.integer]], bool],
     *,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> PackedFacts:
     """Write the documents that `keep` names, in their order; published whole.
 
@@ -248,7 +248,7 @@ def _all_of(dataset: PackedDataset, number: int) -> _Selection:
 
 
 def _write(
-    datasets: Sequence[PackedDataset], selection: _Selection, target: str | os.PathLike[str], listener: Listener
+    datasets: Sequence[PackedDataset], selection: _Selection, target: str | os.PathLike[str], listener: ProgressCallback
 ) -> PackedFacts:
     """Write the documents as a `.pbin` of layout D. Memory: a chunk of tokens, or the longest document."""
     token_bytes = common_token_bytes(datasets)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
@@ -81,7 +81,7 @@ def make_packed(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     options: PackOptions,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> PackResult:
     """Write a `.pbin` of layout D from a .bin/.idx pair, or from text files, folders and patterns; published whole.
 
@@ -103,7 +103,7 @@ def pack_once(
     inputs: Sequence[str | os.PathLike[str]],
     output: Location,
     options: PackOptions,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
     *,
     overwrite: bool = False,
 ) -> tuple[PackResult, bool]:
@@ -175,7 +175,7 @@ def _write(
     output: Location,
     options: PackOptions,
     tokenizer: TokenizerPath | None,
-    listener: Listener,
+    listener: ProgressCallback,
 ) -> PackResult:
     """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
     if isinstance(source, InputFiles):
@@ -237,7 +237,7 @@ def _pack_pair(
     options: PackOptions,
     tokenizer: TokenizerPath | None,
     end: int | None,
-    listener: Listener,
+    listener: ProgressCallback,
 ) -> PackedFacts:
     vocab_size = options.vocab_size
     if vocab_size is None and tokenizer is not None:
@@ -251,7 +251,7 @@ def _pack_text(
     output: Location,
     options: PackOptions,
     tokenizer: TokenizerPath | None,
-    listener: Listener,
+    listener: ProgressCallback,
 ) -> PackResult:
     tokenizer, end = _named(tokenizer), _end(tokenizer, options)
     folder = work_folder(output, f".{output.name}.packing", options.scratch)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.outputs.manifest import FileFact
@@ -23,7 +23,7 @@ from nanoset_core.storage.raw_objects import open_object
 
 
 def pack_stored_dataset(
-    access: FileAccess, prefix: Path, path: Path, *, vocab_size: int, listener: Listener = silent
+    access: FileAccess, prefix: Path, path: Path, *, vocab_size: int, listener: ProgressCallback = silent
 ) -> tuple[PackedFacts, FileFact]:
     """Write all documents of a dataset in a store as a `.pbin`, whose bytes are those of `pack_indexed_dataset`.
 

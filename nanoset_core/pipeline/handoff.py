@@ -94,7 +94,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
             (folder / file).write_bytes(content)
         return {"notes": notes, "samples": dict(request.samples), "loads_fast": loads_fast(request)}, {}
 
-    manifest = project.outputs.publish(recipe, write)
+    manifest = project.outputs.commit(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
 

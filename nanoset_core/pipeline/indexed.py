@@ -72,7 +72,7 @@ def index(project: Project, corpus: str) -> Manifest:
         }
         return facts, files
 
-    manifest = project.outputs.publish(recipe, write)
+    manifest = project.outputs.commit(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
 
@@ -98,7 +98,7 @@ def _compose(
     write_merged_idx(folder / f"{prefix}.idx", store, pairs, np.dtype(recipe.options["dtype"]))
     files: dict[str, str | FileFact] = {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
     place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None
-    outputs.unseal(recipe)
+    outputs.invalidate(recipe)
     sources, digests = [pair.bin for pair in pairs], [pair.sha256 for pair in pairs]
     meter = Meter(project.listener, DatasetStage.asset, tokenized.name, sum(source.size for source in sources))
     sha256 = store.compose(f"{place}/{name}", sources, sha256=digests, joined=meter.advance)

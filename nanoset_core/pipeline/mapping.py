@@ -143,7 +143,7 @@ def _publish(
             }
         }, {}
 
-    manifest = outputs.publish(recipe, write)
+    manifest = outputs.commit(recipe, write)
     outputs.make_current(manifest)
     return manifest
 

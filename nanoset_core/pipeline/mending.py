@@ -99,7 +99,7 @@ def _made_from(outputs: OutputRoot, corpus: str, shards: set[str]) -> list[Path]
         for one in manifests:
             if one.digest in gone or not gone.isdisjoint(map(str, one.recipe["parents"].values())):
                 stage = stage_of(one.stage, one.name)
-                gone |= {one.digest, *(() if stage is None else stage.foretells(one))}
+                gone |= {one.digest, *(() if stage is None else stage.future_outputs(one))}
     return [folder for folder, _ in versions if folder.name in gone]
 
 

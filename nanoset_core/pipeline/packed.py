@@ -10,7 +10,7 @@ from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
@@ -45,7 +45,7 @@ def pack(project: Project, corpus: str) -> Manifest:
     task = _PackTask(project.outputs, recipe, dataset, packing_vocab_size(project.config.tokenizer_file))
     work = _pack if executor is not None else partial(_pack, listener=project.listener)
     [(_, made)] = run_tasks(work, [task], 1, executor)
-    manifest = project.outputs.adopted(made)
+    manifest = project.outputs.rebase(made)
     project.outputs.make_current(manifest)
     return manifest
 
@@ -65,9 +65,9 @@ class _PackTask:
         return f"{self.recipe.name}.pbin"
 
 
-def _pack(task: _PackTask, listener: Listener = silent) -> Manifest:
+def _pack(task: _PackTask, listener: ProgressCallback = silent) -> Manifest:
     with task.outputs.at_hand() as outputs:
-        dataset = outputs.adopted(task.dataset)
+        dataset = outputs.rebase(task.dataset)
         if outputs.access.has_copies:
             return _pack_stored(task, outputs, dataset, listener)
         prefix = dataset.path(dataset.facts["prefix"])
@@ -77,17 +77,17 @@ def _pack(task: _PackTask, listener: Listener = silent) -> Manifest:
             packed = pack_indexed_dataset(prefix, folder / task.file, vocab_size=vocab_size, listener=listener)
             return _facts(task, packed), {task.file: sha256_file(folder / task.file)}
 
-        return outputs.publish(task.recipe, write)
+        return outputs.commit(task.recipe, write)
 
 
-def _pack_stored(task: _PackTask, outputs: OutputRoot, dataset: Manifest, listener: Listener) -> Manifest:
+def _pack_stored(task: _PackTask, outputs: OutputRoot, dataset: Manifest, listener: ProgressCallback) -> Manifest:
     """From bucket to bucket: neither file has to fit this machine."""
     if not outputs.rebuild and (done := outputs.find(task.recipe)) is not None:
         return done
     prefix, path = dataset.folder / dataset.facts["prefix"], outputs.place(task.recipe) / task.file
-    outputs.unseal(task.recipe)
+    outputs.invalidate(task.recipe)
     packed, fact = pack_stored_dataset(outputs.access, prefix, path, vocab_size=task.vocab_size, listener=listener)
-    return outputs.seal(task.recipe, _facts(task, packed), {task.file: fact})
+    return outputs.finalize(task.recipe, _facts(task, packed), {task.file: fact})
 
 
 def _facts(task: _PackTask, packed: PackedFacts) -> dict[str, Any]:

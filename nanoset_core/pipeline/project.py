@@ -16,7 +16,7 @@ from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.outputs.seen import Seen
 from nanoset_core.storage.access import FileAccess
@@ -42,7 +42,7 @@ class Project:
     """What every stage of the pipeline works on."""
 
     config: ProjectConfig
-    listener: Listener = silent
+    listener: ProgressCallback = silent
     """hears how far long work has come"""
     rebuild: bool = False
     """make outputs again even where they are complete"""
@@ -50,7 +50,9 @@ class Project:
     """what was found current a moment ago, where several steps of a run share it"""
 
     @staticmethod
-    def open(config_file: str | os.PathLike[str], listener: Listener = silent, *, rebuild: bool = False) -> Project:
+    def open(
+        config_file: str | os.PathLike[str], listener: ProgressCallback = silent, *, rebuild: bool = False
+    ) -> Project:
         """Read nanoset.yaml; see load_config for what it raises."""
         return Project(load_config(config_file), listener, rebuild)
 

@@ -252,7 +252,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
     def publish() -> Manifest:
-        manifest = project.outputs.publish(recipe, write)
+        manifest = project.outputs.commit(recipe, write)
         project.outputs.make_current(manifest)
         return manifest
 

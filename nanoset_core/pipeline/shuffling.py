@@ -97,7 +97,7 @@ def make_plan(project: Project, name: str) -> Manifest:
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
-    manifest = project.outputs.publish(recipe, write)
+    manifest = project.outputs.commit(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
 
@@ -326,7 +326,9 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
         "shards_written": [asdict(fact) for fact in ordered],
     }
     tokenizer = project.config.tokenizer_file.name
-    return complete_webdataset(plan, ordered, folder, recipe, summary, tokenizer=tokenizer, seal=project.outputs.seal)
+    return complete_webdataset(
+        plan, ordered, folder, recipe, summary, tokenizer=tokenizer, finalize=project.outputs.finalize
+    )
 
 
 def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
@@ -364,7 +366,7 @@ class PlanStage(Stage):
     def named_in(self, key: Key) -> str:
         return f"webdatasets.{key.subject}.corpora"
 
-    def foretells(self, manifest: Manifest) -> Iterable[str]:
+    def future_outputs(self, manifest: Manifest) -> Iterable[str]:
         return [webdataset_recipe(Recipe(**manifest.recipe)).digest]
 
 

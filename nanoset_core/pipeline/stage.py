@@ -179,7 +179,7 @@ class Stage(ABC):
         """Digests of versions that an output needs beside its parents."""
         return ()
 
-    def foretells(self, manifest: Manifest) -> Iterable[str]:
+    def future_outputs(self, manifest: Manifest) -> Iterable[str]:
         """Digests of versions that will be made from an output, and may be in the making."""
         return ()
 

@@ -136,7 +136,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
 
-    manifest = project.outputs.publish(recipe, write)
+    manifest = project.outputs.commit(recipe, write)
     project.outputs.make_current(manifest)
     return manifest
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of
@@ -291,7 +291,7 @@ def open_pairs(inputs: ShuffleInputs) -> Prepared:
 
 
 def tokenize_sources(
-    inputs: ShuffleInputs, options: PreprocessOptions, folder: Path, *, listener: Listener = silent
+    inputs: ShuffleInputs, options: PreprocessOptions, folder: Path, *, listener: ProgressCallback = silent
 ) -> Prepared:
     """Tokenize the text of each source into a pair in `folder`; pairs that are finished are left alone.
 
@@ -343,7 +343,12 @@ def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: Token
 
 
 def decode_sources(
-    inputs: ShuffleInputs, surveys: Sequence[TarInput], folder: Path, *, workers: int, listener: Listener = silent
+    inputs: ShuffleInputs,
+    surveys: Sequence[TarInput],
+    folder: Path,
+    *,
+    workers: int,
+    listener: ProgressCallback = silent,
 ) -> Prepared:
     """Decode the tars of each source, as surveyed, into a flat token file in `folder`.
 

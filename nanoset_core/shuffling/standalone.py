@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_core.config.webdataset import DEFAULT_LENGTH
 from nanoset_core.errors import ConfigError, FormatError, NanosetError
-from nanoset_core.execution.progress import Listener, silent
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
 from nanoset_core.outputs.recorded import check_outside, flag_differences
 from nanoset_core.shuffling import tokshuf
@@ -80,7 +80,7 @@ def shuffle(
     options: ShuffleOptions,
     *,
     scratch: Path | None = None,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
     overwrite: bool = True,
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
@@ -141,7 +141,9 @@ def shuffle(
     return Shuffled(output, manifest, True, plan.to_json(), prepared.lost, prepared.faults)
 
 
-def prepare(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: Listener = silent) -> Prepared:
+def prepare(
+    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback = silent
+) -> Prepared:
     """The token sources of `inputs`; `folder` takes what must be made for it."""
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.here(folder / "copies")
@@ -339,7 +341,7 @@ def _write(
         write_atomic(folder / REJECTS, b"".join(path.read_bytes() for path in prepared.rejects))
         rejects[REJECTS] = sha256_file(folder / REJECTS)
 
-    def seal(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
+    def finalize(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
         return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, LocalAccess(folder))
 
@@ -355,7 +357,7 @@ def _write(
             **({"zeroed": dict(prepared.zeroed)} if prepared.zeroed else {}),
         },
         tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
-        seal=seal,
+        finalize=finalize,
         others=rejects,
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, NanosetError
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Listener, Progress, silent
+from nanoset_core.execution.progress import Progress, ProgressCallback, silent
 from nanoset_core.shuffling.members import check_member_size, decode_member, listed_tokens
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import open_regular, read_regular
@@ -243,7 +243,7 @@ class _Task:
     """Marks a tar whose rows are in the target, and on the disk."""
 
 
-def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: Listener = silent) -> Path:
+def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
     """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
 
     Raises:

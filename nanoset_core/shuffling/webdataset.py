@@ -26,8 +26,8 @@ EXP_DATA_NAME = "exp_data.json"
 LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 """What names the tars."""
 
-Seal = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
-"""`seal(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
+Finalize = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
+"""`finalize(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
 
 
 def write_manifest(
@@ -79,7 +79,7 @@ def complete_webdataset(
     facts: Mapping[str, Any],
     *,
     tokenizer: str | None,
-    seal: Seal,
+    finalize: Finalize,
     others: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Complete a folder of tars: write the lists that name them, then the manifest of all, and clear the receipts.
@@ -91,7 +91,7 @@ def complete_webdataset(
         recipe: what they are made from; its name is the dataset's.
         facts: counts for the manifest.
         tokenizer: name to record in `exp_data.json`.
-        seal: writes the manifest, which is the mark of completeness.
+        finalize: writes the manifest, which is the mark of completeness.
         others: name → sha256 of further files in the folder.
 
     Raises:
@@ -100,7 +100,7 @@ def complete_webdataset(
     checksums = write_manifest(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
     files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
     files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
-    manifest = seal(recipe, facts, files)
+    manifest = finalize(recipe, facts, files)
     clear_receipts(folder, manifest.access)
     return manifest
 

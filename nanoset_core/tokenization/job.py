@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Listener, Progress
+from nanoset_core.execution.progress import Progress, ProgressCallback
 from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -55,7 +55,7 @@ class TokenizeJob:
         workers: int,
         executor: Executor | None = None,
         *,
-        listener: Listener,
+        listener: ProgressCallback,
         stage: str,
         name: str,
         look_first: bool = False,

@@ -12,7 +12,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor, available_processors
-from nanoset_core.execution.progress import Listener, Meter, silent
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.reordering import deal_documents
 from nanoset_core.outputs.manifest import Manifest
@@ -155,7 +155,7 @@ def preprocess(
     options: PreprocessOptions,
     *,
     scratch: Path | None = None,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
     overwrite: bool = True,
     executor: Executor | None = None,
 ) -> list[Preprocessed]:
@@ -242,7 +242,7 @@ def _outputs(output_prefix: Location, options: PreprocessOptions) -> list[Locati
 class _Ranges:
     """The input as units of work, in document order: read when they are first asked for, while others are done."""
 
-    def __init__(self, inputs: InputFiles, root: OutputRoot, listener: Listener) -> None:
+    def __init__(self, inputs: InputFiles, root: OutputRoot, listener: ProgressCallback) -> None:
         self.size = sum(stat.size for stat in inputs.files)
         """Stored bytes."""
         target = min(max(self.size // _RANGES, RANGE_BYTES), MOST_RANGE_BYTES)
@@ -281,7 +281,7 @@ class _Call:
         output_prefix: Location,
         options: PreprocessOptions,
         root: OutputRoot,
-        listener: Listener,
+        listener: ProgressCallback,
         overwrite: bool,
         executor: Executor | None,
     ) -> None:

@@ -149,7 +149,7 @@ def make_shard(task: ShardTask) -> Manifest:
     """
     with task.root.at_hand() as root:
         here = replace(task, root=root)
-        return root.publish(task.recipe, lambda folder: _write_shard(here, folder))
+        return root.commit(task.recipe, lambda folder: _write_shard(here, folder))
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:

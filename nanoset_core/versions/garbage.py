@@ -98,4 +98,4 @@ def files_below(listing: Listing, folder: Path, prefix: str = "") -> Iterator[tu
 def foretold(manifests: list[Manifest]) -> set[str]:
     """Digests of versions that will be made from others, and may be in the making."""
     stages = [(stage_of(manifest.stage, manifest.name), manifest) for manifest in manifests]
-    return {digest for stage, manifest in stages if stage is not None for digest in stage.foretells(manifest)}
+    return {digest for stage, manifest in stages if stage is not None for digest in stage.future_outputs(manifest)}

@@ -22,7 +22,7 @@ from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Listener, Progress, silent
+from nanoset_core.execution.progress import Progress, ProgressCallback, silent
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import LocalAccess
@@ -50,7 +50,7 @@ def on(cluster):
     return {"webdatasets:\n": f"executor: {{kind: dask, address: '{cluster.address}'}}\nwebdatasets:\n"}
 
 
-def on_scheduler(folder: Path, *address: str, listener: Listener = silent, **settings: object) -> DaskExecutor:
+def on_scheduler(folder: Path, *address: str, listener: ProgressCallback = silent, **settings: object) -> DaskExecutor:
     return DaskExecutor(DaskScheduler(*address, **settings), LocalAccess(folder), listener=listener)
 
 

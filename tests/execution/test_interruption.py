@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nanoset_core.execution.interruption import deaf_children, handlers_kept, heard, interruptible
+from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, interruptible, received_signal
 
 SLEEP = ["sleep", "60"]
 
@@ -40,7 +40,7 @@ def test_helpers_of_a_process_that_ignores_sigterm_can_be_ended(ignoring: None) 
     with handlers_kept():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Dagster does in a run
         signal.raise_signal(signal.SIGTERM)
-        with deaf_children():
+        with ignore_sigint():
             helper = subprocess.Popen(SLEEP)
         assert end(helper) == -signal.SIGTERM
 
@@ -49,7 +49,7 @@ def test_helpers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
     ended: list[int] = []
 
     def start() -> None:
-        with deaf_children():
+        with ignore_sigint():
             helper = subprocess.Popen(SLEEP)
         ended.append(end(helper))
 
@@ -64,7 +64,7 @@ def test_helpers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
 def test_helpers_hear_no_ctrl_c() -> None:
     kept = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster may have left another
     try:
-        with deaf_children():
+        with ignore_sigint():
             helper = subprocess.Popen(SLEEP)
     finally:
         signal.signal(signal.SIGTERM, kept)
@@ -90,9 +90,9 @@ def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: p
             with pytest.raises(KeyboardInterrupt):
                 del referred  # Python would print the exception of the callback, and go on
                 time.sleep(20)
-            assert heard() == number
+            assert received_signal() == number
             assert reference() is None
-        assert heard() is None, "what comes next in this process was not interrupted"
+        assert received_signal() is None, "what comes next in this process was not interrupted"
     finally:
         for signalled, handler in kept.items():
             signal.signal(signalled, handler)

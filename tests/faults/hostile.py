@@ -496,7 +496,7 @@ def links_in_the_output_root(folder: Path) -> Any:
     (place / "current.json").symlink_to(victim)
     (place / ".tmp-x").symlink_to(folder)
     outputs = OutputRoot(LocalAccess(folder / "data"))
-    manifest = outputs.publish(Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {}))
+    manifest = outputs.commit(Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {}))
     outputs.make_current(manifest)
     outputs.sweep()
     return [victim.read_text(), (place / "current.json").is_symlink(), outputs.current("datasets", "web") is not None]

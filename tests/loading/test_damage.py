@@ -111,7 +111,7 @@ def test_plans_stay_below_the_root(tmp_path):
             (folder / PLAN_FILE).write_text(json.dumps(forged))
             return {}, {}
 
-        manifest = outputs.publish(Recipe("nanosets", name, 1), write)
+        manifest = outputs.commit(Recipe("nanosets", name, 1), write)
         with pytest.raises(FormatError, match="not as it was written") as caught:
             manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
         assert caught.value.where == str(manifest.path(PLAN_FILE))

@@ -89,7 +89,7 @@ def test_manifest_bytes_are_literal():
 
 def test_publish_and_find(root):
     assert root.find(RECIPE) is None
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     assert manifest.folder == root.folder / "shards" / "web" / RECIPE.digest
     assert (manifest.stage, manifest.name, manifest.digest) == ("shards", "web", RECIPE.digest)
     assert manifest.facts == {"documents": 2}
@@ -102,14 +102,14 @@ def test_publish_and_find(root):
 
 
 def test_what_is_there_is_not_made_again(root):
-    root.publish(RECIPE, write)
-    again = root.publish(RECIPE, lambda folder: pytest.fail("made again"))
+    root.commit(RECIPE, write)
+    again = root.commit(RECIPE, lambda folder: pytest.fail("made again"))
     assert again.facts == {"documents": 2}
 
 
 def test_rebuild_makes_it_again(root):
-    root.publish(RECIPE, lambda folder: write(folder, b"rotten"))
-    rebuilt = OutputRoot(LocalAccess(root.folder), rebuild=True).publish(RECIPE, write)
+    root.commit(RECIPE, lambda folder: write(folder, b"rotten"))
+    rebuilt = OutputRoot(LocalAccess(root.folder), rebuild=True).commit(RECIPE, write)
     assert rebuilt.path("tokens.bin").read_bytes() == b"tokens"
     assert rebuilt.damage() is None
 
@@ -120,7 +120,7 @@ def test_failure_publishes_nothing(root):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        root.publish(RECIPE, fail)
+        root.commit(RECIPE, fail)
     assert root.find(RECIPE) is None
     assert list((root.folder / "shards" / "web").iterdir()) == []
 
@@ -148,16 +148,16 @@ def edit_manifest(folder):
 
 @pytest.mark.parametrize("harm", [truncate, lose, lose_manifest, tear_manifest, edit_manifest])
 def test_damaged_output_is_made_again(root, harm):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     harm(manifest.folder)
     assert root.find(RECIPE) is None
-    mended = root.publish(RECIPE, write)
+    mended = root.commit(RECIPE, write)
     assert mended == manifest
     assert mended.damage() is None
 
 
 def test_damage_says_what(root):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     assert manifest.damage() is None
     truncate(manifest.folder)
     assert manifest.damage() == "tokens.bin has 5 bytes instead of 6"
@@ -193,8 +193,8 @@ def test_no_manifest(tmp_path):
 
 def test_current_follows_the_pointer(root):
     assert root.current("shards", "web") is None
-    one = root.publish(RECIPE, write)
-    two = root.publish(Recipe("shards", "web", 2), write)
+    one = root.commit(RECIPE, write)
+    two = root.commit(Recipe("shards", "web", 2), write)
     root.make_current(one)
     assert root.current("shards", "web") == one
     root.make_current(two)
@@ -204,7 +204,7 @@ def test_current_follows_the_pointer(root):
 
 
 def test_current_that_stays_is_not_written_again(root):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     root.make_current(manifest)
     before = (manifest.folder.parent / CURRENT).stat().st_ino
     root.make_current(manifest)
@@ -212,7 +212,7 @@ def test_current_that_stays_is_not_written_again(root):
 
 
 def test_make_current_mends_a_torn_pointer(root):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     (manifest.folder.parent / CURRENT).write_bytes(b"{")
     root.make_current(manifest)
     assert root.current("shards", "web") == manifest
@@ -220,7 +220,7 @@ def test_make_current_mends_a_torn_pointer(root):
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"digest": 3}', b'{"digest": "../../elsewhere"}'])
 def test_foreign_pointer_is_refused(root, text):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     pointer = manifest.folder.parent / CURRENT
     pointer.write_bytes(text)
     with pytest.raises(FormatError, match="does not name a version") as caught:
@@ -230,7 +230,7 @@ def test_foreign_pointer_is_refused(root, text):
 
 
 def test_versions_are_read_as_they_are_asked_for(root):
-    made = [root.publish(dataclasses.replace(RECIPE, version=version), write) for version in range(4)]
+    made = [root.commit(dataclasses.replace(RECIPE, version=version), write) for version in range(4)]
     for number, manifest in enumerate(made):
         os.utime(manifest.folder / MANIFEST, (number, number))
     (made[1].folder / MANIFEST).write_text("{")
@@ -258,7 +258,7 @@ def test_require_tells_missing_from_damaged(root):
     with pytest.raises(MissingError, match="has not been built") as caught:
         root.require("shards", "web", remedy="make them")
     assert caught.value.remedy == "make them"
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     root.make_current(manifest)
     assert root.require("shards", "web", remedy="") == manifest
     truncate(manifest.folder)
@@ -273,7 +273,7 @@ def test_seal_completes_a_folder_written_file_by_file(root):
     place.mkdir(parents=True)
     (place / "one.tar").write_bytes(b"12345")
     assert root.find(RECIPE) is None
-    sealed = root.seal(RECIPE, {"shards": 1}, {"one.tar": FileFact(5, "aa")})
+    sealed = root.finalize(RECIPE, {"shards": 1}, {"one.tar": FileFact(5, "aa")})
     assert root.find(RECIPE) == sealed
     assert json.loads((place / MANIFEST).read_bytes())["facts"] == {"shards": 1}
 
@@ -296,7 +296,7 @@ def altered(manifest, change):
     ],
 )
 def test_an_altered_manifest_is_noticed(root, change):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     path = altered(manifest, change)
     with pytest.raises(FormatError, match="not a manifest") as caught:
         read_manifest(manifest.folder)
@@ -305,14 +305,14 @@ def test_an_altered_manifest_is_noticed(root, change):
 
 
 def test_manifests_without_a_checksum_count(root):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     altered(manifest, lambda value: value.pop("sha256"))
     assert root.find(RECIPE) == manifest
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "", "a\0b"])
 def test_files_of_a_manifest_lie_in_its_folder(root, name):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
 
     def change(value):
         del value["sha256"]
@@ -324,7 +324,7 @@ def test_files_of_a_manifest_lie_in_its_folder(root, name):
 
 
 def test_a_manifest_counts_in_its_own_place_only(root):
-    manifest = root.publish(RECIPE, write)
+    manifest = root.commit(RECIPE, write)
     other = manifest.folder.parent / ("0" * 20)
     shutil.copytree(manifest.folder, other)
     (other.parent / "current.json").write_text(json.dumps({"digest": other.name}))
@@ -337,7 +337,7 @@ def test_loading_a_file_of_an_output(root):
         (folder / "a.json").write_text('{"a": [1]}')
         return {}, {}
 
-    manifest = root.publish(RECIPE, write_json)
+    manifest = root.commit(RECIPE, write_json)
     assert manifest.load("a.json", lambda value: value["a"]) == [1]
     with pytest.raises(FormatError, match="KeyError") as caught:
         manifest.load("a.json", lambda value: value["b"])

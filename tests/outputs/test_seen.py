@@ -52,7 +52,7 @@ def make(root, seed, name=NAME):
         (place / "tokens.bin").write_bytes(b"tokens")
         return {"seed": seed}, {}
 
-    manifest = root.publish(Recipe(STAGE, name, 1, {}, {"seed": seed}), write)
+    manifest = root.commit(Recipe(STAGE, name, 1, {}, {"seed": seed}), write)
     root.make_current(manifest)
     return manifest
 

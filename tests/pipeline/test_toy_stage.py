@@ -55,7 +55,7 @@ class Counts(Stage):
             (folder / "counts.json").write_text(json.dumps(counts))
             return counts, {}
 
-        manifest = project.outputs.publish(self.recipe(project, key, {"dataset": dataset.digest}), write)
+        manifest = project.outputs.commit(self.recipe(project, key, {"dataset": dataset.digest}), write)
         project.outputs.make_current(manifest)
         return manifest
 

@@ -53,7 +53,7 @@ class OutputConformance:
     def test_published_whole_and_found_at_once(self, tmp_path):
         root = self.root(tmp_path)
         assert root.find(RECIPE) is None
-        made = root.publish(RECIPE, fill)
+        made = root.commit(RECIPE, fill)
         root.make_current(made)
         for machine in ("one", "two"):
             other = self.root(tmp_path, machine=machine)
@@ -67,8 +67,8 @@ class OutputConformance:
         assert set(self.stored(root)) == wanted | {"datasets/web/current.json"}
 
     def test_made_once(self, tmp_path):
-        self.root(tmp_path).publish(RECIPE, fill)
-        self.root(tmp_path, machine="two").publish(RECIPE, lambda folder: pytest.fail("it is there"))
+        self.root(tmp_path).commit(RECIPE, fill)
+        self.root(tmp_path, machine="two").commit(RECIPE, lambda folder: pytest.fail("it is there"))
 
     def test_nothing_is_visible_of_what_failed(self, tmp_path):
         def fails(folder: Path) -> tuple[dict, dict]:
@@ -77,7 +77,7 @@ class OutputConformance:
 
         root = self.root(tmp_path)
         with pytest.raises(RuntimeError, match="in the middle"):
-            root.publish(RECIPE, fails)
+            root.commit(RECIPE, fails)
         assert self.stored(root) == {}
         assert root.find(RECIPE) is None
 
@@ -92,25 +92,25 @@ class OutputConformance:
 
     def stored_after(self, tmp_path, write, *, rebuild=False):
         root = self.root(tmp_path, rebuild=rebuild)
-        root.publish(RECIPE, write)
+        root.commit(RECIPE, write)
         return self.stored(root)
 
     @pytest.mark.parametrize("data", [None, b"short"])
     def test_missing_and_cut_files_are_seen_at_once_and_made_good(self, tmp_path, data):
         root = self.root(tmp_path)
-        root.make_current(root.publish(RECIPE, fill))
+        root.make_current(root.commit(RECIPE, fill))
         before = self.stored(root)
         self.overwrite(root, f"datasets/web/{RECIPE.digest}/tokens.bin", data)
         assert root.find(RECIPE) is None
         assert root.current("datasets", "web") is None
         with pytest.raises(MissingError, match="damaged"):
             root.require("datasets", "web", remedy="build")
-        self.root(tmp_path, machine="two").publish(RECIPE, fill)
+        self.root(tmp_path, machine="two").commit(RECIPE, fill)
         assert self.stored(root) == before
 
     def test_other_bytes_of_the_same_size_are_found_by_verifying(self, tmp_path):
         root = self.root(tmp_path)
-        made = root.publish(RECIPE, fill)
+        made = root.commit(RECIPE, fill)
         self.overwrite(root, f"datasets/web/{RECIPE.digest}/tokens.bin", b"X" * made.files["tokens.bin"].size)
         assert not check_files(made, "web", deep=False, remedy="build").errors
         (error,) = check_files(made, "web", deep=True, remedy="build").errors
@@ -118,7 +118,7 @@ class OutputConformance:
 
     def test_without_its_manifest_there_is_no_output(self, tmp_path):
         root = self.root(tmp_path)
-        root.make_current(root.publish(RECIPE, fill))
+        root.make_current(root.commit(RECIPE, fill))
         self.overwrite(root, f"datasets/web/{RECIPE.digest}/manifest.json", None)
         assert root.find(RECIPE) is None
         with pytest.raises(MissingError):
@@ -126,9 +126,9 @@ class OutputConformance:
 
     def test_sealed_after_its_files_were_brought_one_by_one(self, tmp_path):
         root = self.root(tmp_path)
-        made = root.publish(RECIPE, fill)
+        made = root.commit(RECIPE, fill)
         self.overwrite(root, f"datasets/web/{RECIPE.digest}/manifest.json", None)
-        assert root.seal(RECIPE, made.facts, made.files).files == made.files
+        assert root.finalize(RECIPE, made.facts, made.files).files == made.files
         again = self.root(tmp_path, machine="two").find(RECIPE)
         assert again is not None
         assert (again.digest, again.facts, again.files) == (made.digest, made.facts, made.files)
@@ -162,7 +162,7 @@ class TestBucket(OutputConformance):
         client(self.place).delete_object(**where) if data is None else client(self.place).put_object(**where, Body=data)
 
     def test_what_comes_with_other_bytes_is_refused(self, tmp_path):
-        made = self.root(tmp_path).publish(RECIPE, fill)
+        made = self.root(tmp_path).commit(RECIPE, fill)
         self.overwrite(None, f"datasets/web/{RECIPE.digest}/tokens.bin", b"X" * made.files["tokens.bin"].size)
         found = self.root(tmp_path, machine="two").find(RECIPE)
         with pytest.raises(StorageError, match="other bytes"):
@@ -213,7 +213,7 @@ class TestBucket(OutputConformance):
             if found is not None:
                 assert not check_files(found, "web", deep=True, remedy="").findings
             root = OutputRoot(copies_of(folder, place))
-            root.make_current(root.publish(RECIPE, fill))
+            root.make_current(root.commit(RECIPE, fill))
             assert set(s3_server.objects(place)) == whole
             shutil.rmtree(tmp_path / "reader", ignore_errors=True)
             number += 4 if number > 2 else 1
@@ -233,4 +233,4 @@ def publish_until(folder: Path, place, requests_left: int) -> None:
     bucket_module.persist = requests.persist = counted
     in_parallel.__defaults__ = (1,)
     root = OutputRoot(copies_of(folder, place))
-    root.make_current(root.publish(RECIPE, fill))
+    root.make_current(root.commit(RECIPE, fill))

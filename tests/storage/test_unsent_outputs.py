@@ -33,7 +33,7 @@ def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeyp
         publish(access, folder, files, manifest, **how)
 
     monkeypatch.setattr(CopyAccess, "publish", looked_at_meanwhile)
-    made = outputs.publish(Recipe("datasets", "web", 1), write)
+    made = outputs.commit(Recipe("datasets", "web", 1), write)
     assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
     assert (made.folder / MANIFEST).is_file()
 
@@ -52,7 +52,7 @@ def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
 
 def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(place, tmp_path, monkeypatch):
     outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
-    made = outputs.publish(Recipe("datasets", "web", 1), write)
+    made = outputs.commit(Recipe("datasets", "web", 1), write)
     asked = []
     monkeypatch.setattr(S3Store, "list", lambda store, folder="": asked.append(folder))
     monkeypatch.setattr(S3Store, "put_file", lambda store, name, *how, **more: asked.append(name))
@@ -85,7 +85,7 @@ def test_what_was_not_sent_is_no_version(remote_project, place):
     unsent = project.outputs.local
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OutputRoot, "_send", lambda outputs, folder, **how: None)
-        unsent.publish(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
+        unsent.commit(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "web", None)
     assert project.outputs.previous(project.outputs.current("datasets", "web")) is None

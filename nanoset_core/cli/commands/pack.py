@@ -17,7 +17,7 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.execution.progress import Listener
+    from nanoset_core.execution.progress import ProgressCallback
     from nanoset_core.packed import PackedFacts
     from nanoset_core.storage.block_file import MappedFile
     from nanoset_core.storage.remote_folder import Location
@@ -93,7 +93,7 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
     from nanoset_core.packed import merge_packed
     from nanoset_core.storage.working_copies import brought
 
-    def run(target: Path, listener: Listener) -> PackedFacts:
+    def run(target: Path, listener: ProgressCallback) -> PackedFacts:
         with brought(files) as here:
             return merge_packed(here, target, listener=listener)
 
@@ -122,7 +122,7 @@ def shuffle(
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
     from nanoset_core.storage.working_copies import brought
 
-    def run(target: Path, listener: Listener) -> PackedFacts:
+    def run(target: Path, listener: ProgressCallback) -> PackedFacts:
         with brought(files) as here:
             if chunk is None or chunks is None:
                 return shuffle_packed(here[0], target, seed=seed, listener=listener)
@@ -153,7 +153,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     with brought([file, *lists.values()]) as (here, *listed):
         mask = DocumentFilter(**conditions | dict(zip(lists, listed, strict=True))).mask(PackedDataset(here))
 
-        def run(target: Path, listener: Listener) -> PackedFacts:
+        def run(target: Path, listener: ProgressCallback) -> PackedFacts:
             return filter_packed(here, target, mask, listener=listener)
 
         settings = conditions | {name: str(path) for name, path in lists.items()}
@@ -178,7 +178,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
         faults = format_count(found.index_facts.merge_faults, "fault")
         was = f"; it was of layout {found.layout}, with {faults} of a merge"
 
-        def run(target: Path, listener: Listener) -> PackedFacts:
+        def run(target: Path, listener: ProgressCallback) -> PackedFacts:
             return repair_packed(here, target, listener=listener)
 
         if output is None:
@@ -263,7 +263,7 @@ def _once(
     output: Location,
     files: Sequence[Location],
     settings: Mapping[str, object],
-    run: Callable[[Path, Listener], PackedFacts],
+    run: Callable[[Path, ProgressCallback], PackedFacts],
     overwrite: bool,
 ) -> tuple[PackedFacts, bool]:
     """(what the output holds, whether it was made now)."""

@@ -14,7 +14,7 @@ import numpy as np
 from nanoset_core.config.webdataset import ShuffleEngine
 from nanoset_core.errors import StaleError, StorageError
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Listener, Progress, silent
+from nanoset_core.execution.progress import Progress, ProgressCallback, silent
 from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.engines import buckets
 from nanoset_core.shuffling.engines.choice import (
@@ -116,7 +116,7 @@ class WriteOptions:
     """Processes; 1 when a source has no path."""
     executor: Executor | None = None
     """Where else the work is done; each of its workers then gets the memory of one of `workers`."""
-    listener: Listener = silent
+    listener: ProgressCallback = silent
     """Told about progress."""
     name: str = "shards"
     """What the listener is told is being written."""
