@@ -6,6 +6,7 @@ import hashlib
 import io
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
+requests_answered: Counter[str] = Counter()
+"""Address of a server in this process → requests that it has answered."""
 _moto: set[str] = set()
 """Addresses of servers in this process."""
 
@@ -79,6 +82,7 @@ def _handler() -> type:
             self.environ = environ = self.make_environ()
             environ |= {"wsgi.input": io.BytesIO(body), "wsgi.input_terminated": True}
             begun: list[Any] = []
+            requests_answered[f"http://{self.server.host}:{self.server.port}"] += 1
             with one_at_a_time:
                 answer = b"".join(self.server.app(environ, lambda *head: begun.extend(head)))
             status, _, reason = begun[0].partition(" ")

@@ -1,0 +1,24 @@
+"""Commands send no more requests to a bucket than they did at commit 8b69ae2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from golden_outputs.requests import FILE, requests_sent
+from s3_server import CREDENTIALS
+
+SLACK = 1.02
+"""Leases are renewed by the clock: a slow machine sends a few requests more."""
+
+
+def test_no_command_sends_more_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    held = json.loads(FILE.read_bytes())
+    found = requests_sent(tmp_path)
+    assert [command for command, _ in found] == [command for command, _ in held]
+    more = [(command, sent, most) for (command, sent), (_, most) in zip(found, held, strict=True) if sent > most * SLACK]
+    assert not more, "(command, requests, most)"
