@@ -6,6 +6,7 @@
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make cluster-demo  the demo over a bucket and a cluster (Slurm where it is installed), both played by this machine
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
+# make size   files, lines and syntax-tree nodes of each room, beside its budget
 # make docs   docs/ as a site in build/docs
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; tokenizers of every
 #              kind, changed in one setting (MUTATIONS times) and on made-up STRINGS, against the reference; projects of
@@ -27,7 +28,7 @@ STRINGS ?= 20000
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest faults lint types docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest faults lint types size docs install clean
 
 install: $(VENV)/.installed
 
@@ -79,6 +80,9 @@ lint: install types
 
 types: install
 	$(BIN)/mypy
+
+size:
+	@$(PYTHON) .ci/size.py
 
 docs: install
 	$(BIN)/python docs/generate.py --check

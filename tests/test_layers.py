@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ LAYERS = (
 """Lowest first. A room may import itself and what lies below; rooms beside each other do not know each other."""
 ABOVE_ALL = {"demo"}
 """May import every room; imported by its own command alone."""
+KNOWN_CIRCLES = {
+    ("nanoset_core.config.project", "nanoset_core.config"),
+    ("nanoset_core.storage.listing", "nanoset_core.storage.access"),
+    ("nanoset_core.storage.s3_joining", "nanoset_core.storage.s3"),
+}
+"""(file, what it imports that imports it), to be parted; no others."""
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 
@@ -69,3 +76,32 @@ def test_imports_flow_down(room):
         and not (room == "cli" and other == "demo" and path.name == "demo.py")
     ]
     assert wrong == []
+
+
+def modules() -> dict[str, Path]:
+    """Module → file of both packages; a package counts as its `__init__`."""
+    files = [path for package in ("nanoset_core", "nanoset_assets") for path in (CORE.parent / package).rglob("*.py")]
+    parts = {path: path.relative_to(CORE.parent).with_suffix("").parts for path in files}
+    return {".".join(name[:-1] if name[-1] == "__init__" else name): path for path, name in parts.items()}
+
+
+def imported_at_the_top(path: Path, known: dict[str, Path]) -> set[str]:
+    """Modules of ours that a file imports outside of functions, those under TYPE_CHECKING too."""
+    found, waiting = set(), [ast.parse(path.read_text())]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.ImportFrom):
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found |= {name if name in known else node.module for name in names}
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                waiting.append(node)
+    return found & known.keys()
+
+
+def test_no_circle_between_files():
+    known = modules()
+    graph = {
+        module: {other for other in imported_at_the_top(path, known) - {module} if (module, other) not in KNOWN_CIRCLES}
+        for module, path in known.items()
+    }
+    TopologicalSorter(graph).prepare()  # CycleError names the files

@@ -67,9 +67,8 @@ def unpack(commit: str, folder: Path) -> Path:
 
 def printed(commit: str, folder: Path) -> dict[str, Any]:
     """Command → the JSON that it prints, in the project's folder, which must be the current one."""
-    return {
-        command: _stable(json.loads(run(command.split()).replace(str(folder), "<here>"))) for command in COMMANDS[commit]
-    }
+    texts = {command: run(command.split()).replace(str(folder), "<here>") for command in COMMANDS[commit]}
+    return {command: _stable(json.loads(text)) for command, text in texts.items()}
 
 
 def read(folder: Path) -> dict[str, Any]:
