@@ -18,7 +18,7 @@ from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
 
 if TYPE_CHECKING:

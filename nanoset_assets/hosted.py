@@ -13,7 +13,7 @@ from nanoset_assets.run_requests import assets_under_way, partitions_under_way
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stages import stages

@@ -12,7 +12,7 @@ import dagster as dg
 from nanoset_assets.hosted import HostedProject
 from nanoset_assets.runs import is_run_process, owner_tag
 from nanoset_core.execution.progress import Progress, ProgressCallback
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
 
 REBUILD_TAG = "nanoset/rebuild"

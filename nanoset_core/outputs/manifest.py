@@ -1,4 +1,4 @@
-"""What made an output: its recipe, digest, counts and files. The manifest is the only mark of completeness."""
+"""Recipes and manifests: what an output is made from, and what it holds. Only outputs with a manifest are complete."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Made = TypeVar("Made")
 
 
 def canonical_json(value: object) -> bytes:
-    """The one spelling of a value: sorted keys, no spaces, ASCII."""
+    """Return the canonical spelling of a value: sorted keys, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def digest_of(value: object) -> str:
-    """A short content digest of any JSON value."""
+    """Return a short content digest of any JSON value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
 
 
 def is_digest(value: object) -> bool:
-    """Whether a value, taken from a file, is what `digest_of` gives, and so a folder's name."""
+    """Return whether a value read from a file could be a result of `digest_of`, and so a folder's name."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
@@ -76,12 +76,12 @@ class FileFact:
     sha256: str | None = None
     """Of its bytes; None where hashing would cost a second pass over the data."""
     pieces: str | None = None
-    """Name of the file beside it that lists the sha256 of its pieces: of one that was joined within a store."""
+    """For a file joined within a store: the file beside it that lists the sha256 of its pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete output: where it lies, what made it, what is in it."""
+    """A complete output: its place, recipe, facts and files."""
 
     folder: Path
     """Absolute; holds manifest.json and the files."""
@@ -96,7 +96,7 @@ class Manifest:
     access: FileAccess = field(compare=False, repr=False)
     """How its files are reached."""
     stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
-    """Relative name → bytes of what lay beside it when it was read, where that was told as well."""
+    """Relative name → bytes of all files in the folder when the manifest was read, where the store told."""
 
     @property
     def stage(self) -> str:
@@ -108,14 +108,11 @@ class Manifest:
 
     @property
     def written_ns(self) -> int:
-        """When its manifest was written, nanoseconds since 1970; 0 where it is gone from this machine."""
+        """When the manifest was written, nanoseconds since 1970; 0 where this machine has no copy of it."""
         return self.access.written_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
-        """The absolute path of one of its files, or else of those whose names begin with `name` and a dot.
-
-        They can be read there: those that live elsewhere are fetched.
-        """
+        """Return the local path of a file, or of the files `name`.*, after downloading what is stored elsewhere."""
         named = [name] if name in self.files else [file for file in self.files if file.startswith(f"{name}.")]
         for file in named:
             fact = self.files[file]
@@ -124,11 +121,11 @@ class Manifest:
         return self.folder / name
 
     def url(self, name: str = "") -> str:
-        """Where one of its files lives, or all of them, for messages."""
+        """Return where a file, or the whole output, is stored, for messages."""
         return self.access.url(self.folder / name)
 
     def load(self, name: str, make: Callable[[Any], Made]) -> Made:
-        """What `make` gives of one of its JSON files.
+        """Parse one of its JSON files by `make`.
 
         Raises:
             MissingError: the file is not there.
@@ -158,32 +155,27 @@ class Manifest:
             raise ValueError(f"sha256 {digest} instead of {fact.sha256}")
 
     def damage(self) -> str | None:
-        """What is missing or of the wrong size, or None when every listed file is whole."""
+        """Return the first file that is missing or of the wrong size, in words; None when all are whole."""
         fault = first_fault(self.sizes(), {name: fact.size for name, fact in self.files.items()})
         if fault is None:
             return None
         name, size = fault
-        if size is None:
-            return f"{name} is missing"
-        return f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
+        return (
+            f"{name} is missing" if size is None else f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
+        )
 
     def sizes(self) -> Mapping[str, int]:
-        """Relative name → bytes of those of its files that are there."""
+        """Return relative name → bytes of those of its files that are there."""
         return self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
 
 
 def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:
-    """(name, bytes or None) of the first file that is missing, or of another size than wanted.
-
-    Args:
-        found: name → bytes of what is there.
-        wanted: name → bytes.
-    """
+    """Return (name, bytes or None) of the first file that is missing, or of another size than wanted."""
     return next(((name, found.get(name)) for name, size in wanted.items() if found.get(name) != size), None)
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
-    """The manifest of the output in a folder as it is stored now, or None when there is none.
+    """Read the manifest of the output in a folder as it is stored now; None when there is none.
 
     Args:
         folder: of the output.
@@ -197,21 +189,24 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
         data, stored = access.read_beside(path)
         value = json.loads(data)
         _check_content(value)
-        files = {name: _file_fact(fact) for name, fact in value["files"].items()}
+        files = {
+            name: FileFact(int(fact["bytes"]), fact.get("sha256"), fact.get("pieces"))
+            for name, fact in value["files"].items()
+        }
         recipe, digest = dict(value["recipe"]), value["digest"]
         manifest = Manifest(folder, recipe, digest, dict(value["facts"]), files, access, stored)
-        digest = Recipe(**value["recipe"]).digest
+        expected = Recipe(**recipe).digest
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise no_manifest(path, repr(error)[:500]) from error
-    if manifest.digest != digest:
-        raise no_manifest(path, f"digest {manifest.digest}, but its recipe has {digest}")
+    if digest != expected:
+        raise no_manifest(path, f"digest {digest}, but its recipe has {expected}")
     return manifest
 
 
 def _check_content(value: Mapping[str, Any]) -> None:
-    """ValueError where a manifest was altered, or names a file outside of its folder."""
+    """Raise ValueError where a manifest was altered, or names a file outside of its folder."""
     if not value.keys() <= _KEYS:
         raise ValueError(f"unknown keys {sorted(value.keys() - _KEYS)}")
     if "sha256" in value and value["sha256"] != _checksum(value):
@@ -223,16 +218,13 @@ def _check_content(value: Mapping[str, Any]) -> None:
             raise ValueError(f"no list of the pieces of {name!r}")
 
 
-def _file_fact(fact: Mapping[str, Any]) -> FileFact:
-    return FileFact(int(fact["bytes"]), fact.get("sha256"), fact.get("pieces"))
-
-
 def _checksum(value: Mapping[str, Any]) -> str:
-    """sha256 of a manifest's facts and files; its recipe has the digest."""
+    """Return the sha256 of a manifest's facts and files; its recipe has the digest."""
     return hashlib.sha256(canonical_json([value["facts"], value["files"]])).hexdigest()
 
 
 def no_manifest(path: Path, found: str) -> FormatError:
+    """Return the error for a file in a manifest's place that is none."""
     return FormatError(
         "this is not a manifest",
         where=path,
@@ -243,7 +235,7 @@ def no_manifest(path: Path, found: str) -> FormatError:
 
 
 def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:
-    """The text of manifest.json: the same recipe and findings give the same bytes."""
+    """Return the text of manifest.json: the same recipe and findings give the same bytes."""
     value = {
         "nanoset": 1,
         "digest": recipe.digest,

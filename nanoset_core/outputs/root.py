@@ -1,4 +1,4 @@
-"""The folder of all outputs: finding, publishing and reading versions, each at <stage>/<name>/<digest>/."""
+"""The folder of all outputs: finding, committing and reading versions, each at <stage>/<name>/<digest>/."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -23,7 +24,6 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.outputs.seen import SEEN_SECONDS, Seen
 from nanoset_core.storage.access import FileAccess, LocalAccess, access_to, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -40,10 +40,37 @@ R = TypeVar("R")
 CURRENT = "current.json"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
-
+SEEN_SECONDS = 10.0
+"""How long a version is taken to be current without asking again: so much later, other machines' work is seen."""
 
 Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
 """Fills a folder; see `OutputRoot.commit`."""
+
+
+class Seen:
+    """A short memory of current versions, so that the steps of a run need not ask a bucket for the same one again.
+
+    What changes an output forgets it. Pickled, it is empty.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Path, tuple[float, Manifest]] = {}
+
+    def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
+        return Seen, ()
+
+    def find(self, output: Path) -> Manifest | None:
+        """Return the current version of the output in a folder; None where it was not looked up lately."""
+        noted, manifest = self._found.get(output, (float("-inf"), None))
+        return manifest if time.monotonic() - noted < SEEN_SECONDS else None
+
+    def note(self, manifest: Manifest) -> None:
+        """Remember a version as the current one."""
+        self._found[manifest.folder.parent] = time.monotonic(), manifest
+
+    def forget(self, output: Path) -> None:
+        """Forget the current version of the output in a folder."""
+        self._found.pop(output, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +82,45 @@ class OutputRoot:
     rebuild: bool = False
     """Whether outputs are made again even where they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
-    """Versions in a store that were found current a moment ago; None: each is looked at whenever it is asked for."""
+    """Versions in a store that were found current lately; None: each is looked up whenever it is asked for."""
 
     @property
     def folder(self) -> Path:
-        """Absolute: where the outputs are, or their copies."""
+        """Absolute: the outputs, or their copies."""
         return self.access.folder
 
     @property
     def local(self) -> OutputRoot:
-        """What is made in the folder of this machine, though it may live elsewhere: the caller sends it."""
+        """The same outputs as they lie in the folder of this machine."""
         return OutputRoot(LocalAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
-        """Where the output of `recipe` lies, whether or not it is there yet."""
+        """Return where the output of a recipe lies, whether or not it is there yet."""
         return self.folder / recipe.stage / recipe.name / recipe.digest
 
     def find(self, recipe: Recipe) -> Manifest | None:
-        """The complete output of `recipe`, or None when it is missing or damaged, its manifest included."""
+        """Return the complete output of a recipe; None when it is missing or damaged, its manifest included."""
         return self.find_at(self.place(recipe))
 
     def find_at(self, place: Path) -> Manifest | None:
-        """The complete output at the place of its recipe; None as for `find`."""
+        """Return the complete output at the place of its recipe; None as for `find`."""
         try:
             manifest = self.manifest_at(place)
         except FormatError:
-            return None  # to be made again, like any other damage
+            return None
         return manifest if manifest is not None and self.is_whole(manifest, place) else None
 
     @staticmethod
     def is_whole(manifest: Manifest, place: Path) -> bool:
-        """Whether what was found at a place is the complete output that belongs there."""
+        """Return whether what was found at a place is the complete output that belongs there."""
         return manifest.digest == place.name and manifest.damage() is None
 
     def each_version(
         self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
     ) -> list[R]:
-        """`work` on many versions of an output, with the outputs as they are found a moment before; see `each_folder`.
+        """Call `work(outputs, folder)` for many versions of an output; results in order.
 
-        Args:
-            work: takes the outputs, and the folder of a version.
-            stage: of the output.
-            name: of the output.
-            digests: of the versions.
+        The outputs passed to it answer from a listing where these live in a bucket; see `each_folder`.
         """
 
         def look(access: FileAccess, folder: Path) -> R:
@@ -106,8 +129,8 @@ class OutputRoot:
         return self.access.each_folder(look, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
-        """The manifest of the version that lies in a folder; None where there is none. Raises as `read_manifest`."""
-        seen = self.seen_current(folder.parent)
+        """Return the manifest of the version in a folder; None where there is none. Raises as `read_manifest`."""
+        seen = self._seen_current(folder.parent)
         return seen if seen is not None and seen.folder == folder else read_manifest(folder, self.access)
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:
@@ -115,12 +138,12 @@ class OutputRoot:
 
         Args:
             recipe: what the output is made from.
-            write: fills the folder that it is given; returns the facts and the sha256 of those files that it hashed,
-                or else what is known of files that it put where outputs live, and not into the folder.
+            write: fills the folder that it is given; returns the facts, and name → sha256 of files that it hashed, or
+                → `FileFact` of files that it stored itself and did not put into the folder.
         """
         place, looked_at, there = self.place(recipe), time.monotonic(), True
         if not self.rebuild:
-            with contextlib.suppress(FormatError):  # to be made again, like any other damage
+            with contextlib.suppress(FormatError):  # damaged: it is made again
                 if (found := self.manifest_at(place)) is not None and self.is_whole(found, place):
                     return found
                 there = found is not None
@@ -129,23 +152,23 @@ class OutputRoot:
         return self._send(place, is_new=not there and time.monotonic() - looked_at < SEEN_SECONDS)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
-        final = self.place(recipe)
-
         def made_meanwhile() -> bool:
             return not self.rebuild and self.local.find(recipe) is not None
 
-        with published_folder(final, keep=made_meanwhile) as scratch:
+        with published_folder(self.place(recipe), keep=made_meanwhile) as scratch:
             facts, known = write(scratch)
             files = {name: fact for name, fact in known.items() if isinstance(fact, FileFact)}
-            checksums = {name: digest for name, digest in known.items() if isinstance(digest, str)}
             for path in sorted(scratch.rglob("*")):
                 if path.is_file():
-                    name = path.relative_to(scratch).as_posix()
-                    files[name] = _fact(path, checksums.get(name))
+                    name, size = path.relative_to(scratch).as_posix(), path.stat().st_size
+                    checksum = known.get(name)
+                    if not isinstance(checksum, str):
+                        checksum = sha256_file(path) if size <= HASHED_BYTES else None
+                    files[name] = FileFact(size, checksum)
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
-        """Let a finished output be where outputs live; → its manifest. is_new: a moment ago there was none."""
+        """Upload a finished output to where outputs live; is_new: there was no manifest of it lately."""
         manifest = self.local.manifest_at(place)
         self.forget(place.parent)
         if manifest is None:
@@ -154,82 +177,134 @@ class OutputRoot:
         return replace(manifest, access=self.access, stored=self.access.publish(place, files, MANIFEST, is_new=is_new))
 
     @contextlib.contextmanager
-    def at_hand(self) -> Iterator[OutputRoot]:
-        """The same outputs for the time of one task; see `for_a_task`."""
+    def in_task(self) -> Iterator[OutputRoot]:
+        """Yield the same outputs as one task of a worker reaches them; see `for_a_task`."""
         with for_a_task(self.access) as access:
             yield replace(self, access=access)
 
     def rebase(self, manifest: Manifest) -> Manifest:
-        """An output that another process made and put where outputs live, as this process reaches it."""
+        """Return another process's manifest of a stored output, as this process reaches it."""
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
     def invalidate(self, recipe: Recipe) -> None:
-        """Remove the manifest of what stands where files of a new output go one by one: it is not to speak for them."""
+        """Remove a stored manifest before the files of its output are replaced one by one."""
         place = self.place(recipe)
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
     def finalize(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
-        """Complete an output whose files were published one by one into its place: write its manifest, last."""
+        """Complete an output whose files are in place already: write its manifest."""
         place = self.place(recipe)
         sweep_abandoned(place)
         write_atomic(place / MANIFEST, manifest_bytes(recipe, facts, files))
         return self._send(place)
 
+    def current_version(self, stage: str, name: str) -> CurrentVersion:
+        """Look up the current version of an output; what is wrong with it is returned, not raised."""
+        folder = self.folder / stage / name
+        if (seen := self._seen_current(folder)) is not None:
+            return _whole_or_damaged(seen)
+        digest, problem, error = read_current(folder, self.access)
+        if digest is None:
+            return CurrentVersion(None, problem or NOT_BUILT, error)
+        try:
+            manifest = self.manifest_at(folder / digest)
+        except FormatError as unreadable:
+            return CurrentVersion(None, f"damaged: {unreadable.where}: {unreadable.what}", unreadable)
+        if manifest is None:
+            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
+        if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
+            foreign = no_manifest(manifest.folder / MANIFEST, found)
+            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is {found}", foreign)
+        self._note_current(manifest)
+        return _whole_or_damaged(manifest)
+
+    def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
+        """As `current_version`, of many outputs whose names have one part: a bucket is asked for all at once."""
+
+        def look(access: FileAccess, folder: Path) -> CurrentVersion:
+            if (seen := self._seen_current(folder)) is not None:
+                return _whole_or_damaged(seen)
+            found = replace(self, access=access, seen=None).current_version(stage, folder.name)
+            if found.exists and found.problem is not None:  # or it was made anew since they were listed
+                return self.current_version(stage, folder.name)
+            if found.manifest is None:
+                return found
+            manifest = replace(found.manifest, access=self.access)
+            self._note_current(manifest)
+            return replace(found, manifest=manifest)
+
+        return self.access.each_folder(look, self.folder / stage, names)
+
     def current(self, stage: str, name: str) -> Manifest | None:
-        """The live version of an output, or None when there is none, or when files of it are missing.
+        """Return the current version of an output, or None when there is none, or when files of it are missing.
 
         Raises:
             FormatError: the pointer to it, or its manifest, cannot be read.
         """
-        manifest = self.live(stage, name)
-        return None if manifest is None or manifest.damage() else manifest
+        found = self._readable(stage, name)
+        return None if found.problem is not None else found.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """The version that current.json names, whether its files are whole or not; raises as `current`."""
-        folder = self.folder / stage / name
-        if (seen := self.seen_current(folder)) is not None:
-            return seen
-        digest = current_digest(self.access, folder)
-        manifest = None if digest is None else self.manifest_at(folder / digest)
-        if manifest is not None and (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
-            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-            raise no_manifest(manifest.folder / MANIFEST, found)
-        self.note_current(manifest)
-        return manifest
+        """Return the version that current.json names, whether its files are whole or not; raises as `current`."""
+        return self._readable(stage, name).manifest
 
-    def seen_current(self, output: Path) -> Manifest | None:
-        """The version of the output in a folder that was current a moment ago, where that is remembered."""
+    def _readable(self, stage: str, name: str) -> CurrentVersion:
+        found = self.current_version(stage, name)
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
+        """Return the current version of an output that another is made from.
+
+        Raises:
+            MissingError: it was never made, or its files are damaged.
+            FormatError: as `current`.
+        """
+        found = self._readable(stage, name)
+        if found.manifest is None:
+            where = self.folder / stage / name
+            raise MissingError(f"the output {stage}/{name} has not been built", where=where, remedy=remedy)
+        if found.problem is not None:
+            what = f"the output {stage}/{name} is damaged"
+            raise MissingError(what, where=found.manifest.folder, found=found.manifest.damage(), remedy=remedy)
+        return found.manifest
+
+    def _seen_current(self, output: Path) -> Manifest | None:
+        """Return the version of the output in a folder that was found current lately, unless its copy was removed."""
         found = None if self.seen is None else self.seen.find(output)
-        return found if found is not None and (found.folder / MANIFEST).is_file() else None  # or its copy was removed
+        return found if found is not None and (found.folder / MANIFEST).is_file() else None
 
-    def note_current(self, manifest: Manifest | None) -> None:
-        """Remember a version as the current one for a moment, where it lives in a store."""
-        if self.seen is not None and manifest is not None and self.access.has_copies:
+    def _note_current(self, manifest: Manifest) -> None:
+        if self.seen is not None and self.access.has_copies:
             self.seen.note(manifest)
 
     def forget(self, output: Path) -> None:
-        """Let the output in a folder be looked at anew."""
+        """Look up the output in a folder anew when it is asked for next."""
         if self.seen is not None:
             self.seen.forget(output)
 
     def versions(self, stage: str, name: str, *, strict: bool = False) -> Iterator[Manifest]:
-        """Every version of an output, the one made last first, read one by one as they are asked for; damaged ones too.
-
-        Args:
-            stage: of the output.
-            name: of the output.
-            strict: raise where a manifest cannot be read; otherwise that version is passed over.
+        """Yield every version of an output, newest first, damaged ones too; each is read when it is asked for.
 
         Raises:
-            FormatError: a manifest cannot be read, and `strict` is set.
+            FormatError: a manifest cannot be read, and `strict` is set; otherwise that version is passed over.
         """
         folder = self.folder / stage / name
         return self._read(folder, self._made_in(folder).items(), strict=strict)
 
+    def previous(self, manifest: Manifest) -> Manifest | None:
+        """Return the version of an output that was made last before another, where one is left and readable."""
+        folder = manifest.folder.parent
+        made = self._made_in(folder)
+        made_ns = made.get(manifest.digest, manifest.written_ns)  # by one clock, where it is there
+        return next(self._read(folder, ((name, at) for name, at in made.items() if at < made_ns)), None)
+
     def _made_in(self, folder: Path) -> dict[str, int]:
-        """Digest of each version in the folder of an output → when it was made, nanoseconds since 1970."""
+        """Return digest → when it was made, nanoseconds since 1970, of the versions in the folder of an output."""
         return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
 
     def _read(self, folder: Path, made: Iterable[tuple[str, int]], *, strict: bool = False) -> Iterator[Manifest]:
@@ -243,43 +318,19 @@ class OutputRoot:
             if manifest is not None:
                 yield manifest
 
-    def previous(self, manifest: Manifest) -> Manifest | None:
-        """The version of an output that was made last before another, as far as it is still there and can be read."""
-        folder = manifest.folder.parent
-        made = self._made_in(folder)
-        made_ns = made.get(manifest.digest, manifest.written_ns)  # by one clock, where it is there
-        return next(self._read(folder, ((name, at) for name, at in made.items() if at < made_ns)), None)
-
-    def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
-        """The live version of an output that another is made from.
-
-        Raises:
-            MissingError: it was never made, or its files are damaged.
-        """
-        manifest = self.live(stage, name)
-        if manifest is None:
-            raise MissingError(
-                f"the output {stage}/{name} has not been built", where=self.folder / stage / name, remedy=remedy
-            )
-        if damage := manifest.damage():
-            raise MissingError(
-                f"the output {stage}/{name} is damaged", where=manifest.folder, found=damage, remedy=remedy
-            )
-        return manifest
-
     def sweep(self) -> None:
-        """Remove what killed processes left unfinished, in every place where outputs are published."""
+        """Remove unfinished files of killed processes wherever outputs are published."""
         for folder, folders, _ in os.walk(self.folder):
             sweep_abandoned(Path(folder))
-            # Complete outputs are not looked into; nothing is written there any more.
+            # Nothing is written into complete outputs any more.
             folders[:] = [
                 name
                 for name in folders
                 if not name.startswith(UNFINISHED) and not (Path(folder) / name / MANIFEST).exists()
             ]
 
-    def make_current(self, manifest: Manifest) -> None:
-        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version."""
+    def make_current(self, manifest: Manifest) -> Manifest:
+        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version; return it."""
         parent = manifest.folder.parent
         self.forget(parent)
         wanted = canonical_json({"digest": manifest.digest}) + b"\n"
@@ -291,42 +342,45 @@ class OutputRoot:
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
-        self.note_current(manifest)
+        self._note_current(manifest)
+        return manifest
 
 
-def _fact(path: Path, checksum: str | None) -> FileFact:
-    size = path.stat().st_size
-    if checksum is None and size <= HASHED_BYTES:
-        checksum = sha256_file(path)
-    return FileFact(size, checksum)
+def _whole_or_damaged(manifest: Manifest) -> CurrentVersion:
+    damage = manifest.damage()
+    return CurrentVersion(manifest, None if damage is None else f"damaged: {damage}")
 
 
-def current_digest(access: FileAccess, folder: Path) -> str | None:
-    """Digest of the current version of the output in a folder; None where no version was made current.
+def read_current(folder: Path, access: FileAccess) -> tuple[str | None, str | None, Exception | None]:
+    """Read which version of the output in a folder is current.
 
-    Raises:
-        FormatError: the file that names it cannot be read.
+    Returns:
+        Digest, or None; what is wrong with the file that names it; the error of that.
     """
     path = folder / CURRENT
     try:
         digest = json.loads(access.read_current(path))["digest"]
         if not is_digest(digest):
             raise ValueError(f"{digest!r} is no digest")
+        return str(digest), None, None
     except FileNotFoundError:
-        return None
+        return None, None, None
+    except OSError as error:
+        return None, f"{CURRENT} cannot be read: {error!r}", error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(
+        wrong = FormatError(
             "this does not name a version",
             where=path,
             found=repr(error)[:500],
             expected='{"digest": "…"}',
             remedy="delete the file; the next build writes it again",
-        ) from error
-    return str(digest)
+        )
+        wrong.__cause__ = error
+        return None, f"{CURRENT} cannot be read: {wrong.found}", wrong
 
 
 def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None) -> OutputRoot:
-    """The outputs at a local folder, or at s3://bucket/prefix.
+    """Return the outputs at a local folder, or at s3://bucket/prefix.
 
     Args:
         location: where they live; a root that is open already is given back.

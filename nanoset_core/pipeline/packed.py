@@ -66,7 +66,7 @@ class _PackTask:
 
 
 def _pack(task: _PackTask, listener: ProgressCallback = silent) -> Manifest:
-    with task.outputs.at_hand() as outputs:
+    with task.outputs.in_task() as outputs:
         dataset = outputs.rebase(task.dataset)
         if outputs.access.has_copies:
             return _pack_stored(task, outputs, dataset, listener)

@@ -17,8 +17,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.leases import leased
@@ -57,7 +56,7 @@ class Project:
         return Project(load_config(config_file), listener, rebuild)
 
     @contextlib.contextmanager
-    def at_hand(self) -> Iterator[Project]:
+    def in_task(self) -> Iterator[Project]:
         """The same project for the time of one task, which a worker of a cluster may have been given.
 
         A worker has a tokenizer and copies of what lives in a bucket of its own.

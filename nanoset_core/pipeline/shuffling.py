@@ -399,7 +399,7 @@ class TarsStage(Stage):
         return None
 
     def current(self, project: Project, key: Key) -> CurrentVersion:
-        return CurrentVersion(None, NOT_BUILT, None)
+        return CurrentVersion(None, NOT_BUILT)
 
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
         plan = SHUFFLE_PLAN.current(project, Key(key.subject))

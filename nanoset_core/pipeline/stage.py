@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import StaleError
-from nanoset_core.outputs.current import CurrentVersion, Reason, current_version, current_versions, differences
+from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
@@ -124,12 +124,12 @@ class Stage(ABC):
 
     def current(self, project: Project, key: Key) -> CurrentVersion:
         """The current version of an output."""
-        return current_version(project.outputs, self.folder, self.name(key))
+        return project.outputs.current_version(self.folder, self.name(key))
 
     def current_of_all(self, project: Project, keys: Sequence[Key]) -> list[CurrentVersion]:
         """As `current`, of many outputs: those of corpora are looked for together."""
         if self.by_corpus and all(self.name(key) == key.subject for key in keys):
-            return current_versions(project.outputs, self.folder, [key.subject for key in keys])
+            return project.outputs.current_versions(self.folder, [key.subject for key in keys])
         return [self.current(project, key) for key in keys]
 
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:

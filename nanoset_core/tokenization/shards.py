@@ -147,7 +147,7 @@ def make_shard(task: ShardTask) -> Manifest:
         InputError: a line was rejected and the policy is to fail.
         SourceChangedError, MissingError: the files are not those of the inventory.
     """
-    with task.root.at_hand() as root:
+    with task.root.in_task() as root:
         here = replace(task, root=root)
         return root.commit(task.recipe, lambda folder: _write_shard(here, folder))
 

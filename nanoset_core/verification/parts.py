@@ -45,7 +45,7 @@ class ProjectCheck(DeepCheck[Part, Outcome]):
     project: Project
 
     def look(self, part: Part) -> Outcome:
-        with self.project.at_hand() as project:
+        with self.project.in_task() as project:
             return self.look_within(project, part)
 
     @abstractmethod

@@ -141,6 +141,6 @@ def _verify_elsewhere(executor: Executor, chosen: Sequence[Target]) -> Iterator[
 
 def _verify_deeply(target: Target) -> tuple[Report, list[Deferred]]:
     later = Later(target.project)
-    with target.project.at_hand() as project:
+    with target.project.in_task() as project:
         report = replace(target, project=project).run(True, later)
     return report, later.noted

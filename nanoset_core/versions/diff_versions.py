@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import OutputRoot, read_current
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
@@ -68,7 +67,7 @@ def _versions(outputs: OutputRoot, folder: Path) -> list[Path]:
 
 
 def _previous_and_current(outputs: OutputRoot, folder: Path, corpus: str) -> tuple[Manifest, Manifest]:
-    digest, problem = read_current(folder, outputs.access)
+    digest, problem, _ = read_current(folder, outputs.access)
     if digest is None:
         names = sorted(path.name for path in folder.parent.glob("*") if path.is_dir())
         raise ConfigError(

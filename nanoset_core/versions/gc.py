@@ -18,9 +18,8 @@ from pathlib import Path
 
 from nanoset_core.errors import StorageError
 from nanoset_core.loading import opening
-from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import MANIFEST
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import OutputRoot, read_current
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.loading import opening
-from nanoset_core.outputs.current import read_current
 from nanoset_core.outputs.manifest import is_digest
-from nanoset_core.outputs.root import CURRENT
+from nanoset_core.outputs.root import CURRENT, read_current
 from nanoset_core.pipeline.stages import stages
 from nanoset_core.storage.listing import Listing
 
@@ -85,7 +84,7 @@ def _outputs(listing: Listing, folder: Path, stage: str, name: str, linked: bool
         versions = tuple(
             Version(stage, name, entry.name, folder / entry.name, linked or entry.is_link) for entry in found
         )
-        current, problem = read_current(folder, listing) if pointed else (None, None)
+        current, problem, _ = read_current(folder, listing) if pointed else (None, None, None)
         yield Output(stage, name, folder, versions, current, problem)
     for entry in folders:
         is_cache = stage == opening.STAGE and entry.name == opening.CACHE and "/" not in name and name != ""

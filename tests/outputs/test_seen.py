@@ -10,11 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nanoset_core.outputs import root as root_module
-from nanoset_core.outputs import seen
-from nanoset_core.outputs.current import current_version, current_versions
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
-from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.outputs.seen import Seen
+from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import CopyAccess, LocalAccess
 from nanoset_core.storage.local import LocalStore
 
@@ -68,7 +65,7 @@ def test_a_version_is_looked_at_once(root, store):
     root.forget(made.folder.parent)
     assert asked_by(store, lambda: root.require(STAGE, NAME, remedy="")) == (made, 3)
     assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
-    found, asked = asked_by(store, lambda: current_version(root, STAGE, NAME))
+    found, asked = asked_by(store, lambda: root.current_version(STAGE, NAME))
     assert (found.manifest, found.problem, asked) == (made, None, 0)
 
 
@@ -133,7 +130,7 @@ def test_what_is_made_again_is_looked_at_again(root, store):
 def test_after_a_while_it_is_looked_at_again(root, store, monkeypatch):
     make(root, 1)
     root.live(STAGE, NAME)
-    monkeypatch.setattr(seen, "SEEN_SECONDS", 0.0)
+    monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
     assert asked_by(store, lambda: root.live(STAGE, NAME))[1] == 3
 
 
@@ -166,9 +163,9 @@ def test_many_outputs_are_looked_for_together(root, store, seen):
     if seen is not None:
         root.forget(root.folder / STAGE / "cut")
         root.forget(root.folder / STAGE / "torn")
-    one_by_one = [current_version(replace(root, seen=None), STAGE, name) for name in names]
+    one_by_one = [replace(root, seen=None).current_version(STAGE, name) for name in names]
     assert [found.problem is None for found in one_by_one] == [True, True, False, False, False]
-    together, _ = asked_by(store, lambda: current_versions(root, STAGE, names))
+    together, _ = asked_by(store, lambda: root.current_versions(STAGE, names))
     assert together == one_by_one
     assert all(found.manifest is None or found.manifest.access == root.access for found in together)
     assert store.asked[0][0] == f"{STAGE}/"
@@ -180,6 +177,6 @@ def test_what_has_lost_its_copies_is_looked_at_again(root):
     made = make(root, 1)
     root.live(STAGE, NAME)
     shutil.rmtree(root.folder)
-    assert current_version(root, STAGE, NAME).manifest == root.live(STAGE, NAME) == made
+    assert root.current_version(STAGE, NAME).manifest == root.live(STAGE, NAME) == made
     shutil.rmtree(root.folder)
     assert root.require(STAGE, NAME, remedy="").path("tokens.bin").read_bytes() == b"tokens"

@@ -16,7 +16,7 @@ from versions.changing import build, change_web
 
 from nanoset_core.cli import nanoset, status_tables
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs.current import current_version, setting_differences
+from nanoset_core.outputs.current import setting_differences
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
@@ -415,7 +415,7 @@ def test_a_live_version_that_is_gone_is_damage(copy):
     folder = copy()
     project = Project.open(folder / "nanoset.yaml")
     shutil.rmtree(project.outputs.current("datasets", "web").folder)
-    found = current_version(project.outputs, "datasets", "web")
+    found = project.outputs.current_version("datasets", "web")
     assert found.manifest is None
     assert found.exists
     assert "manifest.json is missing" in found.problem

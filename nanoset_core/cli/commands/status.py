@@ -21,7 +21,7 @@ def command(config: Path, as_json: bool) -> None:
     """
     from nanoset_core.cli import status_tables
     from nanoset_core.cli.terminal import print_notices
-    from nanoset_core.outputs.seen import Seen
+    from nanoset_core.outputs.root import Seen
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.tokenization import tokenizer_notices
     from nanoset_core.versions.status import project_status
