@@ -24,7 +24,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.leases import RENEWED_SECONDS, is_live, new_mark
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.scratch import LOCK, claim_scratch
+from nanoset_core.storage.scratch import claim_scratch
 from nanoset_core.storage.store import Store
 
 FOLDER = ".workers"
@@ -112,7 +112,7 @@ class CompatibilityCheck:
     def keep(self) -> None:
         """Say that the run goes on, so that nobody takes its folder for one that was left behind."""
         if isinstance(self.store, LocalStore):
-            os.utime(self.store.folder / f"{self.place}{LOCK}")
+            os.utime(self.store.folder / self.place)
         else:
             self.store.put(self._marker, self.token)
 

@@ -31,9 +31,9 @@ from nanoset_core.mapping.presets import get_preset
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
-from nanoset_core.storage.locks import alone_in
 from nanoset_core.storage.npy import array_of
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.scratch import alone_in
 
 _VERSION = 1
 _PIECE_BYTES = 1 << 24

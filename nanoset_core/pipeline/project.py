@@ -21,7 +21,6 @@ from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.locks import in_use
 from nanoset_core.storage.workplace import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
@@ -197,8 +196,7 @@ def _is_about(error: FileNotFoundError | MissingError, access: FileAccess) -> bo
 @contextlib.contextmanager
 def working_on(project: Project, names: Iterable[str]) -> Iterator[None]:
     """Hold corpora, nanosets or webdatasets against `nanoset gc`, here and on other machines, until the block ends."""
-    listed = list(names)
-    with in_use(project.outputs.folder, listed), leased(project.outputs.access, listed):
+    with leased(project.outputs.access, names):
         yield
 
 

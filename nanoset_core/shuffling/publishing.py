@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.places import place_of
 from nanoset_core.shuffling.webdataset import LISTS
 from nanoset_core.storage.access import CopyAccess, copies_of
-from nanoset_core.storage.atomic import UNFINISHED, fsync_folder, sha256_file, sweep_abandoned
+from nanoset_core.storage.atomic import fsync_folder, sha256_file, sweep_abandoned
 from nanoset_core.storage.remote_folder import Location, RemoteFolder
+from nanoset_core.storage.scratch import unfinished_name
 from nanoset_core.storage.working_copies import claimed_room
 
 _BEGUN = ".begun"
@@ -90,7 +90,7 @@ class LocalTars(TarsFolder):
         output = self.output
         fsync_folder(self.draft)
         sweep_abandoned(output.parent, output.name)  # such as an earlier result that a killed call had moved away
-        earlier = output.with_name(f"{UNFINISHED}{output.name}-{secrets.token_hex(4)}")
+        earlier = unfinished_name(output)
         if output.exists() and any(output.iterdir()):
             output.rename(earlier)
         os.replace(self.draft, output)

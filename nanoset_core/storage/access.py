@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -28,7 +27,7 @@ from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_digests import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.storage.scratch import unfinished_name
 from nanoset_core.storage.store import Store, Stored, in_parallel
 from nanoset_core.storage.workplace import task_folder
 
@@ -333,7 +332,7 @@ class LocalAccess(FileAccess):
 
     def withdraw(self, folder: Path, manifest: str, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
         """As told above: every reader takes an unfinished name for gone, and every sweep for litter."""
-        aside = folder.with_name(f"{UNFINISHED}{folder.name}-{secrets.token_hex(4)}")
+        aside = unfinished_name(folder)
         folder.rename(aside)
         if not is_wanted():
             return (aside,)

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import BinaryIO
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_link
+from nanoset_core.storage.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_name
 
 __all__ = [
     "UNFINISHED",
@@ -92,7 +91,7 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
     file.flush()
     os.fsync(file.fileno())
     os.replace(file.name, target)
-    file.close()  # last, since a file that nobody holds is taken for abandoned
+    file.close()
 
 
 def discard(file: BinaryIO) -> None:
@@ -110,7 +109,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def point_to(link: Path, target: str) -> bool:
     """Swap a symbolic link to a new target in one rename; → False where the file system has no links."""
-    temporary = unfinished_link(link)
+    temporary = unfinished_name(link)
     try:
         temporary.symlink_to(target)
     except OSError as error:
@@ -160,7 +159,7 @@ def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> No
                 return
             if len(replaced) == _REPLACING_ATTEMPTS:
                 raise OSError(errno.ENOTEMPTY, "other processes keep publishing to this folder", str(final))
-            replaced.append(final.with_name(f"{UNFINISHED}{final.name}-{secrets.token_hex(4)}"))
+            replaced.append(unfinished_name(final))
             with contextlib.suppress(FileNotFoundError):  # another process may have moved it a moment ago
                 final.rename(replaced[-1])
         fsync_folder(final.parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,11 @@ class LocalStore(Store):
         return LocalStore(self._path(folder))
 
     def now(self) -> int:
-        return time.time_ns()
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                return os.fstat(file.fileno()).st_mtime_ns
+        except OSError:
+            return time.time_ns()
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         top = self._path(folder) if folder else self.folder

@@ -1,10 +1,11 @@
-"""Scratch folders: owned by a living process, and swept once it is gone."""
+"""Unfinished files and folders: named after the process that makes them, and swept once that process has ended."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import hashlib
 import os
@@ -18,35 +19,117 @@ from typing import BinaryIO
 
 UNFINISHED = ".tmp-"
 """Names of everything unfinished begin so: hidden, and never taken for an output."""
-LOCK = ".lock"
 FILE_SECONDS = 3600
-LINK_SECONDS = 60
-FOREIGN_SECONDS = 7 * 24 * 3600
+FOLDER_SECONDS = 7 * 24 * 3600
+"""Age after which an unfinished file or folder is swept where its process cannot be asked for."""
+_OLD_LOCK = ".lock"
+"""Ending of the files that older versions kept beside their unfinished folders."""
 _NOT_OURS_TO_SWEEP = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""It is another user's, or the disk takes nothing: whoever wants to write there hears of it soon enough."""
+
+
+def new_mark() -> str:
+    """Return a name that no other process uses: `machine-pid.start-random`."""
+    pid = os.getpid()
+    return f"{_machine()}-{pid}.{_start_of(pid) or ''}-{secrets.token_hex(3)}"
+
+
+def is_owner_alive(mark: str) -> bool | None:
+    """Return whether the process that made a mark is running; None for one of another machine, or no mark at all."""
+    machine, process, _ = [*mark.split("-"), "", "", ""][:3]
+    pid, _, start = process.partition(".")
+    if machine != _machine() or not pid.isdigit():
+        return None
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # a process of another user
+    found = _start_of(int(pid))
+    return found != "" and (not start or found in (None, start))
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process was started, in clock ticks; "" for one that has ended, None where that is not known."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text(encoding="latin1").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+@functools.cache
+def _machine() -> str:
+    """Return a digest that differs wherever process ids mean something else: by machine, restart and container."""
+    try:
+        marks = [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
+    except OSError:
+        marks = [secrets.token_hex(8)]
+    return hashlib.sha256("\n".join([platform.node(), *marks]).encode()).hexdigest()[:12]
+
+
+def unfinished_name(target: Path) -> Path:
+    """Return a new name beside `target` for what this process is about to rename to it, or to remove."""
+    return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
+
+
+def open_unfinished(target: Path) -> BinaryIO:
+    """Open a new file beside `target` for writing and reading, to be renamed when it is whole; `.name` is its path."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return unfinished_name(target).open("x+b")
 
 
 @contextlib.contextmanager
 def claim_scratch(final: Path) -> Iterator[Path]:
-    """A new folder beside `final` that only this process writes to; gone afterwards, unless it was renamed.
-
-    A lock file stands beside the folder, made before it and removed after it, and held locked by the process that
-    owns it. (The folder itself cannot be locked on NFS, which wants a descriptor open for writing.)
-    """
-    scratch, lock = _lock_new_name(final)
+    """Make a folder beside `final` for this process alone; remove it at the end, unless it was renamed."""
+    scratch = unfinished_name(final)
     try:
         scratch.mkdir()
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        Path(lock.name).unlink(missing_ok=True)
-        lock.close()
+
+
+def sweep_abandoned(folder: Path, name: str | None = None) -> None:
+    """Remove what processes that have ended left unfinished in a folder.
+
+    What processes of other machines, and older versions, left goes by its age: files after an hour, folders after a
+    week.
+
+    Args:
+        folder: to look in.
+        name: sweep only what was to become a file or folder of this name.
+    """
+    begin = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
+    for entry in sorted(folder.glob(f"{glob.escape(begin)}*")):
+        try:
+            if not _is_abandoned(entry):
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno not in _NOT_OURS_TO_SWEEP:
+                raise
+
+
+def _is_abandoned(entry: Path) -> bool:
+    alive = is_owner_alive("-".join(entry.name.rsplit("-", 3)[1:]))
+    if alive is not None:
+        return not alive
+    try:
+        age = time.time() - entry.lstat().st_mtime
+    except FileNotFoundError:
+        return False
+    is_folder = (entry.is_dir() and not entry.is_symlink()) or entry.name.endswith(_OLD_LOCK)
+    return age > (FOLDER_SECONDS if is_folder else FILE_SECONDS)
 
 
 def detour(target: Path, name: str, scratch: Path | None) -> Path:
-    """Where unfinished work on `target` lies: folder `name` beside it, or one of the target's own within `scratch`.
+    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within `scratch`.
 
-    There the name holds a mark of the target's whole path, since targets of one name may share a scratch folder.
+    Within `scratch` the name holds a digest of the target's whole path, since several targets may share that folder.
     """
     if scratch is None:
         return target.parent / name
@@ -55,128 +138,32 @@ def detour(target: Path, name: str, scratch: Path | None) -> Path:
     return scratch.absolute() / f"{stem}-{mark}.{ending}"
 
 
-def open_unfinished(target: Path) -> BinaryIO:
-    """A new file beside `target`, open for writing and reading, to be renamed when it is whole; `.name` is its path.
-
-    It is locked while its owner has it open, so that a sweep can tell it from what a killed process left.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        path = target.with_name(f"{UNFINISHED}{target.name}-{_host_mark()}-{secrets.token_hex(4)}")
-        file = path.open("x+b")
-        _try_lock(file, wait=True)
-        # A sweep may have come between opening and locking: then this file is gone.
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                return file
-        file.close()
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make a folder, and hold its exclusive lock; without effect where the file system has no locks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
-def unfinished_link(link: Path) -> Path:
-    """A name beside `link` for a symbolic link that this process is about to rename to it."""
-    return link.with_name(f"{UNFINISHED}{link.name}-{_host_mark()}-{os.getpid()}-{secrets.token_hex(4)}")
-
-
-def sweep_abandoned(folder: Path, name: str | None = None) -> None:
-    """Remove the scratch of processes that are gone from `folder`.
-
-    With `name`, only what was to become the file or folder of that name: others may keep things of theirs beside it.
-
-    A folder goes when its lock is free, or missing. Where locks tell nothing (the owner ran on another machine, or the
-    file system has none) it goes after a week. A single file of this machine goes when nobody holds it locked; of
-    another, or where there are no locks, when nothing was written to it for an hour.
-    """
-    begin = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
-    for entry in sorted(folder.glob(f"{glob.escape(begin)}*")):
+@contextlib.contextmanager
+def held_alone(path: Path) -> Iterator[bool]:
+    """Try to hold the exclusive lock of a file; yield False where another process holds it."""
+    with path.open("ab") as file:
+        is_ours = True
         try:
-            _sweep(entry)
-        except OSError as error:
-            if error.errno not in _NOT_OURS_TO_SWEEP:
-                raise
-
-
-def _sweep(entry: Path) -> None:
-    if entry.name.endswith(LOCK):
-        _sweep_locked(entry)
-    elif entry.is_dir() and not entry.is_symlink():
-        if not _lock_of(entry).exists():
-            shutil.rmtree(entry, ignore_errors=True)
-    else:
-        _sweep_file(entry)
-
-
-def _lock_of(scratch: Path) -> Path:
-    return scratch.with_name(scratch.name + LOCK)
-
-
-def _lock_new_name(final: Path) -> tuple[Path, BinaryIO]:
-    while True:
-        # The name tells the owner's machine: what is written into a file may be lost to a kill, or a full disk.
-        scratch = final.with_name(f"{UNFINISHED}{final.name}-{_host_mark()}-{secrets.token_hex(4)}")
-        path = _lock_of(scratch)
-        lock = path.open("xb")
-        _try_lock(lock, wait=True)
-        # A sweep may have come between opening and locking: then this is the lock of a file that is gone.
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
-                return scratch, lock
-        lock.close()
-
-
-def _sweep_locked(path: Path) -> None:
-    try:
-        lock = path.open("r+b")
-    except FileNotFoundError:
-        return  # finished a moment ago
-    with lock:
-        free = _try_lock(lock) if _is_of_this_machine(path) else None
-        if free or (free is None and _idle_seconds(path) > FOREIGN_SECONDS):
-            shutil.rmtree(path.with_name(path.name.removesuffix(LOCK)), ignore_errors=True)
-            path.unlink(missing_ok=True)
-
-
-def _sweep_file(path: Path) -> None:
-    if path.is_symlink():
-        if _is_orphan(path) or _idle_seconds(path) > LINK_SECONDS:  # its owner renames it within a moment
-            path.unlink(missing_ok=True)
-        return
-    try:
-        file = path.open("r+b")
-    except FileNotFoundError:
-        return  # finished a moment ago
-    with file:
-        free = _try_lock(file) if _is_of_this_machine(path) else None
-        if free or (free is None and _idle_seconds(path) > FILE_SECONDS):
-            path.unlink(missing_ok=True)
-
-
-def _is_orphan(link: Path) -> bool:
-    """Whether the process of this machine that made an unfinished link is gone."""
-    *_, mark, pid, _ = ["", "", "", *link.name.split("-")]
-    return mark == _host_mark() and pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc/self").exists()
-
-
-def _try_lock(lock: BinaryIO, *, wait: bool = False) -> bool | None:
-    """Whether the lock could be had; None where the file system knows no locks."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _is_of_this_machine(path: Path) -> bool:
-    return f"-{_host_mark()}-" in path.name
-
-
-def _host_mark() -> str:
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
-def _idle_seconds(path: Path) -> float:
-    try:
-        return time.time() - path.lstat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_ours = False
+        except OSError:
+            pass  # a file system without locks
+        try:
+            yield is_ours
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a worker process may have inherited the file

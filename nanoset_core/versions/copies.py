@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.locks import FOLDER, busy_names, collecting
+from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.leases import FOLDER, collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
 _SMALL = (MANIFEST, CURRENT)
@@ -33,7 +33,7 @@ def find_copies(project: Project) -> list[Copy]:
     Raises:
         ConfigError: the outputs do not live in a bucket.
     """
-    return list(_copies(_copied(project), busy_names(project.outputs.folder)))
+    return list(_copies(_copied(project), leased_names(LocalAccess(project.outputs.folder))))
 
 
 def remove_copies(project: Project) -> list[Copy]:
@@ -41,10 +41,10 @@ def remove_copies(project: Project) -> list[Copy]:
 
     Raises:
         ConfigError: the outputs do not live in a bucket.
-        StorageError: the file system has no locks, or the bucket cannot be asked.
+        StorageError: the bucket cannot be asked.
     """
     access = _copied(project)
-    with collecting(access.folder) as busy:
+    with collecting(LocalAccess(access.folder)) as busy:
         found = list(_copies(access, busy))
         for copy in found:
             copy.path.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def _copied(project: Project) -> FileAccess:
     return access
 
 
-def _copies(access: FileAccess, busy: frozenset[str]) -> Iterator[Copy]:
+def _copies(access: FileAccess, busy: Collection[str]) -> Iterator[Copy]:
     if not access.folder.is_dir():
         return
     for found in access.store.list():

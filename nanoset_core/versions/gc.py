@@ -2,8 +2,8 @@
 
 A version is withdrawn while no build can begin: on a disk by a new name, which every reader takes for gone and every
 sweep for litter, so that its files can be removed later; in a bucket by the removal of its manifest first. So a
-collection that is killed leaves nothing half there. Builds are seen by locks of the file system, and in a bucket by
-leases, from whatever machine.
+collection that is killed leaves nothing half there. Builds are seen by their leases, from any
+machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,8 @@ from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.storage.access import FileAccess, LocalAccess
-from nanoset_core.storage.leases import LEASE_SECONDS, collecting_everywhere, leased_names
+from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.listing import Listing
-from nanoset_core.storage.locks import busy_names, collecting
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.versions.garbage import Garbage, LeftAlone, files_below, foretold, judge
@@ -85,13 +84,12 @@ def plan_gc(
         StorageError: a folder of outputs cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
-    return _plan(project, policy, _busy(busy_names(project.outputs.folder), leased_names(project.outputs.access)))
+    return _plan(project, policy, _busy(leased_names(project.outputs.access)))
 
 
-def _busy(here: Iterable[str], elsewhere: Mapping[str, str]) -> Mapping[str, str]:
-    """Name of what is worked on → by whom, in words."""
-    told = {name: f"a build on {host} works on it" for name, host in elsewhere.items()}
-    return told | dict.fromkeys(here, "a running build works on it")
+def _busy(leases: Mapping[str, str]) -> Mapping[str, str]:
+    """Return for each name that is worked on the reason to leave it."""
+    return {name: f"a build on {host} works on it" for name, host in leases.items()}
 
 
 def collect(
@@ -100,25 +98,23 @@ def collect(
     keep: int = 0,
     older_than_days: float | None = None,
     unfinished: bool = False,
-    locks: bool = True,
 ) -> Collection:
     """Remove what nothing needs; → what was removed. Arguments as for `plan_gc`.
 
-    What a running build works on stays, and what is made current meanwhile. locks: False where the file system has no
-    locks and nothing is built. A build in a bucket is not seen where its machine was cut off from the bucket for ten
-    minutes, or where its version knows no leases: one that takes up an old version in that very moment finds it gone,
-    and makes it again.
+    What a running build works on stays, and what is made current meanwhile. A build on another machine is not seen
+    where that machine was cut off from the store for ten minutes, or where its version knows no leases: one that takes
+    up an old version in that very moment finds it gone, and makes it again.
 
     Raises:
-        StorageError: the file system has no locks, or a folder of outputs cannot be read.
+        StorageError: a folder of outputs cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
     outputs = project.outputs
     if not outputs.folder.is_dir() and next(outputs.access.store.list(), None) is None:
         return Collection((), (), ())
     withdrawn: list[tuple[Garbage, tuple[Path, ...]]] = []
-    with collecting(outputs.folder, locks=locks) as here, collecting_everywhere(outputs.access) as elsewhere:
-        busy = _busy(here, elsewhere)
+    with collecting(outputs.access) as leases:
+        busy = _busy(leases)
         planned = _plan(project, policy, busy)
         left = list(planned.left)
         for item in planned.garbage:

@@ -17,7 +17,6 @@ from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.pipeline.tokenization import check_tokenizer
 from nanoset_core.raw.contents import Notice
 from nanoset_core.storage.leases import leased_names
-from nanoset_core.storage.locks import busy_names
 from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
 
 State = Literal["up to date", "stale", "missing", "failing", "not read"]
@@ -87,7 +86,7 @@ def project_status(project: Project) -> Iterator[Row]:
         MissingError, InputError, ConfigError: the raw folder, or nanoset.yaml, is not as it must be.
     """
     check_tokenizer(project)
-    busy = busy_names(project.outputs.folder) | leased_names(project.outputs.access).keys()
+    busy = leased_names(project.outputs.access)
     known: dict[Node, Recipe] = {}
     corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})
     graph = Graph(project, known, corpora)

@@ -28,7 +28,7 @@ def code(*words):
         return ended.code or 0
 
 status.READ_BYTES = 0
-print(json.dumps([code("status"), code("verify"), code("gc", "--yes"), code("gc", "--yes", "--no-locks")]))
+print(json.dumps([code("status"), code("verify"), code("gc", "--yes")]))
 """
 SECONDS = 2.5
 """After so long, a file's time of change can be trusted."""
@@ -88,8 +88,7 @@ def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(make_pr
     without_notes = {name: digest for name, digest in outputs(config).items() if ".fingerprints" not in name}
     assert without_notes == {name: digest for name, digest in outputs(local).items() if ".fingerprints" not in name}
     afterwards = run(config, EVERYTHING, program=("-c", AFTERWARDS))
-    assert json.loads(afterwards.stdout.splitlines()[-1]) == [0, 0, 1, 0], afterwards.stdout
-    assert "--no-locks" in afterwards.stderr
+    assert json.loads(afterwards.stdout.splitlines()[-1]) == [0, 0, 0], afterwards.stdout
 
 
 def test_a_history_without_file_locks_is_a_sentence(make_project, run):

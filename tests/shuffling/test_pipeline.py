@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.shuffling import iterate_shards
 from nanoset_core.shuffling.receipts import clear_receipts, write_receipt
+from nanoset_core.storage.atomic import discard
 from nanoset_core.storage.scratch import open_unfinished
 
 LENGTH = 33
@@ -250,12 +253,14 @@ def test_what_a_build_left_that_was_killed_after_another_one_had_completed_it_go
     done = made(opened, "plain")
     before = sorted(path.name for path in done.folder.iterdir())
     living = open_unfinished(done.folder / "shard-00000000.tar")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
     for name in ("shard-00000001.tar", ".shards/shard-00000001.json"):
-        open_unfinished(done.folder / name).close()
+        with open_unfinished(done.folder / name) as file:
+            os.rename(file.name, file.name.replace(f"-{os.getpid()}.", f"-{gone.pid}."))
     sweep(opened.outputs)
     assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
-    living.close()
-    sweep(opened.outputs)
+    discard(living)
     assert sorted(path.name for path in done.folder.iterdir()) == before
 
 

@@ -18,7 +18,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import access
-from nanoset_core.storage.locks import in_use
+from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3_requests import client
 from nanoset_core.verification.verify import verify_packed
 from nanoset_core.versions.copies import find_copies, remove_copies
@@ -123,7 +123,7 @@ def test_copies_go_and_come_back(remote_project, make_project, there, filled):
     project = Project.open(config)
     shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
     before = s3_server.objects(filled)
-    with in_use(project.outputs.folder, ["web"]):
+    with leased(project.outputs.access, ["web"]):
         held = remove_copies(project)
     gone = held + remove_copies(project)
     assert any("/web/" in str(copy.path) for copy in gone)

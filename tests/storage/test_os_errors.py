@@ -11,7 +11,8 @@ import pytest
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.locks import in_use
+from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
 
 
@@ -61,10 +62,10 @@ def test_everything_else_is_left_as_it_is(tmp_path, error):
 
 def test_stages_and_surveys_say_it(make_project, monkeypatch):
     project = Project.open(make_project())
-    with pytest.raises(StorageError, match="the disk is full"), in_use(project.outputs.folder, ["web"]):
+    with pytest.raises(StorageError, match="the disk is full"), leased(project.outputs.access, ["web"]):
         refuse(errno.ENOSPC)
     monkeypatch.setattr(Path, "mkdir", lambda path, **options: refuse(errno.EROFS, str(path)))
     with pytest.raises(StorageError, match="read-only"):
         raw.survey(project, "web")
-    with pytest.raises(StorageError, match="read-only"), in_use(project.outputs.folder / "new", ["web"]):
+    with pytest.raises(StorageError, match="read-only"), leased(LocalAccess(project.outputs.folder / "new"), ["web"]):
         pass

@@ -1,5 +1,4 @@
 import errno
-import fcntl
 import os
 import signal
 import subprocess
@@ -11,14 +10,7 @@ import pytest
 
 from nanoset_core.storage import scratch as scratch_module
 from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.scratch import (
-    LOCK,
-    UNFINISHED,
-    claim_scratch,
-    open_unfinished,
-    sweep_abandoned,
-    unfinished_link,
-)
+from nanoset_core.storage.scratch import UNFINISHED, open_unfinished, sweep_abandoned, unfinished_name
 
 OWNER = """
 import sys
@@ -75,50 +67,57 @@ def test_scratch_of_a_killed_process_goes(tmp_path, owner):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]
 
 
-def test_folder_without_a_lock_goes(tmp_path):
-    """Made before its folder and removed after it, a missing lock means that the owner died while cleaning up."""
-    orphan = tmp_path / f"{UNFINISHED}digest-12345678"
-    orphan.mkdir()
-    (orphan / "file").touch()
-    sweep_abandoned(tmp_path)
-    assert hidden(tmp_path) == []
-
-
-def test_lock_without_a_folder_goes(tmp_path):
-    """As when its owner was killed before it made the folder."""
-    (tmp_path / f"{UNFINISHED}digest-{scratch_module._host_mark()}-12345678{LOCK}").touch()
-    sweep_abandoned(tmp_path)
-    assert hidden(tmp_path) == []
-
-
-@pytest.mark.parametrize(("days", "left"), [(6, 2), (8, 0)])
-def test_scratch_of_another_machine_goes_after_a_week(tmp_path, days, left):
-    lock = tmp_path / f"{UNFINISHED}digest-0therhst-12345678{LOCK}"
-    lock.touch()
-    lock.with_name(lock.name.removesuffix(LOCK)).mkdir()
-    then = time.time() - days * 86400
-    os.utime(lock, (then, then))
-    sweep_abandoned(tmp_path)
-    assert len(hidden(tmp_path)) == left
-
-
-@pytest.mark.parametrize(("seconds", "left"), [(3000, 1), (4000, 0)])
-def test_single_file_goes_after_an_hour(tmp_path, seconds, left):
-    path = tmp_path / f"{UNFINISHED}current.json-12345678"
-    path.touch()
-    then = time.time() - seconds
+@pytest.mark.parametrize(
+    ("name", "hours", "is_left"),
+    [
+        ("digest-0therm4chine-1.2-123456/", 6 * 24, True),
+        ("digest-0therm4chine-1.2-123456/", 8 * 24, False),
+        ("file-0therm4chine-1.2-123456", 0.9, True),
+        ("file-0therm4chine-1.2-123456", 1.1, False),
+        ("digest-01234567-12345678/", 6 * 24, True),
+        ("digest-01234567-12345678/", 8 * 24, False),
+        ("digest-01234567-12345678.lock", 6 * 24, True),
+        ("digest-01234567-12345678.lock", 8 * 24, False),
+        ("current.json-12345678", 0.9, True),
+        ("current.json-12345678", 1.1, False),
+    ],
+)
+def test_what_other_machines_and_older_versions_left_goes_by_its_age(tmp_path, name, hours, is_left):
+    path = tmp_path / f"{UNFINISHED}{name}"
+    path.mkdir() if name.endswith("/") else path.touch()
+    then = time.time() - hours * 3600
     os.utime(path, (then, then))
     sweep_abandoned(tmp_path)
-    assert len(hidden(tmp_path)) == left
+    assert path.exists() is is_left
 
 
-def test_single_file_of_this_machine_goes_once_nobody_holds_it(tmp_path):
-    file = open_unfinished(tmp_path / "current.json")
+def of_another_process(path, pid, start=""):
+    """Rename what this process made, as if a process of that number had."""
+    own = scratch_module.new_mark().rpartition("-")[0]
+    other = f"{own.partition('-')[0]}-{pid}.{start}"
+    path.rename(path.with_name(path.name.replace(own, other)))
+
+
+def test_files_and_links_go_once_their_process_is_gone(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for left in (str(gone.pid), str(os.getpid())):
+        for name in ("file", "link"):
+            path = unfinished_name(tmp_path / name)
+            path.symlink_to("nowhere") if name == "link" else path.touch()
+            of_another_process(path, left, start="" if left == str(gone.pid) else "7")
+    living = open_unfinished(tmp_path / "current.json")
     sweep_abandoned(tmp_path)
-    assert list(tmp_path.iterdir()) == [Path(file.name)]
-    file.close()
+    assert list(tmp_path.iterdir()) == [Path(living.name)], "another process of the same number is not its owner"
+    living.close()
+
+
+def test_a_process_that_was_killed_but_not_waited_for_is_gone(tmp_path, owner):
+    process, scratch = owner
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     sweep_abandoned(tmp_path)
-    assert not hidden(tmp_path)
+    assert not os.path.exists(scratch)
 
 
 def test_other_names_are_left_alone(tmp_path):
@@ -129,65 +128,20 @@ def test_other_names_are_left_alone(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "digest", "tmp-digest"]
 
 
-def test_file_systems_without_locks(tmp_path, monkeypatch):
-    """Lustre mounted without them answers ENOSYS: publishing works, and what may be alive is not swept."""
-
-    def unsupported(file, operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", unsupported)
-    with published_folder(tmp_path / "digest") as scratch:
-        (scratch / "file").touch()
-        sweep_abandoned(tmp_path)
-        assert scratch.exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["digest"]
-
-
-def test_lock_that_a_sweep_removed_is_made_anew(tmp_path, monkeypatch):
-    """Between opening the lock file and locking it another process may sweep it away."""
-    real, calls = fcntl.flock, []
-
-    def flock(file, operation):
-        calls.append(file.name)
-        if len(calls) == 1:
-            os.unlink(file.name)
-        real(file, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with claim_scratch(tmp_path / "digest") as scratch:
-        assert len(calls) == 2
-        assert calls[0] != calls[1]
-        assert scratch.with_name(scratch.name + LOCK).exists()
-        monkeypatch.undo()
-        sweep_abandoned(tmp_path)
-        assert scratch.exists()
-    assert hidden(tmp_path) == []
-
-
-def test_links_of_processes_that_are_gone_are_swept_at_once(tmp_path):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    own = unfinished_link(tmp_path / "current")
-    for name in (own.name, own.name.replace(f"-{os.getpid()}-", f"-{gone.pid}-")):
-        (tmp_path / name).symlink_to("nowhere")
-    sweep_abandoned(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [own.name]
-
-
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
     """A disk that became read-only, or a folder of another user: the sweep is no reason to fail."""
-    left = open_unfinished(tmp_path / "current.json")
-    left.close()
-    (tmp_path / f"{UNFINISHED}digest-{scratch_module._host_mark()}-12345678{LOCK}").touch()
+    for name in ("current.json", "digest"):
+        path = tmp_path / f"{UNFINISHED}{name}-12345678"
+        path.touch()
+        os.utime(path, (1e9, 1e9))
 
     def refuse(path, *arguments, **options):
         raise OSError(number, os.strerror(number), str(path))
 
-    for name in ("open", "unlink"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, name, refuse)
-            sweep_abandoned(tmp_path)
-        assert len(hidden(tmp_path)) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        sweep_abandoned(tmp_path)
+    assert len(hidden(tmp_path)) == 2
     sweep_abandoned(tmp_path)
     assert not hidden(tmp_path)

@@ -160,7 +160,7 @@ def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_proj
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
     with compatibility_check(project.outputs.access) as goes_on:
-        left = goes_on.place.replace(f"-{os.getpid()}-", f"-{gone.pid}-")
+        left = goes_on.place.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
         for name in ("0-tokenizer.json", "marker"):
             project.outputs.access.store.put(f"{left}/{name}", b"{}")
         collect(project)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -18,15 +19,14 @@ from versions.changing import build, change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.storage import locks as in_use_module
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.locks import busy_names, collecting, in_use
+from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.versions import gc as gc_module
 from nanoset_core.versions.garbage import Garbage
 from nanoset_core.versions.gc import collect, plan_gc
@@ -165,12 +165,12 @@ def test_what_a_running_build_works_on_stays(copy):
     thread.start()
     try:
         assert reached.wait(60)
-        assert busy_names(folder / "data") == {"web"}
+        assert leased_names(LocalAccess(folder / "data")).keys() == {"web"}
         found = collect(project)
     finally:
         go_on.set()
         thread.join()
-    assert why(found, "shards/web") == ["a running build works on it"]
+    assert why(found, "shards/web") == [f"a build on {platform.node()} works on it"]
     assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
     assert {name for name in before if "/web/" in name} <= tree(folder / "data").keys()
     collect(build(folder))
@@ -180,18 +180,20 @@ def test_what_a_running_build_works_on_stays(copy):
 def test_a_build_that_begins_waits_for_a_collection_to_look(tmp_path):
     began = threading.Event()
 
+    access = LocalAccess(tmp_path)
+
     def work():
-        with in_use(tmp_path, ["web", "code"]):
+        with leased(access, ["web", "code"]):
             began.set()
 
-    with collecting(tmp_path) as busy:
-        assert busy == frozenset()
+    with collecting(access) as busy:
+        assert busy == {}
         thread = threading.Thread(target=work)
         thread.start()
         assert not began.wait(0.2)
     thread.join()
     assert began.is_set()
-    assert busy_names(tmp_path) == frozenset()
+    assert leased_names(access) == {}
 
 
 def test_builds_hold_their_corpora_too_and_each_other_not_up(copy):
@@ -199,9 +201,9 @@ def test_builds_hold_their_corpora_too_and_each_other_not_up(copy):
     assert names_of(project, "pretrain") == {"pretrain", "web", "code"}
     assert names_of(project, "shuffled") == {"shuffled", "web", "code", "books"}
     assert names_of(project, "web") == {"web"}
-    root = project.outputs.folder
-    with in_use(root, ["web"]), in_use(root, ["web", "code"]):
-        assert busy_names(root) == {"web", "code"}
+    access = project.outputs.access
+    with leased(access, ["web"]), leased(access, ["web", "code"]):
+        assert leased_names(access).keys() == {"web", "code"}
 
 
 def test_collections_during_a_build_of_another_process_do_no_harm(copy):
@@ -224,15 +226,16 @@ def test_collections_during_a_build_of_another_process_do_no_harm(copy):
     assert tree(folder / "data") == fresh_tree(folder)
 
 
-def test_lock_files_of_another_user_can_be_held(tmp_path):
-    with in_use(tmp_path, ["web"]):
-        pass
-    for path in (tmp_path / ".in-use").iterdir():
-        path.chmod(0o444)
-    with in_use(tmp_path, ["web"]):
-        assert busy_names(tmp_path) == {"web"}
-    with collecting(tmp_path) as busy:
-        assert busy == frozenset()
+def test_what_older_versions_left_in_the_folder_of_leases_goes(tmp_path):
+    """They kept an empty file for each name, and locked it."""
+    folder = tmp_path / ".in-use"
+    folder.mkdir()
+    for name in (".gate", "web"):
+        (folder / name).touch()
+        os.utime(folder / name, (1e9, 1e9))
+    with leased(LocalAccess(tmp_path), ["code"]), collecting(LocalAccess(tmp_path)) as busy:
+        assert busy.keys() == {"code"}
+    assert not list(folder.iterdir())
 
 
 def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
@@ -282,7 +285,9 @@ def test_a_version_that_became_current_meanwhile_is_put_back(copy):
     old = next(item for item in plan_gc(project).garbage if item.output == "datasets/web")
     (aside,) = gc_module._withdraw(access, old)
     assert not old.path.exists()
-    assert aside.name.startswith(".tmp-")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    aside = aside.rename(aside.with_name(aside.name.replace(f"-{os.getpid()}.", f"-{gone.pid}.")))
     project.outputs.sweep()
     assert not aside.exists(), "a collection that is killed now leaves litter, which the next sweep takes"
 
@@ -483,7 +488,8 @@ def test_unfinished_names_of_the_dead_go_and_of_the_living_stay(copy):
     with published_folder(folder / "data/shards/web/0123") as alive:
         dead.mkdir()
         (dead / "tokens.bin").write_bytes(b"x" * 100)
-        assert set(plan_gc(project).unfinished) == {dead, alive, alive.with_name(alive.name + ".lock")}
+        os.utime(dead, (1e9, 1e9))
+        assert set(plan_gc(project).unfinished) == {dead, alive}
         assert collect(project).unfinished == (dead,)
         assert alive.is_dir()
     assert not dead.exists()
@@ -530,22 +536,6 @@ def test_the_command_fails_where_something_cannot_be_removed(copy, monkeypatch):
     assert "it cannot be removed: Permission denied" in outcome.output
     assert "removed: 0 versions" in outcome.output
     assert tree(folder / "data") == before
-
-
-def test_a_file_system_without_locks_is_refused_unless_told(copy, monkeypatch):
-    folder = copy()
-    change_web(folder)
-    project = build(folder)
-
-    def no_locks(*_):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(in_use_module.fcntl, "flock", no_locks)
-    with pytest.raises(StorageError, match="--no-locks"):
-        collect(project)
-    assert plan_gc(project).garbage
-    assert collect(project, locks=False).garbage
-    assert tree(folder / "data") == fresh_tree(folder)
 
 
 def test_the_command_lists_first_and_removes_when_told(copy):

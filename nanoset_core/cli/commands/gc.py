@@ -27,7 +27,7 @@ _SHOWN = 50
 @click.option("--keep", type=click.IntRange(0), default=0, show_default=True, help="Older versions of each that stay.")
 @click.option("--older-than", type=NumberRange(0), metavar="DAYS", help="Only what was made before that.")
 @click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
-@click.option("--no-locks", is_flag=True, help="Nothing is built meanwhile; for file systems without locks.")
+@click.option("--no-locks", is_flag=True, help="Without effect: builds are seen on any file system.")
 @click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")
 @JSON_OPTION
 def command(
@@ -54,7 +54,7 @@ def command(
         _print_copies(remove_copies(project) if yes else find_copies(project), done=yes, as_json=as_json)
         return
     if yes:
-        found = collect(project, keep=keep, older_than_days=older_than, unfinished=unfinished, locks=not no_locks)
+        found = collect(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
     else:
         found = plan_gc(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
     (_print_json if as_json else _print_collection)(found, done=yes)
