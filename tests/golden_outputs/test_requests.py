@@ -9,8 +9,8 @@ import pytest
 from golden_outputs.requests import FILE, requests_sent
 from s3_server import CREDENTIALS
 
-SLACK = 1.02
-"""Leases are renewed by the clock: a slow machine sends a few requests more."""
+SLACK = {"build": 1.15}
+"""A build looks again at what it saw some seconds ago: more often on a busy machine."""
 
 
 def test_no_command_sends_more_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,4 +21,4 @@ def test_no_command_sends_more_requests(tmp_path: Path, monkeypatch: pytest.Monk
     found = requests_sent(tmp_path)
     assert [command for command, _ in found] == [command for command, _ in held]
     for (command, sent), (_, most) in zip(found, held, strict=True):
-        assert sent <= most * SLACK, command
+        assert sent <= most * SLACK.get(command, 1), command
