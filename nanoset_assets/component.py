@@ -16,9 +16,9 @@ from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import Automation, HostedProject
 from nanoset_assets.names import names_of
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.project import ProjectConfig, config_from, load_config
+from nanoset_core.config.project import ProjectConfig, check_config, config_from, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.json_schema import json_schema
+from nanoset_core.serialization.settings import json_schema
 
 _INLINE = "project"
 _TEMPLATE = "{{"
@@ -50,10 +50,9 @@ def _checked(attributes: Any) -> Any:
         name = "group_prefix" if error.found == repr(plain["group_prefix"]) else "key_prefix"
         raise _pointing(error, attributes, name) from error
     if isinstance(value, Mapping) and _TEMPLATE not in str(value):
-        try:
-            config_from(value, Path(_INLINE))
-        except ConfigError as error:
-            raise _pointing(error, value, _INLINE, *_key_path(value, error.where or "")) from error
+        _, errors = check_config(value, Path(_INLINE))
+        if errors:
+            raise _pointing_to([(error, (_INLINE, *_key_path(value, error.where or ""))) for error in errors], value)
     return attributes
 
 
@@ -77,8 +76,14 @@ def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
 
 
 def _pointing(error: ConfigError, value: Any, *place: str | int) -> ValidationError:
-    wrong = InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error})
-    return ValidationError.from_exception_data(NanosetComponent.__name__, [wrong])
+    return _pointing_to([(error, place)], value)
+
+
+def _pointing_to(errors: Sequence[tuple[ConfigError, tuple[str | int, ...]]], value: Any) -> ValidationError:
+    wrong = [
+        InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error}) for error, place in errors
+    ]
+    return ValidationError.from_exception_data(NanosetComponent.__name__, wrong)
 
 
 def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
@@ -210,7 +215,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 @cache
 def _model(component: type[NanosetComponent]) -> type[BaseModel]:
     # Not "or null, or text", as Dagster would have it: of several possibilities no checker says which line is wrong.
-    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig))]
+    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
     return create_model(
         component.__name__,
         __base__=component.model(),

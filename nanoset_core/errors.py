@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Callable, Sequence
 
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that turn the direction of writing, and halves of surrogate pairs."""
@@ -45,11 +47,12 @@ class NanosetError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return what an error says, in one line."""
     if not isinstance(error, NanosetError):
         return str(error)
     found = f" ({error.found})" if error.found else ""
-    return f"{error.what}{found}: {error.where}" if error.where else error.what + found
+    what = "; ".join(line.strip() for line in error.what.splitlines())
+    return f"{what}{found}: {error.where}" if error.where else what + found
 
 
 def _shown(text: str) -> str:
@@ -65,6 +68,23 @@ def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]
 
 class ConfigError(NanosetError, ValueError):
     """nanoset.yaml, or an argument, asks for something that cannot be."""
+
+
+def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
+    """Return the only error, or one that lists all errors of a file."""
+    if len(errors) == 1:
+        return errors[0]
+    listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors)
+    return ConfigError(f"{len(errors)} mistakes:\n{listed}", where=where, remedy="correct each of them")
+
+
+def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError]:
+    """Return the ConfigError that a check raises, if it raises one."""
+    try:
+        check(*arguments)
+    except ConfigError as error:
+        return [error]
+    return []
 
 
 class FormatError(NanosetError, ValueError):

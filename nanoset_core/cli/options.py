@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -91,10 +91,10 @@ def _of_field(found: Setting) -> dict[str, Any]:
         kind["required"] = True
     elif found.default is not None:
         kind |= {"default": found.default, "show_default": True}
-    if found.choices:
-        return kind | {"type": click.Choice(found.choices)}
     first = alternatives(found.hint)[0]
     hint, between = bare(first), range_of(first)
+    if get_origin(hint) is Literal:
+        return kind | {"type": click.Choice(get_args(hint))}
     if hint is bool:
         return {"help": found.help, "is_flag": True, "default": found.default}
     if get_origin(hint) is tuple:

@@ -1,16 +1,16 @@
-"""Where the work of a build is done: what nanoset.yaml says of it, and what the environment says instead."""
+"""Settings of the executor: processes, Dask or Slurm, and the environment variables that replace them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import Between
+from nanoset_core.errors import ConfigError, combined, raised
+from nanoset_core.serialization.settings import Range
 
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
@@ -41,15 +41,15 @@ class ExecutorSpec:
     """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
     wait: str | float | None = None
     """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for Slurm's queue 24h."""
-    jobs: Annotated[int, Between(1, 10_000)] | None = None
-    """Slurm: how many jobs there should be as long as the build runs."""
+    jobs: Annotated[int, Range(1, 10_000)] | None = None
+    """Slurm: number of jobs while the build runs."""
     partition: str | None = None
     """Slurm: where the jobs are queued; absent = the site's default."""
     account: str | None = None
     """Slurm: who is charged; absent = the user's default."""
     time: str | None = None
     """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
-    cpus: Annotated[int, Between(1, 1_024)] | None = None
+    cpus: Annotated[int, Range(1, 1_024)] | None = None
     """Slurm: processors of a job, and worker processes in it; absent = 1."""
     memory: str | None = None
     """Slurm: memory of a job, such as 8GB; absent = 2GB for each processor."""
@@ -58,7 +58,7 @@ class ExecutorSpec:
 
     @property
     def wait_seconds(self) -> float:
-        """The same in seconds."""
+        """`wait` in seconds."""
         seconds = None if self.wait is None else _seconds(self.wait)
         return seconds if seconds is not None else 86_400.0 if self.kind == "slurm" else 60.0
 
@@ -71,54 +71,53 @@ class ExecutorSpec:
 def chosen_executor(
     file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
-    """The executor that is meant, and what names it: the environment, where that names a scheduler, else nanoset.yaml.
+    """Return the executor to use, and what names it: the environment, where that names a scheduler, else nanoset.yaml.
 
     Args:
         file: nanoset.yaml, for messages.
         spec: what it says.
-        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) come before
-            kind, address and scheduler_file, NANOSET_DASK_WAIT before wait; an empty one is as none.
+        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) replace
+            kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an empty one counts as absent.
 
     Raises:
-        ConfigError: the environment names both, or what cannot be.
+        ConfigError: the environment names both, or something invalid.
     """
     address, scheduler_file, wait = (
         environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
     )
+    errors: list[ConfigError] = []
     if address is None and scheduler_file is None:
         where = f"{file}: executor{_named_by(spec)}"
     else:
         where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
         spec = ExecutorSpec("dask", address, path, spec.wait)
-        _check_scheduler(spec, where)
+        errors += _scheduler_errors(spec, where)
     if wait is not None:
         spec = replace(spec, wait=wait)
-        _check_wait(wait, f"{WAIT_VARIABLE} in the environment")
+        errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
+    if errors:
+        raise combined(errors, "the environment")
     return spec, where
 
 
-def check_executor(file: Path, spec: ExecutorSpec) -> None:
-    """Check that a kind has its keys and no others, and the environment's variables.
-
-    Raises:
-        ConfigError: one of them is missing, or cannot be.
-    """
+def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
+    """Yield an error for each key that its kind lacks or does not have, and for the environment's variables."""
+    where = f"{file}: executor"
     for key in (field.name for field in fields(spec)):
-        found = getattr(spec, key)
-        if key != "kind" and key not in _KEYS[spec.kind] and found is not None:
-            raise _no_such_key(f"{file}: executor.{key}", spec.kind, key, found)
+        if key != "kind" and key not in _KEYS[spec.kind] and getattr(spec, key) is not None:
+            yield _no_such_key(f"{where}.{key}", spec.kind, key, getattr(spec, key))
     if spec.kind == "dask":
-        _check_scheduler(spec, f"{file}: executor{_named_by(spec)}")
+        yield from _scheduler_errors(spec, where + _named_by(spec))
     if spec.kind == "slurm":
-        _check_slurm(spec, f"{file}: executor")
+        yield from _slurm_errors(spec, where)
     if spec.wait is not None:
-        _check_wait(spec.wait, f"{file}: executor.wait")
-    chosen_executor(file, spec)
+        yield from _wait_errors(spec.wait, f"{where}.wait")
+    yield from raised(chosen_executor, file, spec)
 
 
 def _named_by(spec: ExecutorSpec) -> str:
-    """The key that names the workers; none where several do."""
+    """The key that names the workers; "" where several do."""
     return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
@@ -133,17 +132,15 @@ def _no_such_key(where: str, kind: str, key: str, found: object) -> ConfigError:
     )
 
 
-def _check_scheduler(spec: ExecutorSpec, where: str) -> None:
+def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
     if spec.address is not None and spec.scheduler_file is not None:
-        raise ConfigError(
-            "the Dask scheduler is named twice",
-            where=where,
-            found=f"the address {spec.address}, and the file {spec.scheduler_file}",
-            expected="one of them",
-            remedy="remove the other one",
+        found = f"the address {spec.address}, and the file {spec.scheduler_file}"
+        remedy = "remove the other one"
+        yield ConfigError(
+            "the Dask scheduler is named twice", where=where, found=found, expected="one of them", remedy=remedy
         )
-    if spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
-        raise ConfigError(
+    elif spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
+        yield ConfigError(
             "this is not the address of a Dask scheduler",
             where=where,
             found=repr(spec.address),
@@ -152,16 +149,12 @@ def _check_scheduler(spec: ExecutorSpec, where: str) -> None:
         )
 
 
-def _check_slurm(spec: ExecutorSpec, where: str) -> None:
+def _slurm_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
     if spec.jobs is None:
-        raise ConfigError(
-            "how many Slurm jobs is not said",
-            where=f"{where}.jobs",
-            expected="a whole number",
-            remedy='add it: "jobs: 20"',
-        )
+        what, remedy = "the number of Slurm jobs is missing", 'add it: "jobs: 20"'
+        yield ConfigError(what, where=f"{where}.jobs", expected="a whole number", remedy=remedy)
     if spec.time is not None and not _SHORTEST_JOB <= (_seconds(spec.time) or 0) <= _LONGEST_WAIT:
-        raise ConfigError(
+        yield ConfigError(
             "this is no time limit for a Slurm job",
             where=f"{where}.time",
             found=repr(spec.time),
@@ -169,28 +162,21 @@ def _check_slurm(spec: ExecutorSpec, where: str) -> None:
             remedy="write 90m, 4h or 2d",
         )
     if spec.memory is not None and not _MEMORY.fullmatch(spec.memory):
-        raise ConfigError(
-            "this is no size of memory",
-            where=f"{where}.memory",
-            found=repr(spec.memory),
-            expected="a number with MB, GB or TB",
-            remedy="write 8GB",
+        found, expected = repr(spec.memory), "a number with MB, GB or TB"
+        yield ConfigError(
+            "this is no size of memory", where=f"{where}.memory", found=found, expected=expected, remedy="write 8GB"
         )
 
 
-def _check_wait(wait: str | float, where: str) -> None:
+def _wait_errors(wait: str | float, where: str) -> Iterator[ConfigError]:
     seconds = _seconds(wait)
     if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
-        raise ConfigError(
-            "this is no time to wait",
-            where=where,
-            found=repr(wait),
-            expected="seconds, or a number with s, m, h or d, up to 366d",
-            remedy="write 90, 30m or 24h",
-        )
+        expected = "seconds, or a number with s, m, h or d, up to 366d"
+        remedy = "write 90, 30m or 24h"
+        yield ConfigError("this is no time to wait", where=where, found=repr(wait), expected=expected, remedy=remedy)
 
 
 def _seconds(text: str | float) -> float | None:
-    """The seconds that a duration stands for, such as 30m; None where it is none."""
+    """The seconds that a duration such as 30m stands for; None where it is none."""
     found = _DURATION.fullmatch(str(text))
     return None if found is None else float(found[1]) * _SECONDS[found[2]]

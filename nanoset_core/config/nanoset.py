@@ -14,12 +14,12 @@ from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.serialization.parsing import FrozenDict, freeze
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.settings import Range
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
-Epochs = Annotated[float, Between(1, 1e6)]
-Iterations = Annotated[int, Between(1, 1 << 40)]
+Epochs = Annotated[float, Range(1, 1e6)]
+Iterations = Annotated[int, Range(1, 1 << 40)]
 
 
 def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
@@ -50,11 +50,11 @@ class ScheduleSpec:
 
     iterations: Iterations = field(metadata={"example": 100_000})
     """Training steps (--train-iters)."""
-    global_batch_size: Annotated[int, Between(1, 1 << 24)] = field(metadata={"example": 512})
+    global_batch_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": 512})
     """Samples of a step (--global-batch-size)."""
     eval_interval: Iterations = 1000
     """Steps between evaluations (--eval-interval)."""
-    eval_iters: Annotated[int, Between(0, 1 << 24)] = 100
+    eval_iters: Annotated[int, Range(0, 1 << 24)] = 100
     """Steps of an evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
@@ -76,7 +76,7 @@ class ScheduleSpec:
 class NanosetSpec:
     """One training set: a blend of corpora, cut into samples, in a fixed order."""
 
-    sequence_length: Annotated[int, Between(1, 2**31 - 2)] = field(metadata={"example": 2048})
+    sequence_length: Annotated[int, Range(1, 2**31 - 2)] = field(metadata={"example": 2048})
     """Tokens in a sample; one more is read, for the labels."""
     blend: BlendSpec | None = None
     """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""
@@ -86,9 +86,9 @@ class NanosetSpec:
     """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own."""
     split: str | None = None
     """Shares of train, valid and test; absent = "969,30,1"."""
-    seed: Annotated[int, Between(0, 2**32 - 1)] = DEFAULT_SEED
+    seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
     """Seed of every shuffle."""
-    samples: Mapping[SplitName, Annotated[int, Between(1, 1 << 62)]] = field(default_factory=FrozenDict)
+    samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(default_factory=FrozenDict)
     """Split → samples; absent = one epoch (of the scarcest corpus, when there are weights)."""
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
@@ -177,8 +177,9 @@ def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str,
 
 
 def phase_names(nanosets: Mapping[str, NanosetSpec]) -> list[str]:
-    """The names that `resolved` gives."""
-    return [name for given, spec in nanosets.items() for name, _ in _resolved(given, spec)]
+    """Return the names that `resolved` gives."""
+    numbered = {name: [f"{name}-phase-{n}" for n in range(1, 1 + len(spec.phases))] for name, spec in nanosets.items()}
+    return [given for name, names in numbered.items() for given in names or [name]]
 
 
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.corpora import CorpusSpec, check_corpus
-from nanoset_core.config.executor import ExecutorSpec, check_executor
+from nanoset_core.config.executor import ExecutorSpec, executor_errors
 from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
-from nanoset_core.config.nanoset_checks import check_nanoset
-from nanoset_core.config.running import AutomationSpec, DagsterSpec, check_automation
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec, TokenizerSpec, check_tokenization
-from nanoset_core.config.webdataset import WebdatasetSpec, check_webdataset
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.config.nanoset_checks import nanoset_errors
+from nanoset_core.config.running import AutomationSpec, DagsterSpec, automation_errors
+from nanoset_core.config.tokenization import (
+    CorpusSpec,
+    DocumentsSpec,
+    TokenizationSpec,
+    TokenizerSpec,
+    corpus_errors,
+    tokenization_errors,
+)
+from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
+from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
-from nanoset_core.serialization.parsing import FrozenDict, parse
+from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
 from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
 from nanoset_core.storage.atomic import local_path
@@ -163,11 +169,11 @@ class ProjectConfig:
 
 
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
-    """Read and check a nanoset.yaml. The result cannot be changed, nor can any mapping or list in it.
+    """Read and check a nanoset.yaml. The result is immutable, with every mapping and list in it.
 
     Raises:
         MissingError: no such file.
-        ConfigError: not YAML, a duplicate, unknown or missing key, a wrong type, or a value that cannot be.
+        ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
     """
     file = Path(path).expanduser().resolve()
     if not is_utf_8(file):
@@ -178,106 +184,128 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
             remedy="rename its folders" if is_locale_utf_8() else UTF_8_LOCALE,
         )
     try:
-        value = read_yaml(file, remedy="mend the line; `nanoset init` writes an example")
+        content = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
-        raise MissingError(
-            "no such configuration",
-            where=file,
-            remedy="run `nanoset init` to write one, or `nanoset demo` for an example",
-        ) from error
+        remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
+        raise MissingError("no such configuration", where=file, remedy=remedy) from error
     except OSError as error:
         raise ConfigError(
             "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
         ) from error
-    return config_from(value, file)
+    config, errors = check_config(content.value, file)
+    if config is None:
+        raise content.located(errors)
+    return config
 
 
 def config_from(value: object, file: Path) -> ProjectConfig:
-    """The configuration that the content of a nanoset.yaml says.
+    """Return the configuration that plain values describe.
 
     Args:
-        value: what the file holds, as plain values.
-        file: where it lies, or would lie; relative paths start in its folder.
+        value: the content of a nanoset.yaml.
+        file: where it is, or would be; relative paths start in its folder.
 
     Raises:
-        ConfigError: an unknown or missing key, a wrong type, or a value that cannot be.
+        ConfigError: all mistakes in it.
     """
+    config, errors = check_config(value, file)
+    if config is None:
+        raise combined(errors, file)
+    return config
+
+
+def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
+    """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
     if value is None:
-        raise ConfigError(
+        empty = ConfigError(
             "the configuration is empty",
             where=file,
             found="no key",
             expected="raw, root and tokenizer at the least",
             remedy="remove it, and run `nanoset init` here to write one to start from",
         )
-    try:
-        config = parse(ProjectConfig, value, "", file)
-    except RecursionError as error:
-        raise ConfigError(
-            "a value holds itself", where=file, remedy="remove the YAML alias that makes it so"
-        ) from error
+        return None, [empty]
+    parser = Parser(file)
+    config = parser.read(ProjectConfig, value, "")
+    errors = parser.errors
+    if config is WRONG:
+        return None, errors
     object.__setattr__(config, "file", file)
-    _check(config)
-    object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
-    return config
+    # Defaults replace what could not be read; checks that depend on them would find mistakes that are none.
+    replaced = [f"{error.where}.".removeprefix(f"{file}: ") for error in errors if error.what != OUT_OF_RANGE]
+    for keys, found in _checks(config):
+        if not any(path.startswith(f"{key}.") for path in replaced for key in keys):
+            errors += found
+    if not errors:
+        try:
+            object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
+        except ConfigError as error:
+            errors.append(error)
+    distinct = {str(error): error for error in errors}
+    return (None, list(distinct.values())) if errors else (config, [])
 
 
-def _check(config: ProjectConfig) -> None:
-    """Raise ConfigError, naming the key and what to do, for the first value that the types let through."""
-    file = config.file
-    _check_places(config)
-    check_tokenization(file, config.tokenizer, config.documents, config.tokenization)
+def _checks(config: ProjectConfig) -> Iterator[tuple[tuple[str, ...], Iterable[ConfigError]]]:
+    """(keys that a check depends on, the mistakes that it finds) of every section."""
+    file, tokenizer, tokenization = config.file, config.tokenizer, config.tokenization
+    yield ("raw", "root", "history", "tokenizer", "storage"), _place_errors(config)
+    shared = ("tokenizer", "tokenization.preset", "tokenization.append_eod", "tokenization.prepend_bos")
+    yield (*shared, "documents"), tokenization_errors(file, tokenizer, config.documents, tokenization)
     for name, corpus in config.corpora.items():
-        check_corpus(file, name, corpus)
-    check_executor(file, config.executor)
+        yield (f"corpora.{name}",), corpus_errors(file, name, corpus)
+    yield ("executor",), executor_errors(file, config.executor)
     for name, nanoset in config.nanosets.items():
-        check_nanoset(file, name, nanoset)
+        yield (f"nanosets.{name}",), nanoset_errors(file, name, nanoset)
     for name, webdataset in config.webdatasets.items():
-        check_webdataset(file, name, webdataset, config.tokenizer, config.tokenization)
+        found = webdataset_errors(file, name, webdataset, tokenizer, tokenization)
+        yield (*shared, f"webdatasets.{name}"), found
     if config.packed:
-        check_corpora(file, "packed", config.packed)
-    check_automation(file, config.automation)
-    _check_distinct(config)
+        yield ("packed",), raised(check_corpora, file, "packed", config.packed)
+    yield ("automation",), automation_errors(file, config.automation)
+    yield ("nanosets", "webdatasets"), _name_errors(config)
 
 
-def _check_places(config: ProjectConfig) -> None:
-    raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
-    for key, given in (("path", config.tokenizer.path), ("merges", config.tokenizer.merges)):
-        where = f"{config.file}: tokenizer.{key}"
-        if given is not None and is_remote(given):
-            parse_place(given, config.storage, where=where)
-        elif given is not None:
-            local_path(given, base=config.file.parent, where=where)
+def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    for key in ("path", "merges"):
+        if (given := getattr(config.tokenizer, key)) is not None:
+            where = f"{config.file}: tokenizer.{key}"
+            yield from raised(lambda given=given, where=where: _check_place(config, given, where))
+    try:
+        raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
+    except ConfigError as error:
+        yield error
+        return
     inside = root == raw or raw in root.parents
     if isinstance(raw, RemoteFolder) or config.root_place is not None:
         inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
     if inside:
-        raise ConfigError(
-            "the outputs would lie among the raw text, and be taken for it",
+        yield ConfigError(
+            "the outputs would be inside the raw text, and be taken for it",
             where=f"{config.file}: root",
             found=config.root if config.root_place is not None else root,
             expected=f"a folder that is not inside {raw}",
             remedy="give root a folder of its own, such as data",
         )
     if config.root_place is None and root.is_file():
-        raise ConfigError(
-            "a file is where the folder of outputs should be",
-            where=f"{config.file}: root",
-            found=root,
-            remedy="name a folder",
-        )
+        what = "a file is where the folder of outputs should be"
+        yield ConfigError(what, where=f"{config.file}: root", found=root, remedy="name a folder")
 
 
-def _check_distinct(config: ProjectConfig) -> None:
+def _check_place(config: ProjectConfig, given: str, where: str) -> None:
+    if is_remote(given):
+        parse_place(given, config.storage, where=where)
+    else:
+        local_path(given, base=config.file.parent, where=where)
+
+
+def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     """Nanosets and webdatasets name jobs and asset groups, for which '-' and '_' are the same."""
     taken: dict[str, str] = {}
-    names = [f"nanosets.{name}" for name in phase_names(config.nanosets)] + [
-        f"webdatasets.{name}" for name in config.webdatasets
-    ]
-    for path in names:
+    names = [f"nanosets.{name}" for name in phase_names(config.nanosets)]
+    for path in [*names, *(f"webdatasets.{name}" for name in config.webdatasets)]:
         plain = path.partition(".")[2].replace("-", "_")
         if plain in taken:
-            raise ConfigError(
+            yield ConfigError(
                 "two things share a name",
                 where=f"{config.file}: {path}",
                 found=f"{taken[plain]} has the same",

@@ -1,20 +1,21 @@
-"""How builds run: when they begin by themselves, and what they are called in Dagster."""
+"""Settings of automation, and of the project's names in Dagster."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.settings import Range
 
 _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
 """The shape of a cron line; whether its numbers can be is known to the scheduler."""
 
 LEAST_SETTLE_SECONDS = 2
-"""A file that was written a moment ago could change again without a trace in its times."""
+"""A file written later than that could change again without a trace in its times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,9 @@ class AutomationSpec:
 
     enabled: bool = True
     """Whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there."""
-    sensor_seconds: Annotated[int, Between(1, 86_400)] = 30
+    sensor_seconds: Annotated[int, Range(1, 86_400)] = 30
     """Seconds between two looks at the raw folder, and between two at what is missing or stale."""
-    settle_seconds: Annotated[float, Between(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
+    settle_seconds: Annotated[float, Range(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
     """Seconds for which a file must have been left alone before it is read, save in a build by hand."""
     reconcile: str | None = "0 3 * * *"
     """When everything is compared with what it should be: a cron line; null = never."""
@@ -43,20 +44,27 @@ class DagsterSpec:
     """Before the name of every group of assets; absent = made of key_prefix."""
 
 
-def check_automation(file: Path, spec: AutomationSpec) -> None:
-    """Check the cron line and the time zone.
-
-    Raises:
-        ConfigError: one of them is not one.
-    """
+def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:
+    """Yield an error for a cron line, and for a time zone, that is none."""
     if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
-        raise no_cron_line(file, spec.reconcile)
+        yield no_cron_line(file, spec.reconcile)
     if spec.timezone != "UTC":
-        _check_timezone(file, spec.timezone)
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(spec.timezone)
+        except (KeyError, ValueError, OSError):
+            yield ConfigError(
+                "this timezone is not known",
+                where=f"{file}: automation.timezone",
+                found=repr(spec.timezone),
+                expected="a name of the IANA database, such as UTC or Europe/Vienna",
+                remedy="look the name up in that database, or remove the key to get UTC",
+            )
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:
-    """The error for a `reconcile` that is no cron line."""
+    """Return the error for a `reconcile` that is no cron line."""
     return ConfigError(
         "this is not a cron line",
         where=f"{file}: automation.reconcile",
@@ -64,18 +72,3 @@ def no_cron_line(file: Path, found: str) -> ConfigError:
         expected='minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
         remedy='write five fields in quotes, such as "0 3 * * *"',
     )
-
-
-def _check_timezone(file: Path, name: str) -> None:
-    from zoneinfo import ZoneInfo
-
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigError(
-            "this timezone is not known",
-            where=f"{file}: automation.timezone",
-            found=repr(name),
-            expected="a name of the IANA database, such as UTC or Europe/Vienna",
-            remedy="look the name up in that database, or remove the key to get UTC",
-        ) from error

@@ -1,12 +1,14 @@
-"""From text to tokens, as nanoset.yaml holds it: the tokenizer, what a document is, and how it is tokenized."""
+"""Settings from text to tokens: the tokenizer, documents, corpora that differ, tokenization."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.rejects import (
     MAX_REJECTED_FRACTION,
     MAX_UNREADABLE_FRACTION,
@@ -14,7 +16,7 @@ from nanoset_core.raw.rejects import (
     RejectedFraction,
     UnreadableFraction,
 )
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.settings import Range
 from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
@@ -42,9 +44,9 @@ class TokenizerSpec:
     regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
     special_tokens: tuple[str, ...] | None = None
     """Names of special tokens, where the file does not hold them; absent = those published with the file."""
-    num_special_tokens: Annotated[int, Between(0, 1 << 24)] | None = None
+    num_special_tokens: Annotated[int, Range(0, 1 << 24)] | None = None
     """Megatron-LM's tiktoken JSON: ids that are kept for special tokens; absent = 1,000."""
-    vocab_size: Annotated[int, Between(1, 1 << 24)] | None = None
+    vocab_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Megatron-LM's tiktoken JSON: ids in all; absent = 131,072."""
     legacy: bool = False
     """SentencePiece: split text at the special tokens first, as Megatron-LM's --tokenizer-sentencepiece-legacy."""
@@ -62,7 +64,7 @@ class DocumentsSpec:
     """What a line that is no document does: it is kept aside in rejects.jsonl, or it ends the run."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines that may be rejected; where it is more, nothing is written."""
-    max_line_mib: Annotated[float, Between(0.001, 2047)] = 1024.0
+    max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
     """Share of stored bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
@@ -74,7 +76,7 @@ class TokenizationSpec:
 
     engine: EngineName = "auto"
     """What tokenizes; all engines give the same tokens."""
-    audit: Annotated[float, Between(0, 1)] = SHARE
+    audit: Annotated[float, Range(0, 1)] = SHARE
     """Share of the documents that the reference tokenizes too, to find a wrong engine; leaves no trace in the bytes."""
     preset: WriterPreset = "megatron"
     """Whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
@@ -82,44 +84,52 @@ class TokenizationSpec:
     """End every document with the EOD token (nanotron: those without text too)."""
     prepend_bos: bool = False
     """Begin every document with the BOS token."""
-    workers: Annotated[int, Between(1, 4096)] | None = None
+    workers: Annotated[int, Range(1, 4096)] | None = None
     """Worker processes; absent = one for each processor."""
-    range_mib: Annotated[float, Between(0.001, 1 << 20)] = 64.0
+    range_mib: Annotated[float, Range(0.001, 1 << 20)] = 64.0
     """About how much stored text one task reads, in MiB; does not change the merged dataset."""
     special_tokens: SpecialTokens | None = None
     """Whether the special tokens are added that the tokenizer's own template adds, such as Llama's BOS; absent = as the
     preset's tool: nanotron adds them."""
 
 
-def check_tokenization(file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec) -> None:
-    """Check the text key, and that every token that is needed is named.
+@dataclass(frozen=True, slots=True)
+class CorpusSpec:
+    """How one corpus differs from the others; every folder below `raw` is a corpus, named here or not."""
 
-    Raises:
-        ConfigError: the key cannot be part of a file's name, or a token is not named.
-    """
-    check_text_key(documents.text_key, f"{file}: documents.text_key")
-    if spec.append_eod and tokenizer.eod is None:
-        raise ConfigError(
-            "append_eod needs an end-of-document token",
-            where=f"{file}: tokenizer.eod",
-            remedy='name it, for example eod: "<|endoftext|>", or set tokenization.append_eod to false',
-        )
-    if spec.prepend_bos and tokenizer.bos is None:
-        raise ConfigError(
-            "prepend_bos needs a begin-of-document token",
-            where=f"{file}: tokenizer.bos",
-            remedy='name it, for example bos: "<s>", or set tokenization.prepend_bos to false',
-        )
+    folder: str | None = None
+    """Folder below `raw` that it is read from; absent = the one of its own name."""
+    text_key: str | None = None
+    """Key of its text; absent = `documents.text_key`."""
+    id_key: str | None = None
+    """Key of its documents' own ids; absent = `documents.id_key`."""
 
 
-def check_text_key(key: str, where: str) -> None:
-    """Check a text key, which file names are made of.
+def tokenization_errors(
+    file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
+    yield from _text_key_errors(documents.text_key, f"{file}: documents.text_key")
+    for option, key, example in (("append_eod", "eod", "<|endoftext|>"), ("prepend_bos", "bos", "<s>")):
+        if getattr(spec, option) and getattr(tokenizer, key) is None:
+            token = "end-of-document" if key == "eod" else "begin-of-document"
+            remedy = f'name it, for example {key}: "{example}", or set tokenization.{option} to false'
+            yield ConfigError(f"{option} needs an {token} token", where=f"{file}: tokenizer.{key}", remedy=remedy)
 
-    Raises:
-        ConfigError: it cannot be part of a file's name.
-    """
+
+def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
+    """Yield an error for each name of a corpus, its folder or its text key that cannot be."""
+    where = f"{file}: corpora.{name}"
+    yield from raised(check_corpus_name, name, where)
+    if spec.folder is not None:
+        yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
+    if spec.text_key is not None:
+        yield from _text_key_errors(spec.text_key, f"{where}.text_key")
+
+
+def _text_key_errors(key: str, where: str) -> Iterator[ConfigError]:
     if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
-        raise ConfigError(
+        yield ConfigError(
             "this key cannot be part of a file's name",
             where=where,
             found=repr(key),

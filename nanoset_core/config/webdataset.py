@@ -1,16 +1,16 @@
-"""The webdatasets of nanoset.yaml: sets of shuffled tar shards."""
+"""Settings of webdatasets: sets of shuffled tar shards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_asset_name, check_corpora
-from nanoset_core.serialization.parsing import check_range
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.parsing import out_of_range
+from nanoset_core.serialization.settings import Range
 
 if TYPE_CHECKING:
     from nanoset_core.config.tokenization import TokenizationSpec, TokenizerSpec
@@ -19,9 +19,9 @@ MemberKind = Literal["json.gz", "npy"]
 ShufflePreset = Literal["default", "tokshuf"]
 ShuffleEngine = Literal["auto", "mmap", "tiled", "buckets"]
 ContextTail = Literal["drop", "pad", "carry"]
-ContextLength = Annotated[int, Between(1, 1 << 24)]
-ShardSize = Annotated[int, Between(1, 10**8 - 1)]
-ShuffleSeed = Annotated[int, Between(0, 2**64 - 1)]
+ContextLength = Annotated[int, Range(1, 1 << 24)]
+ShardSize = Annotated[int, Range(1, 10**8 - 1)]
+ShuffleSeed = Annotated[int, Range(0, 2**64 - 1)]
 
 DEFAULT_LENGTH = 2049
 DEFAULT_SHARD_SIZE = 8192
@@ -33,7 +33,7 @@ LEAST_MEMORY_MIB = 16
 class WebdatasetSpec:
     """One set of shuffled tar shards."""
 
-    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Between(0, 1e6)]] = field(metadata={"example": "[web]"})
+    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(metadata={"example": "[web]"})
     """Member corpora: a list (each in full), or each with its number under `mix`."""
     sequence_length: ContextLength = DEFAULT_LENGTH
     """Tokens in a context; trainers that predict the next token want one more than their sequence length."""
@@ -51,15 +51,15 @@ class WebdatasetSpec:
     """Begin every context with the BOS token, which takes the place of one token."""
     mix: Literal["frequencies", "weights"] = "frequencies"
     """What the numbers in `corpora` are: how often each context occurs (DCLM's sampling frequencies), or shares."""
-    contexts: Annotated[int, Between(1, 2**50)] | None = None
+    contexts: Annotated[int, Range(1, 2**50)] | None = None
     """With weights: contexts in all; absent = as many as repeat no corpus."""
     even: bool = False
     """Equal shards of at most samples_per_shard contexts; fewer contexts than there are shards are left out."""
-    groups: Annotated[int, Between(1, 1000)] = 4
+    groups: Annotated[int, Range(1, 1000)] = 4
     """Number of partitions among which the shards are divided; does not change them."""
     engine: ShuffleEngine = "auto"
     """How the shards are written; does not change them."""
-    memory_mib: Annotated[int, Between(LEAST_MEMORY_MIB, 1 << 24)] = 1024
+    memory_mib: Annotated[int, Range(LEAST_MEMORY_MIB, 1 << 24)] = 1024
     """Memory for writing shards, in MiB; does not change them."""
 
     @property
@@ -73,81 +73,69 @@ class WebdatasetSpec:
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
 
-def check_webdataset(
+def webdataset_errors(
     file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
-) -> None:
-    """Check which settings go together.
-
-    Raises:
-        ConfigError: two of them exclude each other, or one needs another.
-    """
+) -> Iterator[ConfigError]:
+    """Yield an error for each setting that excludes another one, or lacks one that it needs."""
     path = f"webdatasets.{name}"
-    check_asset_name(name, f"{file}: {path}")
-    check_corpora(file, f"{path}.corpora", spec.names)
-    if spec.bos:
-        check_range(Between(2), spec.sequence_length, f"{path}.sequence_length", file)
-    _check_tokens(file, path, spec, tokenizer)
-    _check_numbers(file, path, spec)
-    if spec.preset == "tokshuf":
-        _check_tokshuf(file, path, spec, tokenization)
-
-
-def _check_tokens(file: Path, path: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec) -> None:
+    where = f"{file}: {path}"
+    yield from raised(check_asset_name, name, where)
+    yield from raised(check_corpora, file, f"{path}.corpora", spec.names)
+    if spec.bos and spec.sequence_length < 2:
+        yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
     if spec.tail == "pad" and tokenizer.pad is None:
-        raise ConfigError(
-            "tail: pad needs a padding token",
-            where=f"{file}: tokenizer.pad",
-            remedy='name it, for example pad: "<|padding|>", or set tail to drop',
-        )
+        remedy = 'name it, for example pad: "<|padding|>", or set tail to drop'
+        yield ConfigError("tail: pad needs a padding token", where=f"{file}: tokenizer.pad", remedy=remedy)
     if spec.bos and tokenizer.bos is None:
-        raise ConfigError(
-            "bos needs a begin-of-document token",
-            where=f"{file}: tokenizer.bos",
-            remedy=f'name it, for example bos: "<s>", or set {path}.bos to false',
-        )
+        remedy = f'name it, for example bos: "<s>", or set {path}.bos to false'
+        yield ConfigError("bos needs a begin-of-document token", where=f"{file}: tokenizer.bos", remedy=remedy)
+    yield from _number_errors(where, spec)
+    if spec.preset == "tokshuf":
+        yield from _tokshuf_errors(file, where, spec, tokenization)
 
 
-def _check_numbers(file: Path, path: str, spec: WebdatasetSpec) -> None:
-    numbers = spec.numbers or {}
-    if spec.mix == "weights":
-        for corpus, number in numbers.items():
-            check_range(Between(1e-9, 1e6), number, f"{path}.corpora.{corpus}", file)
+def _number_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
+    numbers, weights = spec.numbers or {}, Range(1e-9, 1e6)
     if numbers and not any(numbers.values()):
-        raise ConfigError(
+        yield ConfigError(
             "every corpus is left out",
-            where=f"{file}: {path}.corpora",
+            where=f"{where}.corpora",
             found="frequencies of 0",
             expected="a number above 0",
             remedy="give one of them a frequency, 1 for each context once",
         )
+    elif spec.mix == "weights":
+        for corpus, number in numbers.items():
+            if number not in weights:
+                yield out_of_range(weights, number, f"{where}.corpora.{corpus}")
     if spec.mix == "weights" and not numbers:
-        raise ConfigError(
+        yield ConfigError(
             "mix: weights needs a weight for each corpus",
-            where=f"{file}: {path}.corpora",
+            where=f"{where}.corpora",
             expected="corpora: {web: 0.7, code: 0.3}",
             remedy="give each corpus its weight, or remove the key mix",
         )
     if spec.contexts is not None and spec.mix != "weights":
-        raise ConfigError(
+        yield ConfigError(
             "a number of contexts goes with weights",
-            where=f"{file}: {path}.contexts",
+            where=f"{where}.contexts",
             found="mix: frequencies, which say themselves how many there are",
             remedy="set mix to weights, or remove the key",
         )
 
 
-def _check_tokshuf(file: Path, path: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> None:
+def _tokshuf_errors(file: Path, where: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> Iterator[ConfigError]:
     if spec.tail != "drop" or spec.bos:
-        raise ConfigError(
+        yield ConfigError(
             "the preset tokshuf pads each file, and adds no BOS",
-            where=f"{file}: {path}",
+            where=where,
             found=f"tail: {spec.tail}, bos: {str(spec.bos).lower()}",
             expected="neither key",
             remedy="remove them, or the preset",
         )
     if settings.preset != "tokshuf" or not settings.append_eod:
-        raise ConfigError(
-            "the preset tokshuf wants an end token after every document, empty ones too",
+        yield ConfigError(
+            "the preset tokshuf needs an end token after every document, empty ones too",
             where=f"{file}: tokenization.preset",
             found=f"preset: {settings.preset}, append_eod: {str(settings.append_eod).lower()}",
             expected="preset: tokshuf, append_eod: true",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.settings import Range
 
 OnReject = Literal["quarantine", "fail"]
 """What a line that is no document does: it is kept aside, or it ends the run."""
-RejectedFraction = Annotated[float, Between(0, 1)]
+RejectedFraction = Annotated[float, Range(0, 1)]
 """Share of lines above which nothing is written."""
 MAX_REJECTED_FRACTION = 0.01
 """Default of that share."""
-UnreadableFraction = Annotated[float, Between(0, 1)]
+UnreadableFraction = Annotated[float, Range(0, 1)]
 """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
 MAX_UNREADABLE_FRACTION = 0.0
 """Default of that share: every file must be whole."""

@@ -1,28 +1,24 @@
-"""Plain values → frozen dataclasses: unknown keys, wrong types, numbers out of range are errors with the key's path."""
+"""Plain values → frozen dataclasses, with an error for each unknown key, wrong type and number out of range."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import math
-import types
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import MISSING, Between, alternatives, bare, describe, field_help, range_of
+from nanoset_core.errors import ConfigError, combined
+from nanoset_core.serialization.settings import (
+    MISSING,
+    Range,
+    alternatives,
+    bare,
+    describe,
+    field_help,
+    range_of,
+    type_hints,
+)
 from nanoset_core.serialization.text import format_number
 
 if TYPE_CHECKING:
@@ -31,12 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_PLAIN = (str, int, float, bool, type(None))
-_OUT_OF_RANGE = "this value is out of range"
+WRONG: Any = object()
+"""Stands for a value of a wrong type."""
+OUT_OF_RANGE = "this value is out of range"
 
 
 class FrozenDict(dict[Key, Value]):
-    """A dict whose changing methods raise TypeError: what a frozen dataclass needs to be frozen all the way down.
+    """A dict whose changing methods raise TypeError, so that a frozen dataclass is frozen all the way down.
 
     A dict and not a `types.MappingProxyType`, which json, pickle, copy and `dataclasses.asdict` refuse.
     """
@@ -63,7 +60,7 @@ class FrozenDict(dict[Key, Value]):
 
 
 def freeze(value: Any) -> Any:
-    """A plain value (of JSON or YAML) with every dictionary in it frozen and every list a tuple."""
+    """Return a plain value with every dictionary in it frozen and every list a tuple."""
     if isinstance(value, dict):
         return FrozenDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
@@ -76,185 +73,178 @@ def parse(kind: type[T], value: object, path: str, where: object) -> T:
 
     Args:
         kind: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping, other dataclasses,
-            unions of those, or Any (then: any plain value); numbers may be `Annotated` with the range `Between`.
-            Mappings become FrozenDict, lists tuples.
+            unions of those, or Any (then: any plain value); numbers may be `Annotated` with a `Range`. Mappings
+            become FrozenDict, lists tuples.
         value: what the file holds.
         path: the key's path so far, such as "nanosets.web"; "" at the top.
         where: the file, for messages.
 
     Raises:
-        ConfigError: an unknown or missing key, a value of the wrong type, or a number out of range.
+        ConfigError: unknown or missing keys, values of a wrong type, or numbers out of range; all of them.
     """
-    if not isinstance(value, Mapping):
-        raise _wrong(kind, value, path, where)
-    hints = _hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    for key in value:
-        if key not in fields:
-            raise _unknown(str(key), fields, path, where)
-    given = {}
-    for name, field in fields.items():
-        inner = f"{path}.{name}" if path else name
-        required = field.default is MISSING and field.default_factory is MISSING
-        may_be_none = hints[name] is Any or type(None) in get_args(hints[name])
-        if required and (name not in value or (value[name] is None and not may_be_none)):
-            raise _missing(kind, field, hints[name], inner, where, there=name in value)
-        if name in value:
-            given[name] = convert(hints[name], value[name], inner, where)
-    return kind(**given)
+    return convert(kind, value, path, where)  # type: ignore[no-any-return]
 
 
 def convert(hint: Any, value: object, path: str, where: object) -> Any:
-    """Check one value against a type hint and return it in that type.
-
-    Raises:
-        ConfigError: it is of another type, or out of range.
-    """
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _convert_number(hint, value, path, where)
-    if origin in (Union, types.UnionType):
-        return _convert_union(hint, arguments, value, path, where)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return parse(hint, value, path, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(convert(arguments[0], item, f"{path}[{index}]", where) for index, item in enumerate(value))
-    if origin is Mapping and isinstance(value, Mapping):
-        return _convert_mapping(arguments, value, path, where)
-    if origin is Literal and type(value) is str and value in arguments:
-        return value
-    if hint is Any:
-        return _any(value, path, where)
-    if not _is_plain(hint, value):
-        raise _wrong(hint, value, path, where)
-    return float(value) if hint is float else value  # type: ignore[arg-type]
+    """Return one value in the type that a hint asks for; see `parse`."""
+    parser = Parser(where)
+    found = parser.read(hint, value, path)
+    if parser.errors:
+        raise combined(parser.errors, where)
+    return found
 
 
-def check_range(between: Between, value: float, path: str, where: object) -> None:
-    """Refuse a number out of range.
+class Parser:
+    """Converts values and collects the errors found on the way."""
 
-    Raises:
-        ConfigError: it is below or above.
-    """
-    if value not in between:
-        bound = between.low if value < between.low or between.high is None else between.high
-        raise ConfigError(
-            _OUT_OF_RANGE,
-            where=f"{where}: {path}",
-            found=value,
-            expected=str(between),
-            remedy=f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}",
-        )
+    def __init__(self, where: object) -> None:
+        self.errors: list[ConfigError] = []
+        self._where = where
 
+    def read(self, hint: Any, value: object, path: str) -> Any:
+        """Return a value in the type of a hint; WRONG where it has a wrong type, and no default replaces it."""
+        try:
+            return self._value(hint, value, path)
+        except RecursionError:
+            remedy = "remove the YAML alias that makes it so"
+            self.errors.append(ConfigError("a value holds itself", where=self._where, remedy=remedy))
+            return WRONG
 
-def _is_plain(hint: Any, value: object) -> bool:
-    if hint is float:
-        return type(value) in (int, float) and _is_finite(value)
-    return hint in _PLAIN and type(value) is hint
+    def _value(self, hint: Any, value: Any, path: str) -> Any:
+        kind = next((kind for kind in alternatives(hint) if _fits(kind, value)), None)
+        if kind is None:
+            return self._wrong(hint, value, path)
+        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
+        if kind is Any:
+            return self._any(value, path)
+        if origin is tuple:
+            items = [self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return WRONG if any(item is WRONG for item in items) else tuple(items)
+        if isinstance(value, Mapping):
+            return self._mapping(arguments, value, path) if origin is Mapping else self._section(kind, value, path)
+        if origin is Literal and value not in arguments:
+            return self._wrong(kind, value, path)
+        between = range_of(kind)
+        if between is not None and value not in between:
+            self.errors.append(out_of_range(between, value, f"{self._where}: {path}"))
+        return float(value) if bare(kind) is float else value
 
+    def _section(self, kind: type[DataclassInstance], value: Mapping[Any, Any], path: str) -> Any:
+        hints, given = type_hints(kind), {}
+        fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+        misspelt = [self._unknown(str(key), fields, path) for key in value if key not in fields]
+        for name, field in fields.items():
+            inner = f"{path}.{name}" if path else name
+            required = field.default is MISSING and field.default_factory is MISSING
+            may_be_none = hints[name] is Any or type(None) in alternatives(hints[name])
+            if required and (name not in value or (value[name] is None and not may_be_none)):
+                if name not in misspelt:
+                    self._missing(kind, field, inner, there=name in value)
+                given[name] = WRONG
+            elif name in value:
+                given[name] = self._value(hints[name], value[name], inner)
+                if given[name] is WRONG and not required:
+                    del given[name]  # its default stands in, so that the other keys are checked
+        return WRONG if any(found is WRONG for found in given.values()) else kind(**given)
 
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _any(value: object, path: str, where: object) -> Any:
-    """Any value that JSON knows."""
-    if isinstance(value, Mapping):
+    def _mapping(self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str) -> FrozenDict[str, Any]:
+        names = get_args(arguments[0])  # of a Literal
+        found = {}
         for key, item in value.items():
             if type(key) is not str:
-                raise _wrong_key(key, path, where)
-            _any(item, f"{path}.{key}", where)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _any(item, f"{path}[{index}]", where)
-    elif type(value) not in _PLAIN or (type(value) is float and not math.isfinite(value)):
-        raise _wrong(str, value, path, where)
-    return freeze(value)
+                self._wrong_key(key, path)
+            elif names and key not in names:
+                self._unknown(key, names, path)
+            else:
+                found[key] = self._value(arguments[1], item, f"{path}.{key}")
+        return FrozenDict({key: item for key, item in found.items() if item is not WRONG})
+
+    def _any(self, value: object, path: str) -> Any:
+        """Check that a value is one that JSON has."""
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if type(key) is str:
+                    self._any(item, f"{path}.{key}")
+                else:
+                    self._wrong_key(key, path)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self._any(item, f"{path}[{index}]")
+        elif type(value) not in (str, int, bool, type(None)) and not _is_number(value):
+            self._wrong(str, value, path)
+        return freeze(value)
+
+    def _missing(self, kind: type, field: dataclasses.Field[Any], path: str, *, there: bool) -> None:
+        """Report a key without a default; the field's metadata may hold an `example` of its value."""
+        words, explained = describe(type_hints(kind)[field.name]), field_help(kind, field.name)
+        self.errors.append(
+            ConfigError(
+                "this key has no value" if there else "a key is missing",
+                where=f"{self._where}: {path}",
+                found="no value" if there else None,
+                expected=f"{explained.rstrip('.')} ({words})" if explained else words,
+                remedy=f'{"write" if there else "add it:"} "{field.name}: {field.metadata.get("example", "…")}"',
+            )
+        )
+
+    def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
+        """Report a key that is not known; the one that is probably meant."""
+        names = list(known)
+        meant = next(iter(difflib.get_close_matches(key, names, n=1)), None)
+        self.errors.append(
+            ConfigError(
+                "this key is not known",
+                where=f"{self._where}: {path}.{key}" if path else f"{self._where}: {key}",
+                expected=f"one of {', '.join(names)}",
+                remedy=f"did you mean {meant!r}?" if meant else "remove it",
+            )
+        )
+        return meant
+
+    def _wrong_key(self, key: object, path: str) -> None:
+        where, found = f"{self._where}: {path}.{key}", f"{key!r} ({type(key).__name__})"
+        remedy = f'put it in quotes: "{key}"'
+        self.errors.append(
+            ConfigError("this key has the wrong type", where=where, found=found, expected="text", remedy=remedy)
+        )
+
+    def _wrong(self, hint: Any, value: object, path: str) -> Any:
+        self.errors.append(
+            ConfigError(
+                "this value is not known" if get_origin(hint) is Literal else "this value has the wrong type",
+                where=f"{self._where}: {path}" if path else self._where,
+                found="no value" if value is None else f"{value!r} ({type(value).__name__})",
+                expected=describe(hint),
+                remedy=_remedy(hint, value),
+            )
+        )
+        return WRONG
 
 
-def _convert_number(hint: Any, value: object, path: str, where: object) -> Any:
-    number = convert(bare(hint), value, path, where)
-    between = range_of(hint)
-    if between is not None:
-        check_range(between, number, path, where)
-    return number
+def out_of_range(between: Range, value: float, where: object) -> ConfigError:
+    """Return the error for a number that is not in a range."""
+    bound = between.low if value < between.low or between.high is None else between.high
+    remedy = f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}"
+    return ConfigError(OUT_OF_RANGE, where=where, found=value, expected=str(between), remedy=remedy)
 
 
-def _convert_mapping(
-    arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str, where: object
-) -> FrozenDict[Any, Any]:
-    names = get_args(arguments[0])  # of a Literal
-    for key in value:
-        if not _is_plain(str, key):
-            raise _wrong_key(key, path, where)
-        if names and key not in names:
-            raise _unknown(key, names, path, where)
-    return FrozenDict({key: convert(arguments[1], item, f"{path}.{key}", where) for key, item in value.items()})
+def _fits(hint: Any, value: object) -> bool:
+    """Whether a value is of the kind that a type has in YAML: a mapping, a list, text, a number …"""
+    kind, origin = bare(hint), get_origin(bare(hint))
+    if dataclasses.is_dataclass(kind) or origin is Mapping:
+        return isinstance(value, Mapping)
+    if origin is tuple:
+        return isinstance(value, list)
+    if origin is Literal:
+        return type(value) is str
+    return kind is Any or (_is_number(value) if kind is float else type(value) is kind)
 
 
-def _convert_union(hint: Any, arguments: tuple[Any, ...], value: object, path: str, where: object) -> Any:
-    inner: ConfigError | None = None
-    for argument in arguments:
-        try:
-            return convert(argument, value, path, where)
-        except ConfigError as error:
-            # An error deeper in, or of the range, says more than "none of these kinds fits".
-            if error.where != f"{where}: {path}" or error.what == _OUT_OF_RANGE:
-                inner = error
-    raise inner or _wrong(hint, value, path, where)
-
-
-def _missing(
-    kind: type, field: dataclasses.Field[Any], hint: Any, path: str, where: object, *, there: bool
-) -> ConfigError:
-    """The error for a key without a default; the field's metadata may hold an `example` of its value."""
-    explained = field_help(kind, field.name)
-    return ConfigError(
-        "this key has no value" if there else "a key is missing",
-        where=f"{where}: {path}",
-        expected=f"{explained.rstrip('.')} ({describe(hint)})" if explained else describe(hint),
-        found="no value" if there else None,
-        remedy=f'{"write" if there else "add it:"} "{field.name}: {field.metadata.get("example", "…")}"',
-    )
-
-
-@lru_cache(maxsize=256)
-def _hints(kind: type[DataclassInstance]) -> Mapping[str, Any]:
-    """Types of a dataclass's fields, which Python would evaluate anew for each of a thousand manifests."""
-    return get_type_hints(kind, include_extras=True)
-
-
-def _wrong(hint: Any, value: object, path: str, where: object) -> ConfigError:
-    return ConfigError(
-        "this value has the wrong type" if get_origin(hint) is not Literal else "this value is not known",
-        where=f"{where}: {path}" if path else where,
-        found="no value" if value is None else f"{value!r} ({type(value).__name__})",
-        expected=describe(hint),
-        remedy=_remedy(hint, value),
-    )
-
-
-def _wrong_key(key: object, path: str, where: object) -> ConfigError:
-    return ConfigError(
-        "this key has the wrong type",
-        where=f"{where}: {path}.{key}",
-        found=f"{key!r} ({type(key).__name__})",
-        expected="text",
-        remedy=f'put it in quotes: "{key}"',
-    )
-
-
-def _unknown(key: str, known: Iterable[str], path: str, where: object) -> ConfigError:
-    names = list(known)
-    return ConfigError(
-        "this key is not known",
-        where=f"{where}: {path}.{key}" if path else f"{where}: {key}",
-        expected=f"one of {', '.join(names)}",
-        remedy=_suggestion(key, names) or "remove it",
-    )
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _remedy(hint: Any, value: object) -> str:
@@ -262,7 +252,7 @@ def _remedy(hint: Any, value: object) -> str:
     kinds = [bare(kind) for kind in alternatives(hint)]
     if value is None:
         return "give it a value, or remove the key"
-    if isinstance(value, str) and (int in kinds or float in kinds) and _is_number(value):
+    if isinstance(value, str) and (int in kinds or float in kinds) and _is_numeric(value):
         return "write it without quotes, in digits (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
     if str in kinds and isinstance(value, Mapping) and len(value) == 1:
         (name, inner), *_ = value.items()
@@ -272,18 +262,14 @@ def _remedy(hint: Any, value: object) -> str:
     if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):
         return f"put it in brackets: [{value}]"
     if get_origin(hint) is Literal:
-        return _suggestion(str(value), get_args(hint)) or "choose one of these"
+        close = difflib.get_close_matches(str(value), get_args(hint), n=1)
+        return f"did you mean {close[0]!r}?" if close else "choose one of these"
     if int in kinds and isinstance(value, float) and value.is_integer():
         return f"write it without a fraction: {value:.0f}"
     return f"write {describe(hint)}"
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"write {close[0]!r} instead" if close else None
-
-
-def _is_number(text: str) -> bool:
+def _is_numeric(text: str) -> bool:
     try:
         float(text)
     except ValueError:

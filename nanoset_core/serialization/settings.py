@@ -1,6 +1,6 @@
-"""What the fields of a settings dataclass say of themselves: type, range, choices, default and help.
+"""Declarations of settings: the fields of a frozen dataclass give each key's type, range, choices, default and help.
 
-nanoset.yaml, the options of the commands and docs/configuration.md all read them here.
+nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all made from them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MISSING = dataclasses.MISSING
-"""The default of a setting that has none."""
+"""The default of a setting that must be given."""
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Any: "a plain value"}
+_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """A range of numbers, as the metadata of an annotation: `Annotated[int, Between(1, 10)]`."""
+class Range:
+    """A range of numbers, as the metadata of an annotation: `Annotated[int, Range(1, 10)]`."""
 
     low: float
     """Least value, inclusive."""
@@ -45,7 +47,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field, as it is declared."""
+    """One field of a settings dataclass."""
 
     section: type[DataclassInstance]
     """The dataclass that declares it."""
@@ -58,48 +60,39 @@ class Setting:
     help: str
     """Its attribute docstring, on one line; "" without one."""
 
-    @property
-    def type(self) -> str:
-        """Its type in words, such as "a whole number"."""
-        return describe(self.hint)
-
-    @property
-    def between(self) -> Between | None:
-        """The range of its values."""
-        return range_of(self.hint)
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """All values that it can have, where these are few words."""
-        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
-
 
 def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setting]:
-    """The settings that a mapping of this dataclass holds, in the order declared, each followed by those within it.
+    """Yield the settings of a dataclass in the order declared, each followed by those within it.
 
     Args:
         section: a dataclass, such as `ProjectConfig`.
         path: what comes before the keys, such as "nanosets.<name>"; "" at the top.
     """
-    hints = get_type_hints(section, include_extras=True)
+    hints = type_hints(section)
     for field in dataclasses.fields(section):
         if not field.init:
             continue
         key = f"{path}.{field.name}" if path else field.name
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        hint = without_none(hints[field.name])
+        hint = _without_none(hints[field.name])
         yield Setting(section, key, hint, default, field_help(section, field.name))
         for inner, suffix in inner_sections(hint):
             yield from settings(inner, key + suffix)
 
 
 def setting(section: type[DataclassInstance], name: str) -> Setting:
-    """One setting of a dataclass, by its name."""
+    """Return one setting of a dataclass by its name."""
     return next(found for found in settings(section) if found.key == name)
 
 
+@lru_cache(maxsize=256)
+def type_hints(section: type[DataclassInstance]) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields with their ranges."""
+    return get_type_hints(section, include_extras=True)
+
+
 def field_help(section: type, name: str) -> str:
-    """The docstring below a field, read from the source of its class, on one line; "" where there is none."""
+    """Return the docstring below a field on one line, read from the source of its class; "" where there is none."""
     return next((helps[name] for base in section.__mro__ if name in (helps := _helps(base))), "")
 
 
@@ -119,7 +112,7 @@ def _helps(section: type) -> dict[str, str]:
 
 
 def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
-    """(dataclass within a type, what its keys lie below)."""
+    """Yield (dataclass within a type, what its keys are below: "", "[]" or ".<name>")."""
     for kind in alternatives(hint):
         origin, arguments = get_origin(kind), get_args(kind)
         if dataclasses.is_dataclass(kind):
@@ -131,40 +124,80 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; of any other type itself."""
+    """Return the members of a union; of any other type the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def without_none(hint: Any) -> Any:
-    """A type without None as an alternative."""
-    kinds = tuple(kind for kind in alternatives(hint) if kind is not type(None))
-    return hint if len(kinds) == len(alternatives(hint)) else reduce(or_, kinds)
+def _without_none(hint: Any) -> Any:
+    return reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
 
 
 def bare(hint: Any) -> Any:
-    """A type without its metadata."""
+    """Return a type without its metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def range_of(hint: Any) -> Between | None:
-    """The range in a type's metadata."""
+def range_of(hint: Any) -> Range | None:
+    """Return the range in a type's metadata."""
     metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((found for found in metadata if isinstance(found, Between)), None)
+    return next((found for found in metadata if isinstance(found, Range)), None)
 
 
 def describe(hint: Any) -> str:
-    """A type in words, without its range."""
+    """Return a type in words, without its range."""
     hint = bare(hint)
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Any: "a plain value"}
-    if hint in names:
-        return names[hint]
     origin, arguments = get_origin(hint), get_args(hint)
+    if hint in _WORDS:
+        return _WORDS[hint]
     if origin in (Union, types.UnionType):
         return " or ".join(describe(argument) for argument in arguments if argument is not type(None))
     if origin is Literal:
         return "one of " + ", ".join(repr(argument) for argument in arguments)
     if origin is tuple:
         return f"a list of which each is {describe(arguments[0])}"
-    if arguments:
-        return f"a mapping of which each value is {describe(arguments[1])}"
-    return "a mapping of keys to values"
+    return f"a mapping of which each value is {describe(arguments[1])}" if arguments else "a mapping of keys to values"
+
+
+def json_schema(section: type[DataclassInstance], *, templates: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of the mapping that `parse` reads a dataclass from.
+
+    Args:
+        section: a dataclass, such as `ProjectConfig`.
+        templates: whether a template such as `{{ env.ROOT }}` may stand for any value.
+    """
+    hints, properties, required = type_hints(section), {}, []
+    for field in dataclasses.fields(section):
+        if not field.init:
+            continue
+        help_text = field_help(section, field.name)
+        properties[field.name] = _schema(hints[field.name], templates) | (
+            {"description": help_text} if help_text else {}
+        )
+        if field.default is MISSING and field.default_factory is MISSING:
+            required.append(field.name)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _schema(hint: Any, templates: bool) -> dict[str, Any]:
+    kinds = [_schema_of_one(kind, templates) for kind in alternatives(hint)]
+    is_open = all(kind.get("type") == "object" or kind == {} for kind in kinds) or {"type": "string"} in kinds
+    if templates and not is_open:
+        kinds.append({"type": "string", "pattern": r"\{\{"})
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def _schema_of_one(hint: Any, templates: bool) -> dict[str, Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if (between := range_of(hint)) is not None:
+        ends = {"minimum": between.low} | ({} if between.high is None else {"maximum": between.high})
+        return _schema_of_one(bare(hint), templates) | ends
+    if dataclasses.is_dataclass(hint):
+        return json_schema(hint, templates=templates)  # type: ignore[arg-type]
+    if origin is tuple:
+        return {"type": "array", "items": _schema(arguments[0], templates)}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is Mapping:
+        keys = {"propertyNames": {"enum": list(names)}} if (names := get_args(arguments[0])) else {}
+        return {"type": "object", "additionalProperties": _schema(arguments[1], templates)} | keys
+    return {"type": _JSON_TYPES[hint]} if hint in _JSON_TYPES else {}

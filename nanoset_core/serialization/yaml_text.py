@@ -1,96 +1,76 @@
-"""YAML → plain values, within bounds: no tag runs code, no alias unfolds into gigabytes, no key stands twice."""
+"""YAML files → plain values, and the lines on which their keys are."""
 
 from __future__ import annotations
 
-import copy
-import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, combined
 
-MOST_BYTES = 4 << 20
-MOST_VALUES = 1_000_000
-"""With everything counted that an alias stands for."""
-_LONGEST_NUMBER = 100
-_MOST_BRACKETS = 100
-"""One within the other; the scanner's time grows with the square of them."""
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What PyYAML raises, besides its own, where a tag stands at a value of another kind."""
 
 
-def read_yaml(file: Path, *, remedy: str) -> object:
-    """The value of a YAML file.
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """The content of a YAML file."""
+
+    file: Path
+    text: str
+    value: Any
+    """Plain values; not to be changed."""
+
+    def located(self, errors: Iterable[ConfigError]) -> ConfigError:
+        """Return errors about keys (where: "file: key") as one, in the order of their lines ("file:line: key")."""
+        import yaml
+
+        root, prefix = yaml.compose(self.text), f"{self.file}: "
+        found = []
+        for error in errors:
+            line, where = 0, error.where or ""
+            if where.startswith(prefix):
+                line = _line(root, where.removeprefix(prefix))
+                where = f"{self.file}:{line}: {where.removeprefix(prefix)}"
+            place = {"where": where, "found": error.found, "expected": error.expected, "remedy": error.remedy}
+            found.append((line, type(error)(error.what, **place)))
+        return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], self.file)
+
+
+def read_yaml(file: Path, *, remedy: str) -> YamlFile:
+    """Read a YAML file.
 
     Raises:
         OSError: it cannot be read.
-        ConfigError: not UTF-8, not YAML, a key twice, or beyond the bounds.
+        ConfigError: it is not UTF-8, not YAML, has a key twice, or is no regular file.
     """
     import yaml
 
-    mode = file.stat().st_mode
-    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+    if file.exists() and not (file.is_file() or file.is_dir()):
         raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
-    with file.open("rb") as opened:
-        data = opened.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ConfigError(
-            "too long for settings", where=file, expected=f"at most {MOST_BYTES:,} bytes of YAML", remedy=remedy
-        )
     try:
-        text = data.decode("utf-8")
+        text = file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
     try:
-        return copy.deepcopy(_parsed(text))
+        return YamlFile(file, text, _parsed(text))
     except (yaml.YAMLError, *_ERRORS) as error:
         raise ConfigError("not YAML", where=file, found=str(error)[:1000], remedy=remedy) from error
 
 
 @lru_cache(maxsize=2)
-def _parsed(text: str) -> object:
-    """The value of a text, not to be changed; the last ones are kept: runs and ticks read the same settings again."""
-    loader: Any = _loader()(text)
-    node = loader.get_single_node()
-    if node is None:
-        return None
-    _count(node, {})
-    return loader.construct_document(node)
-
-
-def _count(node: Any, known: dict[int, int]) -> int:
-    """Values in a node, with those behind aliases, each as often as it stands there; ValueError above the bounds."""
-    if id(node) in known:
-        return known[id(node)]
-    known[id(node)] = 0  # of a value that holds itself: whoever reads it will see that
-    if isinstance(node.value, str):
-        if "\0" in node.value.encode().decode():  # half a surrogate cannot be encoded
-            raise ValueError("a NUL within a text")
-        if node.tag.endswith((":int", ":float")) and len(node.value) > _LONGEST_NUMBER:
-            raise ValueError(f"a number of {len(node.value):,} characters")
-        count = 1
-    else:
-        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        count = 1 + sum(_count(part, known) for part in parts)
-    if count > MOST_VALUES:
-        raise ValueError(f"more than {MOST_VALUES:,} values, with those that aliases stand for")
-    known[id(node)] = count
-    return count
+def _parsed(text: str) -> Any:
+    """The value of a text; the last ones are kept, since each run and tick of Dagster reads the same settings."""
+    return _loader()(text).get_single_data()
 
 
 @lru_cache(maxsize=1)
-def _loader() -> type:
+def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def fetch_flow_collection_start(self, TokenClass: type) -> None:
-            if self.flow_level >= _MOST_BRACKETS:
-                raise yaml.scanner.ScannerError(
-                    None, None, f"more than {_MOST_BRACKETS} brackets within each other", self.get_mark()
-                )
-            super().fetch_flow_collection_start(TokenClass)
-
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key_node, _ in node.value:
@@ -103,3 +83,24 @@ def _loader() -> type:
             return super().construct_mapping(node, deep)
 
     return Loader
+
+
+def _line(node: Any, path: str) -> int:
+    """The line, from 1, of a key such as `nanosets.web.phases[1].until`; of the deepest key there that it is below."""
+    line = node.start_mark.line
+    while path and not isinstance(node.value, str):
+        if path.startswith("["):
+            number, _, path = path[1:].partition("]")
+            if not int(number) < len(node.value):
+                break
+            node = node.value[int(number)]
+            line = node.start_mark.line
+        else:
+            pairs = [(str(key.value), key, value) for key, value in node.value if isinstance(key.value, str)]
+            fitting = [pair for pair in pairs if path == pair[0] or path.startswith((f"{pair[0]}.", f"{pair[0]}["))]
+            if not fitting:
+                break
+            name, key_node, node = max(fitting, key=lambda pair: len(pair[0]))
+            line, path = key_node.start_mark.line, path.removeprefix(name)
+        path = path.removeprefix(".")
+    return int(line) + 1

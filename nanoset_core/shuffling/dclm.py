@@ -67,7 +67,7 @@ def load_sampling(path: Path) -> Sampling:
         ConfigError: a key or a value that it cannot hold.
     """
     try:
-        value = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
+        content = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
     except OSError as error:
         raise MissingError(
             "no such file of sources",
@@ -75,10 +75,7 @@ def load_sampling(path: Path) -> Sampling:
             found=error.strerror,
             remedy="give the path of an existing file to --sampling",
         ) from error
-    try:
-        sampling = parse(Sampling, value, "", path)
-    except RecursionError as error:
-        raise ConfigError("a value holds itself", where=path, remedy="remove the alias that makes it so") from error
+    sampling = parse(Sampling, content.value, "", path)
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import Between
+from nanoset_core.serialization.settings import Range
 
 SCHEME = "s3://"
 
@@ -31,7 +31,7 @@ class StorageSpec:
     their ETags, without reading: each object in one piece, or plain ones above 128 MiB in pieces of 64 MiB."""
     mirror: str | None = None
     """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
-    scratch_mib: Annotated[int, Between(1, 1 << 30)] | None = None
+    scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
     """MiB for working copies: outputs go once they were sent, older copies as room is needed; absent = all stay."""
 
 

@@ -22,7 +22,7 @@ from nanoset_assets.build import build
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.json_schema import json_schema
+from nanoset_core.serialization.settings import json_schema
 
 TYPE = "nanoset_assets.NanosetComponent"
 pytestmark = [  # of what Dagster itself uses
@@ -255,7 +255,7 @@ def test_the_command_does_not_import_dagster():
 
 
 def test_the_schema_takes_what_the_parser_takes(make_project):
-    validator = Draft202012Validator(json_schema(ProjectConfig))
+    validator = Draft202012Validator(json_schema(ProjectConfig, templates=True))
     value = yaml.safe_load(make_project().read_text())
     assert list(validator.iter_errors(value)) == []
     for wrong in ({"rawx": 1}, {"raw": 3}, {"tokenization": {"workers": 0.5}}, {"automation": {"sensor_seconds": 0}}):

@@ -8,16 +8,16 @@ from click.testing import CliRunner
 
 from nanoset_core.cli.options import option_for
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.serialization.settings import Between, settings
+from nanoset_core.serialization.settings import Range, settings
 
 
 @dataclass(frozen=True)
 class Spec:
     needed: str
     """A word."""
-    seed: Annotated[int, Between(0, 9)] = 4
+    seed: Annotated[int, Range(0, 9)] = 4
     """Of every shuffle."""
-    share: Annotated[float, Between(0, 1)] | None = None
+    share: Annotated[float, Range(0, 1)] | None = None
     kind: Literal["a", "b"] = "a"
     flag: bool = False
     names: tuple[str, ...] = ("x",)

@@ -78,10 +78,10 @@ CASES = [
     ("status -c unknown-member.yaml", ["webdatasets.shuffled.member", "'npz'"]),
     ("status -c key-twice.yaml", ["not YAML", "'root' stands twice", "line"]),
     ("status -c shared-name.yaml", ["two things share a name", "pretrain", "rename"]),
-    ("status -c root-within-raw.yaml", ["root", "among the raw text", "such as data"]),
+    ("status -c root-within-raw.yaml", ["root", "inside the raw text", "such as data"]),
     ("status -c split-of-zeros.yaml", ["split", "'0,0,0'", "969,30,1", "three numbers"]),
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
-    ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml: root", "a file is where", "name a folder"]),
+    ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml:2: root", "a file is where", "name a folder"]),
     ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
     ("build -c unknown-corpus.yaml", ["nanosets.plain.blend.bokos", "books, code, web", "take it out"]),
     # the tokenizer: whoever asks first hears what a build would say

@@ -1,13 +1,51 @@
+import copy
 import dataclasses
+import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from jsonschema import Draft202012Validator
 
-from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.parsing import FrozenDict, parse
+from nanoset_core.errors import ConfigError, one_line
+from nanoset_core.serialization.parsing import FrozenDict, freeze, parse
+from nanoset_core.serialization.settings import (
+    MISSING,
+    Range,
+    field_help,
+    json_schema,
+    range_of,
+    setting,
+    settings,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    share: Annotated[float, Range(0, 1)] | None = None
+    """Share of it,
+    from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    seed: Annotated[int, Range(0, 9)] = 1234
+    """Of every shuffle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Base):
+    kind: Literal["a", "b"] = "a"
+    workers: Annotated[int, Range(1)] = 1
+    parts: tuple[Part, ...] = ()
+    """In order."""
+    named: Mapping[str, Part] = field(default_factory=FrozenDict)
+    limits: Mapping[Literal["train", "valid"], Annotated[int, Range(1, 5)]] = field(default_factory=FrozenDict)
+    limit: Annotated[float, Range(1, 3)] | Mapping[str, Annotated[float, Range(1, 3)]] | None = None
+    own: Part = field(default_factory=Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +64,39 @@ class Outer:
     table: Mapping[str, Inner] = field(default_factory=FrozenDict)
     blend: str | tuple[str, ...] | Mapping[str, float] = ""
     anything: Any = None
+    whole: Whole | None = None
     hidden: int = field(default=0, init=False)
+
+
+def test_settings_say_what_their_fields_say():
+    found = {each.key: each for each in settings(Whole)}
+    assert list(found) == [
+        "seed", "kind", "workers", "parts", "parts[].share", "named", "named.<name>.share", "limits", "limit", "own",
+        "own.share",
+    ]  # fmt: skip
+    share = found["named.<name>.share"]
+    assert (share.section, range_of(share.hint), share.default) == (Part, Range(0, 1), None)
+    assert share.help == "Share of it, from 0 to 1."
+    assert (found["kind"].hint, found["kind"].default, found["kind"].help) == (Literal["a", "b"], "a", "")
+    assert (found["own"].default, found["named"].default) == (Part(), {})
+
+
+def test_one_setting_and_its_path():
+    assert range_of(setting(Whole, "seed").hint) == Range(0, 9)
+    assert [each.key for each in settings(Part, "a.b")] == ["a.b.share"]
+
+
+def test_a_setting_without_a_default():
+    @dataclass(frozen=True)
+    class Needed:
+        name: str
+
+    assert setting(Needed, "name").default is MISSING
+
+
+def test_help_of_an_inherited_field():
+    assert field_help(Whole, "seed") == "Of every shuffle."
+    assert field_help(int, "real") == ""
 
 
 def read(**values):
@@ -67,11 +137,26 @@ def test_union_takes_the_kind_that_fits():
 @pytest.mark.parametrize(
     ("values", "where", "found", "expected", "remedy"),
     [
-        ({"nmae": 1}, "nmae", None, "one of name, inner", "write 'name' instead"),
+        ({"whole": {"seed": 10}}, "whole.seed", "10", "0 to 9", "set it to 9 or less"),
+        ({"whole": {"seed": -1}}, "whole.seed", "-1", "0 to 9", "set it to 0 or more"),
+        ({"whole": {"workers": 0}}, "whole.workers", "0", "at least 1", "set it to 1 or more"),
+        ({"whole": {"parts": [{}, {"share": 1.5}]}}, "whole.parts[1].share", "1.5", "0 to 1", "set it to 1 or less"),
+        ({"whole": {"limit": 4}}, "whole.limit", "4", "1 to 3", "set it to 3 or less"),
+        ({"whole": {"limit": {"web": 0.5}}}, "whole.limit.web", "0.5", "1 to 3", "set it to 1 or more"),
+        ({"whole": {"limit": True}}, "whole.limit", "True", "a number or a mapping of which", "write a number"),
+        ({"whole": {"limits": {"train": 6}}}, "whole.limits.train", "6", "1 to 5", "set it to 5 or less"),
+        (
+            {"whole": {"limits": {"trian": 5}}},
+            "whole.limits.trian",
+            None,
+            "one of train, valid",
+            "did you mean 'train'?",
+        ),
+        ({"nmae": 1}, "nmae", None, "one of name, inner", "did you mean 'name'?"),
         ({"quite_other": 1}, "quite_other", None, "one of name, inner", "remove it"),
         ({"hidden": 1}, "hidden", None, "one of name, inner", "remove it"),
         ({3: 1}, "3", None, "one of name, inner", "remove it"),
-        ({"inner": {"count": 1, "cuont": 2}}, "inner.cuont", None, "one of count, share", "write 'count' instead"),
+        ({"inner": {"count": 1, "cuont": 2}}, "inner.cuont", None, "one of count, share", "did you mean 'count'?"),
         ({"inner": {}}, "inner.count", None, "a whole number", "add it"),
         ({"inner": 3}, "inner", "3 (int)", "a mapping of keys to values", "write a mapping of keys"),
         ({"inner": {"count": 1.0}}, "inner.count", "1.0 (float)", "a whole number", "without a fraction: 1"),
@@ -114,6 +199,36 @@ def test_every_error_names_the_key_and_the_remedy(values, where, found, expected
     assert remedy in problem.remedy
 
 
+def test_the_ends_of_a_range_belong_to_it():
+    assert parse(Whole, {"seed": 0, "limit": 3, "workers": 10**9}, "", "file.yaml").limit == 3.0
+    assert parse(Whole, {"seed": 9, "limit": 1}, "", "file.yaml").seed == 9
+
+
+def test_all_errors_come_at_once():
+    with pytest.raises(ConfigError, match="4 mistakes") as caught:
+        read(nmae=1, kind="c", inner={"share": 2, "count": "3"}, table={"a": {"count": 1}, "b": {}})
+    for key in ("nmae", "kind", "inner.count", "table.b.count"):
+        assert f"\n  file.yaml: {key}: " in str(caught.value)
+    assert "\n" not in one_line(caught.value)
+
+
+@pytest.mark.parametrize("templates", [False, True])
+def test_the_schema_takes_what_the_parser_takes(templates):
+    validator = Draft202012Validator(json_schema(Outer, templates=templates))
+    good = {"name": "n", "inner": {"count": 1}, "whole": {"limits": {"train": 1}, "parts": [{"share": None}]}}
+    assert not list(validator.iter_errors(good))
+    for wrong in (
+        {"nmae": 1},
+        {"kind": "c"},
+        {"whole": {"seed": 10}},
+        {"whole": {"limits": {"trian": 1}}},
+        {"name": 3},
+    ):
+        assert list(validator.iter_errors(good | wrong)), wrong
+    assert list(validator.iter_errors({}))
+    assert bool(list(validator.iter_errors(good | {"whole": {"seed": "{{ env.SEED }}"}}))) is not templates
+
+
 def test_missing_key():
     with pytest.raises(ConfigError, match="a key is missing") as caught:
         parse(Outer, {}, "", "file.yaml")
@@ -142,3 +257,36 @@ def test_none_is_a_value_where_it_may_be_one():
         parse(Weighed, {"anything": None}, "", "file.yaml")
     with pytest.raises(ConfigError, match="has no value"):
         parse(Outer, {"name": None}, "", "file.yaml")
+
+
+CHANGES = [
+    lambda value: value.__setitem__("a", 2),
+    lambda value: value.__delitem__("a"),
+    lambda value: value.update(a=2),
+    lambda value: value.pop("a"),
+    lambda value: value.popitem(),
+    lambda value: value.clear(),
+    lambda value: value.setdefault("b", 1),
+    lambda value: value.__ior__({"b": 1}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_cannot_be_changed(change):
+    value = FrozenDict({"a": 1})
+    with pytest.raises(TypeError, match="cannot be changed"):
+        change(value)
+    assert value == {"a": 1}
+
+
+def test_works_where_a_dict_does():
+    value = freeze({"a": [1, {"b": 2}], "c": None})
+    assert value == {"a": (1, {"b": 2}), "c": None}
+    assert isinstance(value["a"][1], FrozenDict)
+    assert json.dumps(value) == '{"a": [1, {"b": 2}], "c": null}'
+    pickled = pickle.loads(pickle.dumps(value))
+    for twin in (pickled, copy.copy(value), copy.deepcopy(value)):
+        assert type(twin) is FrozenDict
+        assert twin == value
+    assert hash(value) == hash(freeze({"c": None, "a": [1, {"b": 2}]}))
+    assert {**value, "c": 1} == {"a": (1, {"b": 2}), "c": 1}
