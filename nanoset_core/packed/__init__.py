@@ -4,10 +4,16 @@ from nanoset_core.loading.samplers import ResumableSampler
 from nanoset_core.packed.dataset import ContinuousSamples, DocumentBlocks, PackedDataset
 from nanoset_core.packed.index import IndexFacts
 from nanoset_core.packed.layout import token_size_bytes
-from nanoset_core.packed.merging import merge_packed, repair_packed
 from nanoset_core.packed.packing import pack_indexed_dataset
 from nanoset_core.packed.raw_index import RawIndexFacts, create_raw_index
-from nanoset_core.packed.selection import DocumentFilter, filter_packed, shuffle_packed, shuffle_packed_chunk
+from nanoset_core.packed.selection import (
+    DocumentFilter,
+    filter_packed,
+    merge_packed,
+    repair_packed,
+    shuffle_packed,
+    shuffle_packed_chunk,
+)
 from nanoset_core.packed.writing import PackedFacts, write_packed
 
 __all__ = [

@@ -1,22 +1,15 @@
-"""Reading a `.pbin` through a memory map: its documents, and samples of them.
+"""Read a `.pbin` through a memory map: its documents, and samples of them.
 
 Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or begin where a document
-begins (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class of this purpose is broken and
-cuts documents at random:
-
-1. A document of more than block_size tokens is cut, from its beginning, into pieces of block_size; the last piece is
-   what remains. Any other document is one piece. A document without tokens is none.
-2. Pieces are taken in order. A sample is as many of the next pieces as fit into block_size together, at least one.
-
-So every token is in exactly one sample, in order; a sample has 1 to block_size tokens; it begins with a document, or
-with a piece of one that was too long for any sample.
+begins (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class of this purpose cuts documents at
+random.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator
+from array import array
 from functools import partial
 from pathlib import Path
 from typing import SupportsIndex, overload
@@ -33,7 +26,6 @@ _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
     2: np.dtype(np.int32),
     4: np.dtype(np.int64),
 }
-_WINDOW_PIECES = 1 << 16
 
 
 class PackedDataset:
@@ -41,7 +33,7 @@ class PackedDataset:
 
     dataset[i] is the tokens of document i, in the type that Modalities gives them in memory (uint8, int32 or int64 for
     1, 2 or 4 bytes); dataset[i:j] a list of them. The index is read when a document is first asked for; `continuous`
-    needs none. An index that Modalities' merge has put 12 bytes off is read as it was meant, see
+    needs none. Wrong offsets that Modalities' merge wrote are corrected, see
     `index_facts.merge_faults`. Pickles as its path, and opens again where it is unpickled.
     The counterpart of Modalities' `PackedMemMapDatasetBase`, and of `PackedMemMapDatasetContinuous`.
 
@@ -87,11 +79,11 @@ class PackedDataset:
         return self._load()[2]
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
-        """All tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
+        """Return all tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Samples of at most `block_size` tokens that begin where a document does; see `DocumentBlocks`."""
+        """Return samples of at most `block_size` tokens that begin with documents; see `DocumentBlocks`."""
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
@@ -126,7 +118,7 @@ class PackedDataset:
 
 
 class ContinuousSamples:
-    """Samples of `block_size` tokens from one stream of N; the limits of documents don't count.
+    """Samples of `block_size` tokens from one stream of N; documents are not kept apart.
 
     Sample i begins at token i (block_size - 1) where the last target of a sample is the first input of the next
     (`reuse_last_target`), which gives (N - block_size) // (block_size - 1) + 1 of them; else at token i block_size,
@@ -149,7 +141,6 @@ class ContinuousSamples:
                 where=dataset.path,
                 found=f"block_size {block_size}",
                 expected=f"2 to {len(tokens)}, the tokens of the dataset",
-                remedy="choose another block size, or pack more text",
             )
         self._dataset = dataset
         self.block_size = block_size
@@ -164,12 +155,12 @@ class ContinuousSamples:
         return len(self._windows)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Tokens of one sample, shape (block_size,); a negative index counts from the end."""
+        """Return the tokens of one sample, shape (block_size,); a negative index counts from the end."""
         sample: NDArray[np.unsignedinteger] = self._windows[_position(index, len(self), "sample", self._dataset.path)]
         return sample.astype(self.dtype)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.integer]:
-        """Tokens of several samples, shape (len(indices), block_size).
+        """Return the tokens of several samples, shape (len(indices), block_size).
 
         Raises:
             SampleIndexError: a number is outside [0, n).
@@ -188,9 +179,11 @@ class ContinuousSamples:
 
 
 class DocumentBlocks:
-    """Samples of at most `block_size` tokens that begin with documents, by the rule above.
+    """Samples of at most `block_size` tokens that begin with documents.
 
-    Memory: 16 bytes a document, 8 a sample. Pickles as its file and block size.
+    A longer document is cut, from its beginning, into pieces of block_size and a rest; any other document with tokens
+    is one piece. A sample is as many of the next pieces as fit, at least one. So every token is in exactly one sample,
+    in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample. Pickles as its file and block size.
 
     Raises:
         ConfigError: the block is below 1 token.
@@ -200,19 +193,18 @@ class DocumentBlocks:
 
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
         if block_size < 1:
-            raise ConfigError(
-                "a block has at least one token",
-                where=dataset.path,
-                found=f"block_size {block_size}",
-                expected="1 or more",
-                remedy="choose the sequence length of the trainer",
-            )
+            raise ConfigError("a block has at least one token", where=dataset.path, found=f"block_size {block_size}")
         self._dataset = dataset
         self.block_size = block_size
-        starts, sizes = cut_documents(dataset.document_starts, dataset.document_lengths, block_size)
+        starts, sizes = _cut_documents(dataset.document_starts, dataset.document_lengths, block_size)
         self._piece_starts, self._piece_ends = starts, starts + sizes
         totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        self._bounds = pack_pieces(totals, block_size)
+        # The first piece that no longer fits a sample that begins with each piece, shape (pieces,).
+        following = (np.searchsorted(totals, totals[:-1] + block_size, side="right") - 1).data
+        bounds = array("q", [0])
+        while bounds[-1] < len(sizes):
+            bounds.append(following[bounds[-1]])
+        self._bounds = np.frombuffer(bounds, np.int64)
         """Sample k is the pieces [bounds[k], bounds[k + 1]), int64, shape (samples + 1,)."""
         self.lengths: NDArray[np.int64] = np.diff(totals[self._bounds])
         """Tokens of each sample, int64, shape (samples,)."""
@@ -221,18 +213,14 @@ class DocumentBlocks:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
+        """Return the tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
         i = _position(index, len(self), "sample", self._dataset.path)
         pieces = slice(*self._bounds[i : i + 2])
-        begins, ends = self._piece_starts[pieces], self._piece_ends[pieces]
-        tokens = self._dataset.tokens
-        if (begins[1:] == ends[:-1]).all():  # one run of tokens, unless the file's index has gaps
-            return tokens[begins[0] : ends[-1]].astype(self._dataset.dtype)
-        parts = [tokens[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        return np.concatenate(parts).astype(self._dataset.dtype)
+        spans = zip(self._piece_starts[pieces], self._piece_ends[pieces], strict=True)
+        return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self._dataset.dtype)
 
     def batch(self, indices: ArrayLike, pad_id: int) -> NDArray[np.integer]:
-        """Tokens of several samples, shape (len(indices), block_size), short ones filled with `pad_id` at their end.
+        """Return the tokens of several samples, shape (len(indices), block_size), padded at the end with `pad_id`.
 
         Raises:
             ConfigError: `pad_id` does not fit the dataset's dtype.
@@ -246,7 +234,6 @@ class DocumentBlocks:
                 where="pad_id",
                 found=pad_id,
                 expected=f"{bounds.min} to {bounds.max} ({self._dataset.dtype.name})",
-                remedy="choose a token of the vocabulary",
             )
         rows = np.full((len(wanted), self.block_size), pad_id, self._dataset.dtype)
         for row, index in zip(rows, wanted.tolist(), strict=True):
@@ -261,8 +248,19 @@ class DocumentBlocks:
         return DocumentBlocks, (self._dataset, self.block_size)
 
 
+def _cut_documents(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], block_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut documents into pieces of at most `block_size` tokens; return (starts, lengths), int64, shape (pieces,)."""
+    counts = -(-lengths // block_size)
+    documents = np.repeat(np.arange(len(starts)), counts)  # shape (pieces,)
+    firsts = np.cumsum(counts) - counts
+    inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
+    return starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
+
+
 def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
-    """The number that an index means, which may count from the end."""
+    """Return an index from 0, of one that may count from the end."""
     number = operator.index(index)
     if not -count <= number < count:
         raise _no_such(noun, number, count, path)
@@ -272,56 +270,3 @@ def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
 def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexError:
     expected = f"0 to {count - 1}" if count else "none: it is empty"
     return SampleIndexError(f"no such {noun}", where=path, found=found, expected=expected)
-
-
-def cut_documents(
-    starts: NDArray[np.int64], lengths: NDArray[np.int64], block_size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, lengths) of documents cut into pieces of at most `block_size` tokens, both int64, shape (pieces,)."""
-    counts = -(-lengths // block_size)
-    if (counts == 1).all():
-        return starts, lengths
-    documents = np.repeat(np.arange(len(starts)), counts)  # shape (pieces,)
-    firsts = np.cumsum(counts) - counts
-    inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
-    return starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
-
-
-def pack_pieces(totals: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Which pieces are put together.
-
-    Args:
-        totals: tokens before each piece, int64, shape (pieces + 1,), strictly ascending; no piece above `block_size`.
-        block_size: most tokens of a sample.
-
-    Returns:
-        The piece with which each sample begins, and their number, int64, shape (samples + 1,).
-    """
-    return np.concatenate([np.zeros(1, np.int64), *_windows(totals, block_size)])
-
-
-def _windows(totals: NDArray[np.int64], block_size: int) -> Iterator[NDArray[np.int64]]:
-    """The bounds after the first, a window of pieces at a time."""
-    pieces, begin = len(totals) - 1, 0
-    # A sample never has more pieces than tokens, so at least one sample ends inside a window.
-    width = max(_WINDOW_PIECES, min(block_size, pieces)) + 1
-    while begin < pieces:
-        window = totals[begin : begin + width + 1]
-        last = len(window) - 1
-        # successors[k]: the first piece that no longer fits a sample that begins with piece k
-        successors = np.searchsorted(window, window + block_size, side="right") - 1
-        bounds = begin + _follow(successors)
-        if begin + last < pieces:
-            bounds = bounds[:-1]  # where the window ends, more might fit
-        yield bounds
-        begin = int(bounds[-1])
-
-
-def _follow(successors: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The chain successors[0], successors[successors[0]], … to the last number, by doubling the length known."""
-    last = len(successors) - 1
-    chain, jumps = successors[:1], successors
-    while chain[-1] != last:
-        chain = np.concatenate([chain, jumps[chain]])
-        jumps = jumps[jumps]
-    return chain[: int(np.searchsorted(chain, last)) + 1]

@@ -1,10 +1,10 @@
-"""Where the documents of a `.pbin` lie: its index, checked, counted from the first token, and repaired if need be.
+"""Read the index of a `.pbin`: check it, count from the first token, and correct the offsets of Modalities' merge.
 
-The fault that is repaired: `join_embedded_stream_data` of Modalities (`modalities data merge_packed_data`) shifts the
-entries of file k by 12 (k - 1) bytes too little, the headers that the merged file does not have. The tokens
-are right and all there, so every document lies just after the one before it. An index is taken for such a
-one when the lengths add up to the tokens and every offset is right or a multiple of 12 too low. No other index is
-like that: documents in another order have one that lies after its turn.
+The fault that is corrected: `join_embedded_stream_data` of Modalities (`modalities data merge_packed_data`) shifts the
+entries of file k by 12 (k - 1) bytes too little, the headers that the merged file does not have. The tokens are right
+and all there, so every document lies just after the one before it. An index is taken for a merged one when the
+lengths add up to the tokens and every offset is right or a multiple of 12 too low. No other index is like that:
+in one of documents in another order, some offset is too high.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What a pass over the index found."""
+    """The facts of an index."""
 
     documents: int
     """Entries of the index."""
@@ -40,7 +40,7 @@ class IndexFacts:
 
 
 def scan_index(packed: PackedFile) -> IndexFacts:
-    """Check every entry of the index, holding no more than a chunk of it.
+    """Check every entry of the index, in the memory of a chunk.
 
     Raises:
         FormatError: an entry is wrong; the message names the byte or the document.
@@ -52,7 +52,7 @@ def scan_index(packed: PackedFile) -> IndexFacts:
 
 
 def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
-    """(starts, lengths) in bytes from the first token, repaired, in chunks; `facts` are those of the scan."""
+    """Yield (starts, lengths) in bytes from the first token, corrected, in chunks; `facts` are those of the scan."""
     begin = 0
     for offsets, lengths in _relative_entries(packed):
         if facts.merge_faults:
@@ -62,11 +62,11 @@ def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]
 
 
 def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
-    """The whole index, checked and repaired. Memory: 16 bytes a document, twice that for a moment.
+    """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read, then 16.
 
     Returns:
-        What the index was found to be; the number of each document's first token, and how many tokens it has, both
-        int64, shape (documents,).
+        (facts of the index; the number of each document's first token, and how many tokens it has, both
+        int64, shape (documents,))
 
     Raises:
         FormatError: as scan_index.
@@ -91,32 +91,30 @@ def _relative_entries(packed: PackedFile) -> Iterator[Entries]:
 
 
 class _Scan:
-    """What the entries say together, while they come by."""
+    """The check of all entries, which are given in chunks."""
 
     def __init__(self, packed: PackedFile) -> None:
         self._packed = packed
-        self._documents = 0
-        self._bytes = 0
-        self._empty = 0
+        self._documents = self._bytes = self._empty = 0
         self._shift = 0
-        """By how much the last document begins before its turn, in bytes."""
+        """How many bytes the last offset is too low for documents back to back."""
         self._shifts = 0
         """How often that changed."""
         self._mergeable = True
-        """Whether every shift so far is one that the merge makes."""
-        self._outside: tuple[int, int, int] | None = None
-        """(number, offset, length) of the first document that is not within the tokens."""
+        """Whether Modalities' merge makes every shift so far."""
+        self._outside: FormatError | None = None
+        """Of the first document that is not within the tokens."""
 
     def feed(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Take the next entries, in bytes from the first token."""
+        """Check the next entries, in bytes from the first token."""
         size, data_bytes = self._packed.token_bytes, self._packed.data_bytes
         wrong = (lengths < 0) | (lengths > data_bytes) | (lengths % size != 0)
         wrong |= (offsets % size != 0) | (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
         if wrong.any():
-            raise self._error(int(np.argmax(wrong)), offsets, lengths)
+            raise self._misplaced(int(np.argmax(wrong)), offsets, lengths)
         ends = np.cumsum(lengths)
         if (ends < 0).any() or self._bytes + int(ends[-1]) > _MAX_OFFSET:
-            raise self._error(len(ends) - 1, offsets, lengths)
+            raise self._misplaced(len(ends) - 1, offsets, lengths)
         shifts = self._bytes + ends - lengths - offsets
         changes = np.flatnonzero(np.diff(shifts, prepend=self._shift))
         if len(changes):
@@ -126,14 +124,17 @@ class _Scan:
         if self._outside is None:
             outside = (offsets < 0) | (offsets > data_bytes - lengths)
             if outside.any():
-                at = int(np.argmax(outside))
-                self._outside = self._documents + at, int(offsets[at]), int(lengths[at])
+                self._outside = self._misplaced(int(np.argmax(outside)), offsets, lengths)
         self._empty += int(np.count_nonzero(lengths == 0))
         self._documents += len(offsets)
         self._bytes += int(ends[-1])
 
     def finish(self) -> IndexFacts:
-        """The verdict; FormatError where a document lies outside the tokens and the merge does not explain it."""
+        """Return the facts.
+
+        Raises:
+            FormatError: a document lies outside the tokens, which Modalities' merge does not explain.
+        """
         packed = self._packed
         whole = self._bytes == packed.data_bytes
         contiguous = whole and self._shifts == 0
@@ -147,20 +148,16 @@ class _Scan:
                 remedy=REMEDY,
             )
         if self._outside is not None and not faulty:
-            number, offset, length = self._outside
-            raise self._misplaced(number, offset, length)
+            raise self._outside
         faults = self._shifts if faulty else 0
         return IndexFacts(self._documents, self._bytes // packed.token_bytes, self._empty, contiguous or faulty, faults)
 
-    def _error(self, at: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> FormatError:
-        return self._misplaced(self._documents + at, int(offsets[at]), int(lengths[at]))
-
-    def _misplaced(self, number: int, offset: int, length: int) -> FormatError:
+    def _misplaced(self, at: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> FormatError:
         packed = self._packed
         return FormatError(
             "a document lies where no tokens are",
-            where=f"{packed.path}, entry {number} of the index at byte {packed.index_begin}",
-            found=f"{length} bytes from byte {offset} of the tokens",
+            where=f"{packed.path}, entry {self._documents + at} of the index at byte {packed.index_begin}",
+            found=f"{lengths[at]} bytes from byte {offsets[at]} of the tokens",
             expected=f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token",
             remedy=REMEDY,
         )

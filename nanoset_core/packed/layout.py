@@ -17,26 +17,24 @@ C        2024-04-03 to 2024-06-24        little       the file's first byte: 12
 D        since then (v0.2.2 and later)   little       the first token: 0
 ```
 
-Only D is written. Nothing in a file names its layout, so it is told by what fits: where the index would begin, and
-what its first entry says. Source: Modalities, `src/modalities/dataloader/create_packed_data.py`,
+Only D is written. No field names the layout, so it is derived from where the index begins and from the index's first
+entry. Source: Modalities, `src/modalities/dataloader/create_packed_data.py`,
 `EmbeddedStreamData`, and its history.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.packed.pickle_reader import read_slowly
+from nanoset_core.packed.pickle_reader import first_number
 from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.regular_files import map_regular
 
@@ -49,16 +47,15 @@ _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One of the forms that a `.pbin` has had."""
+    """One of the layouts in the table above."""
 
     name: Literal["A", "B", "C", "D"]
-    """As in the table above."""
     header_bytes: int
     """Bytes before the first token."""
     byte_order: Literal["<", ">"]
     """Of header and tokens, as numpy writes it."""
     first_offset: int
-    """What the index calls the place of the first token, in bytes."""
+    """Offset of the first token as the index counts, in bytes."""
 
 
 A = Layout("A", 8, ">", 8)
@@ -69,18 +66,16 @@ D = Layout("D", 12, "<", 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedFile:
-    """An open `.pbin`, its header understood and its index not yet read."""
+    """An open `.pbin` whose header was read, and whose index was not."""
 
     path: Path
-    """Of the file."""
     layout: Layout
-    """A to D."""
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     data_bytes: int
     """Bytes of all tokens."""
     view: memoryview
-    """The whole file, mapped; of one that lives in a store, header and index can be read."""
+    """The whole file, mapped; of a file in a store, only header and index can be read."""
 
     @property
     def index_begin(self) -> int:
@@ -91,18 +86,18 @@ class PackedFile:
     def tokens(self) -> NDArray[np.unsignedinteger]:
         """All tokens, uint8, uint16 or uint32 in the file's byte order, shape (tokens,); read-only.
 
-        Of a file that lives in a store, none of them can be read.
+        Of a file in a store, none of them can be read.
         """
         return np.frombuffer(self.view, self.dtype, self.data_bytes // self.token_bytes, self.layout.header_bytes)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of a token in the file."""
+        """Type of a token in the file."""
         return np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
 
 
 def token_size_bytes(vocab_size: int) -> int:
-    """Bytes that Modalities gives to a token: 1 up to 256 tokens, 2 up to 65,536, else 4 (and 4 for a single one).
+    """Return the bytes that Modalities gives to a token: 1 up to 256 tokens, 2 up to 65,536, else 4 (4 for one token).
 
     Same as Modalities' `PackedDataGenerator._get_required_num_of_bytes_to_repr`.
 
@@ -114,64 +109,33 @@ def token_size_bytes(vocab_size: int) -> int:
     """
     if not 1 <= vocab_size <= 1 << 32:
         raise ConfigError(
-            "no size of token fits this vocabulary",
-            where="vocab_size",
-            found=vocab_size,
-            expected=f"1 to {1 << 32}",
-            remedy="give the number of tokens that the tokenizer knows",
+            "no token size fits this vocabulary", where="vocab_size", found=vocab_size, expected=f"1 to {1 << 32}"
         )
     if 2 <= vocab_size <= 1 << 8:
         return 1
     return 2 if 2 <= vocab_size <= 1 << 16 else 4
 
 
-class _HasTokenSize(Protocol):
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def token_bytes(self) -> int: ...
-
-
-def common_token_bytes(files: Sequence[_HasTokenSize]) -> int:
-    """Bytes of a token, the same in all files.
-
-    Raises:
-        FormatError: they differ.
-    """
-    first = files[0]
-    for file in files:
-        if file.token_bytes != first.token_bytes:
-            raise FormatError(
-                "files with tokens of different sizes cannot be joined",
-                where=f"{file.path}, byte 8",
-                found=f"{file.token_bytes} bytes a token",
-                expected=f"{first.token_bytes}, as in {first.path}",
-                remedy="make them with the same tokenizer",
-            )
-    return first.token_bytes
-
-
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
-    """The 12 bytes in front of the tokens, layout D."""
+    """Return the 12 bytes in front of the tokens, layout D."""
     return _HEADER.pack(data_bytes, token_bytes)
 
 
 def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) -> PackedFile:
-    """Map a `.pbin` and tell its layout, from its header and the first entry of its index.
+    """Map a `.pbin` and determine its layout from its header and the first entry of its index.
 
     Args:
         path: of the file.
-        file: its bytes, where it lives in a store: header and index are brought.
+        file: its bytes, where it lies in a store: header and index are fetched.
 
     Raises:
         MissingError: there is no such file.
         FormatError: it is in none of the layouts; the message names the byte.
     """
     path = Path(path)
-    file = file or MappedFile(_map_file(path))
+    file = file or _map_file(path)
     view = memoryview(file.buffer)
-    _bring(file, 0, HEADER_BYTES)
+    _fetch(file, 0, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
         raise FormatError(
             "the header is cut off",
@@ -182,70 +146,49 @@ def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) ->
         )
     # B before A: where both would fit, A's first token would have to look like a token size.
     for layout in (D, B, A):
-        sizes = _fitting_sizes(file, layout)
-        if sizes is not None:
-            token_bytes, data_bytes = sizes
-            index_begin = layout.header_bytes + data_bytes
-            _bring(file, index_begin, file.size)
-            if layout is D and _first_offset(view, index_begin, path) == C.first_offset:
-                layout = C
-            _check_data_bytes(path, data_bytes, token_bytes)
-            return PackedFile(path, layout, token_bytes, data_bytes, view)
-    raise _unknown(path, view)
+        data_bytes, token_bytes = struct.unpack_from(f"{layout.byte_order}QI", view)
+        if layout is A:
+            token_bytes = 4
+        index_begin = layout.header_bytes + data_bytes
+        _fetch(file, index_begin, index_begin + 2)
+        if token_bytes not in TOKEN_BYTES or bytes(view[index_begin : index_begin + 2]) not in _PICKLES:
+            continue
+        _fetch(file, index_begin, file.size)
+        if layout is D and first_number(view, index_begin) == C.first_offset:
+            layout = C
+        if data_bytes % token_bytes:
+            raise FormatError(
+                "the tokens end within a token",
+                where=f"{path}, byte 0",
+                found=f"{data_bytes} bytes of tokens",
+                expected=f"a multiple of {token_bytes}, the bytes of one token",
+                remedy=REMEDY,
+            )
+        return PackedFile(path, layout, token_bytes, data_bytes, view)
+    raise _unknown_layout(path, view)
 
 
-def _map_file(path: Path) -> mmap.mmap | bytes:
+def _map_file(path: Path) -> MappedFile:
     try:
-        return map_regular(path)
+        return MappedFile(map_regular(path))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError(
             "no such file", where=path, expected="a .pbin file", remedy="pack the dataset first, or correct the path"
         ) from error
 
 
-def _bring(file: MappedFile, begin: int, end: int) -> None:
-    """See to it that so much of bytes [begin, end) as there is can be read."""
+def _fetch(file: MappedFile, begin: int, end: int) -> None:
+    """Fetch those of the bytes [begin, end) that the file has."""
     if begin < (end := min(end, file.size)):
         file.fetch_span(begin, end)
 
 
-def _fitting_sizes(file: MappedFile, layout: Layout) -> tuple[int, int] | None:
-    """(bytes of a token, bytes of all tokens) if the header says so in this layout, and an index begins after them."""
-    view = memoryview(file.buffer)
-    data_bytes, token_bytes = struct.unpack_from(f"{layout.byte_order}QI", view)
-    if layout is A:
-        token_bytes = 4
-    index_begin = layout.header_bytes + data_bytes
-    _bring(file, index_begin, index_begin + 2)
-    fits = token_bytes in TOKEN_BYTES and bytes(view[index_begin : index_begin + 2]) in _PICKLES
-    return (token_bytes, data_bytes) if fits else None
-
-
-def _first_offset(view: memoryview, index_begin: int, path: Path) -> int | None:
-    """Offset of the first entry of the index; None if it has none."""
-    for offsets, _ in read_slowly(view, index_begin, str(path), chunk_entries=1):
-        return int(offsets[0])
-    return None
-
-
-def _check_data_bytes(path: Path, data_bytes: int, token_bytes: int) -> None:
-    if data_bytes % token_bytes:
-        raise FormatError(
-            "the tokens end within a token",
-            where=f"{path}, byte 0",
-            found=f"{data_bytes} bytes of tokens",
-            expected=f"a multiple of {token_bytes}, the bytes of one token",
-            remedy=REMEDY,
-        )
-
-
-def _unknown(path: Path, view: memoryview) -> FormatError:
+def _unknown_layout(path: Path, view: memoryview) -> FormatError:
     data_bytes, token_bytes = _HEADER.unpack_from(view)
-    found = f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes"
     if token_bytes not in TOKEN_BYTES:
         where, what = 8, "this is no .pbin"
     elif data_bytes == 0:
-        where, what = 0, "the header was never completed: whatever wrote this file was interrupted"
+        where, what = 0, "the header is not complete: the program that wrote this file was interrupted"
     elif HEADER_BYTES + data_bytes >= len(view):
         where, what = len(view), "the file ends too early"
     else:
@@ -253,7 +196,7 @@ def _unknown(path: Path, view: memoryview) -> FormatError:
     return FormatError(
         what,
         where=f"{path}, byte {where}",
-        found=found,
+        found=f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
         expected="header, tokens and pickled index of one of Modalities' layouts A to D",
         remedy=REMEDY,
     )

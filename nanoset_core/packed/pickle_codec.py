@@ -183,11 +183,9 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
             yield entries
             done += len(entries[0])
     except _IrregularError:
-        # The slow way knows more forms, and the exact place of damage.
-        for offsets, lengths in read_slowly(view, begin, where):
-            if done < len(offsets):
-                yield offsets[done:], lengths[done:]
-            done = max(done - len(offsets), 0)
+        offsets, lengths = read_slowly(view, begin, where)
+        if done < len(offsets):
+            yield offsets[done:], lengths[done:]
 
 
 def _decode_fast(view: memoryview, begin: int, where: str) -> Iterator[Entries]:

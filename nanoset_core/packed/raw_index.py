@@ -1,4 +1,4 @@
-"""The index that Modalities keeps beside a JSONL file: where each line lies."""
+"""Write the index that Modalities keeps beside a JSONL file: where each line lies."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.packed.pickle_codec import encode_index
 from nanoset_core.packed.pickle_reader import Entries
-from nanoset_core.packed.writing import write_index
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 23
+_NAMED_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class RawIndexFacts:
-    """What was found in a JSONL file."""
+    """The facts of a JSONL file."""
 
     path: Path
-    """Of the index."""
+    """Path of the index."""
     lines: int
     """Lines of the file."""
     documents: int
@@ -53,9 +53,9 @@ def create_raw_index(
 
     Args:
         source: the text.
-        target: where to; None is the source's name with `.idx` for its last extension.
+        target: the index; None is the source's name with `.idx` for its last extension.
         on_fault: whether to `raise` at the first line that is no JSON, a blank one included, or to `drop` such lines.
-        listener: hears the progress.
+        listener: takes the progress.
 
     Raises:
         MissingError: there is no such file.
@@ -63,71 +63,48 @@ def create_raw_index(
         ConfigError: there is no such policy, or the index would replace the text.
     """
     if on_fault not in ("raise", "drop"):
-        raise ConfigError(
-            "no such policy",
-            where="on_fault",
-            found=repr(on_fault),
-            expected="'raise' or 'drop'",
-            remedy="choose one of them",
-        )
+        raise ConfigError("no such policy", where="on_fault", found=repr(on_fault), expected="'raise' or 'drop'")
     source = Path(source)
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
-        raise ConfigError(
-            "the index would replace the text", where=path, expected="another name", remedy="give a target"
-        )
-    size = source.stat().st_size if source.is_file() else 0
-    scan = _Scan(source, Meter(listener, "index", source.name, size), drop=on_fault == "drop")
-    with atomic_file(path) as file:
-        write_index(file, scan.entries())
-    return RawIndexFacts(path, scan.lines, scan.lines - scan.dropped, scan.dropped, tuple(scan.first_dropped))
+        raise ConfigError("the index would replace the text", where=path, remedy="give a target")
+    meter = Meter(listener, "index", source.name, source.stat().st_size if source.is_file() else 0)
+    is_json = _json_test()
+    total, dropped = 0, 0
+    first_dropped: list[int] = []
 
-
-class _Scan:
-    """One pass over a file's lines."""
-
-    def __init__(self, source: Path, meter: Meter, *, drop: bool) -> None:
-        self._source = source
-        self._meter = meter
-        self._drop = drop
-        self.lines = 0
-        self.dropped = 0
-        self.first_dropped: list[int] = []
-
-    def entries(self) -> Iterator[Entries]:
-        """(offsets, lengths) of the lines in bytes, a block at a time."""
-        is_json = json_test()
-        for begin, lines in _line_blocks(self._source):
+    def entries() -> Iterator[Entries]:
+        nonlocal total, dropped
+        for begin, lines in _line_blocks(source):
             lengths = np.fromiter(map(len, lines), np.int64, len(lines))
             ends = np.cumsum(lengths + 1)
             offsets = begin + ends - lengths - 1
             good = np.fromiter(map(is_json, lines), bool, len(lines))
-            if not good.all():
-                self._fault(lines, offsets, good)
-                offsets, lengths = offsets[good], lengths[good]
-            self.lines += len(lines)
-            self._meter.advance(int(ends[-1]))
-            yield offsets, lengths
+            bad = np.flatnonzero(~good)
+            if len(bad) and on_fault == "raise":
+                at = int(bad[0])
+                raise InputError(
+                    "this line is not JSON" if lines[at].strip() else "this line is blank",
+                    where=f"{source}, line {total + at + 1}, byte {int(offsets[at])}",
+                    found=repr(lines[at][:80]),
+                    expected="one JSON value on each line of a plain (not compressed) file",
+                    remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
+                )
+            dropped += len(bad)
+            first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
+            total += len(lines)
+            meter.advance(int(ends[-1]))
+            yield offsets[good], lengths[good]
 
-    def _fault(self, lines: list[bytes], offsets: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
-        bad = np.flatnonzero(~good)
-        if not self._drop:
-            at = int(bad[0])
-            raise InputError(
-                "this line is not JSON" if lines[at].strip() else "this line is blank",
-                where=f"{self._source}, line {self.lines + at + 1}, byte {int(offsets[at])}",
-                found=repr(lines[at][:80]),
-                expected="one JSON value on each line of a plain (not compressed) file",
-                remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
-            )
-        self.dropped += len(bad)
-        self.first_dropped += (self.lines + bad[: 100 - len(self.first_dropped)] + 1).tolist()
+    with atomic_file(path) as file:
+        file.writelines(encode_index(entries()))
+    return RawIndexFacts(path, total, total - dropped, dropped, tuple(first_dropped))
 
 
-def json_test() -> Callable[[bytes], bool]:
-    """A function that tells whether Python's `json.loads`, which Modalities asks, takes a line.
+def _json_test() -> Callable[[bytes], bool]:
+    """Return a function that tells whether Python's `json.loads`, which Modalities calls, accepts a line.
 
-    orjson is asked first, for speed. It takes less, but for whole numbers of more than 4,300 digits.
+    orjson is tried first, for speed. It accepts less, but for whole numbers of more than 4,300 digits.
     """
     import orjson
 
@@ -145,13 +122,11 @@ def json_test() -> Callable[[bytes], bool]:
 
 
 def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """(offset of the first line, whole lines without their line feeds); an empty file is one empty line."""
+    """Yield (offset of the first line, whole lines without their line feeds); an empty file is one empty line."""
     try:
         file = open_regular(source)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError(
-            "no such file", where=source, expected="a .jsonl file", remedy="name a file that is there"
-        ) from error
+        raise MissingError("no such file", where=source, expected="a .jsonl file") from error
     with file:
         begin, held = 0, [b""]
         while block := file.read(_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""Whatever can become a `.pbin`: the prefix of an indexed dataset, or text files, as Modalities would pack them."""
+"""`nanoset pack`: a `.pbin` of an indexed dataset, or of text files, as Modalities would pack them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
@@ -33,16 +34,16 @@ from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackOptions:
-    """Settings of one call; those from `key` on count for text alone."""
+    """Settings of one call; those from `key` on apply to text alone."""
 
     tokenizer: TokenizerPath | None = None
     """Its file, or the folder that holds it; text needs one."""
     vocab_size: int | None = None
-    """What decides the size of a token; None = the tokenizer's; without one, tokens of a pair keep their size."""
+    """Vocabulary size that decides the size of a token; None = the tokenizer's, or else that of a pair's tokens."""
     eod: str | None = None
     """The end-of-document token; None = the eos_token of tokenizer_config.json beside the tokenizer."""
     append_eod: bool = False
-    """Whether to end documents of a pair with that token, those that do not yet; documents of text always do."""
+    """Whether documents of a pair are ended with that token where they lack it; documents of text always are."""
     key: str = "text"
     """Key of the text in each line's JSON object."""
     workers: int | None = None
@@ -50,21 +51,21 @@ class PackOptions:
     engine: EngineName = "auto"
     """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
     on_reject: OnReject = "quarantine"
-    """What a line that is no document does: quarantine or fail."""
+    """What happens at a line that is no document: quarantine or fail."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines, 0 to 1, above which nothing is written."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
     """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which nothing is written."""
     scratch: Path | None = None
-    """Where to make the folder for unfinished work, which holds the tokens once more; None = beside the output."""
+    """Where the folder for unfinished work lies, which holds the tokens once more; None = beside the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """What came of one call."""
+    """The result of one call."""
 
     facts: PackedFacts
-    """What was written; `left_out` are documents without tokens."""
+    """Counts; `left_out` are documents without tokens."""
     rejected: int = 0
     """Lines of text that are no documents, and files that could not be read to their end."""
     rejects: Location | None = None
@@ -77,28 +78,6 @@ class PackResult:
     """How many of `rejected` are files."""
 
 
-def make_packed(
-    inputs: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    options: PackOptions,
-    listener: ProgressCallback = silent,
-) -> PackResult:
-    """Write a `.pbin` of layout D from a .bin/.idx pair, or from text files, folders and patterns; published whole.
-
-    From text the bytes are those of Modalities' `pack_encoded_data` wherever that packs every line: with the special
-    tokens that the tokenizer adds, and the end-of-document token after each document that does not end in it. A
-    document without tokens, or a line that is none, costs only itself; rejected lines go to `<stem>_rejects.jsonl`
-    beside the output. A call on text that was killed goes on where it was.
-
-    Raises:
-        ConfigError: an option is missing, or the inputs are not of one kind.
-        MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
-    """
-    source, tokenizer = _source(inputs), _tokenizer(options)
-    made = _write(source, Path(output), Path(output), options, tokenizer, listener)
-    return replace(made, notices=_notices(source))
-
-
 def pack_once(
     inputs: Sequence[str | os.PathLike[str]],
     output: Location,
@@ -107,120 +86,87 @@ def pack_once(
     *,
     overwrite: bool = False,
 ) -> tuple[PackResult, bool]:
-    """`make_packed`, unless the file was made of just this already; → (what came of it, whether it was made).
+    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made of just this already.
+
+    From text the bytes are those of Modalities' `pack_encoded_data` wherever that packs every line: with the special
+    tokens that the tokenizer adds, and the end-of-document token after each document that does not end in it. A
+    document without tokens, or a line that is none, costs only itself; rejected lines go to `<stem>_rejects.jsonl`
+    beside the output. A killed call on text resumes its work.
+
+    Returns:
+        (result, whether the file was made)
 
     Raises:
-        ConfigError: the output, or its list of rejected lines, is an input, or something else is there and may not be
-            replaced; or as make_packed.
+        ConfigError: an option is missing; the inputs are not of one kind; the output, or its list of rejected lines, is
+            an input; or another file is there and may not be replaced.
         StorageError: the output cannot be written.
-        MissingError, InputError, FormatError: as make_packed.
+        MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
     """
-    rejects = _rejects_of(output)
+    rejects = output.with_name(f"{output.stem}_rejects.jsonl")
     is_ours = read_record(record_path(output)) is not None
     listed = rejects.absolute() if isinstance(rejects, Path) else rejects
-    source = _source(inputs, leave_out=lambda path: is_ours and path == listed)
-    tokenizer, paths = _tokenizer(options), _paths(source)
+    source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == listed)
+    is_text = isinstance(source, InputFiles)
+    paths = source.paths if isinstance(source, InputFiles) else list(pair_files(source))
+    notices = source.notices if isinstance(source, InputFiles) else ()
+    tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
-    made_from = record_of("pack write", output, paths, _settings(source, options, tokenizer))
-    result = RecordedOutput.single(output, made_from, *([rejects] if isinstance(source, InputFiles) else []))
+    end = _end(tokenizer, options) if is_text or options.append_eod else None
+    settings = {
+        "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
+        "vocab_size": options.vocab_size,
+        "append_eod": is_text or options.append_eod,
+        "eod": end,
+        "json_key": options.key if is_text else None,
+    }
+    made_from = record_of("pack write", output, paths, settings)
+    result = RecordedOutput.single(output, made_from, *([rejects] if is_text else []))
     record = result.find(overwrite=overwrite)
     policy = [options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction]
-    # What was rejected under another policy is judged anew.
+    # Rejected lines are judged anew under another policy.
     if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
         facts = record["facts"]
         kept = rejects if facts["rejected"] else None
         packed, lost = PackedFacts(**facts["packed"]), facts.get("lost", "")
-        return PackResult(packed, facts["rejected"], kept, lost, _notices(source), facts.get("faults", 0)), False
+        return PackResult(packed, facts["rejected"], kept, lost, notices, facts.get("faults", 0)), False
     with result.making(overwrite=overwrite) as draft:
-        made = _write(source, draft.folder / output.name, output, options, tokenizer, listener)
+        target = draft.folder / output.name
+        if isinstance(source, InputFiles):
+            made = _pack_text(source, target, output, options, tokenizer, end, listener)
+        else:
+            with brought(pair_files(source)) as (tokens, _):
+                made = PackResult(_pack_pair(prefix_of(tokens), target, options, tokenizer, end, listener))
         lost_files = {"lost": made.lost, "faults": made.faults}
         draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy} | lost_files
-    return replace(made, rejects=rejects if made.rejects else None, notices=_notices(source)), True
-
-
-def _source(
-    inputs: Sequence[str | os.PathLike[str]],
-    leave_out: Callable[[Location], bool] = lambda path: False,
-) -> Location | InputFiles:
-    """The prefix of a pair, or files of text."""
-    given = [os.fspath(name) for name in inputs]
-    return _prefix(given) or resolve_inputs(given, leave_out=leave_out)
-
-
-def _paths(source: Location | InputFiles) -> list[Location]:
-    return source.paths if isinstance(source, InputFiles) else list(pair_files(source))
-
-
-def _notices(source: Location | InputFiles) -> tuple[str, ...]:
-    return source.notices if isinstance(source, InputFiles) else ()
-
-
-def _settings(
-    source: Location | InputFiles, options: PackOptions, tokenizer: TokenizerPath | None
-) -> dict[str, object]:
-    """The options that reach the bytes."""
-    is_text = isinstance(source, InputFiles)
-    return {
-        "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
-        "vocab_size": options.vocab_size,
-        "append_eod": is_text or options.append_eod,
-        "eod": _end(tokenizer, options) if is_text or options.append_eod else None,
-        "json_key": options.key if is_text else None,
-    }
-
-
-def _write(
-    source: Location | InputFiles,
-    target: Path,
-    output: Location,
-    options: PackOptions,
-    tokenizer: TokenizerPath | None,
-    listener: ProgressCallback,
-) -> PackResult:
-    """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
-    if isinstance(source, InputFiles):
-        return _pack_text(source, target, output, options, tokenizer, listener)
-    end = _end(tokenizer, options) if options.append_eod else None
-    with brought(pair_files(source)) as (tokens, _):
-        return PackResult(_pack_pair(prefix_of(tokens), target, options, tokenizer, end, listener))
-
-
-def _tokenizer(options: PackOptions) -> TokenizerPath | None:
-    return None if options.tokenizer is None else tokenizer_path(options.tokenizer)
-
-
-def _rejects_of(target: Location) -> Location:
-    return target.with_name(f"{target.stem}_rejects.jsonl")
+    return replace(made, rejects=rejects if made.rejects else None, notices=notices), True
 
 
 def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
-    return token_id(_named(tokenizer), end_token(_named(tokenizer), options.eod), "--eod")
-
-
-def _named(tokenizer: TokenizerPath | None) -> TokenizerPath:
+    """Return the id of the end-of-document token."""
     if tokenizer is None:
         raise ConfigError(
             "no tokenizer is named",
             where="--tokenizer",
-            expected="its file, to make tokens of text or to know the end-of-document token",
-            remedy="name it, or the folder that holds it",
+            expected="its file, or the folder that holds it: for text, and for the end-of-document token",
         )
-    return tokenizer
+    return token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
 
 
-def _prefix(inputs: Sequence[str]) -> Location | None:
-    """The prefix of the pair that `inputs` name, if they do; either file of it will do."""
+def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
+    """Return the prefix of the pair that `inputs` name (either file of it will do), or else files of text."""
     for given in inputs:
         if given.endswith(".pbin"):
             raise ConfigError(
                 "this is packed already",
                 where=given,
                 expected="the prefix of a .bin/.idx pair, or text",
-                remedy="name what to do with it: `nanoset pack merge`, shuffle, filter, repair or describe",
+                remedy="name the operation: `nanoset pack merge`, shuffle, filter, repair or describe",
             )
     prefixes = [location(given.removesuffix(".bin").removesuffix(".idx")) for given in inputs]
     pairs = [prefix for prefix in prefixes if all(file.is_file() for file in pair_files(prefix))]
-    if pairs and len(set(prefixes)) > 1:
+    if not pairs:
+        return resolve_inputs(inputs, leave_out=leave_out)
+    if len(set(prefixes)) > 1:
         raise ConfigError(
             "one dataset is packed at a time",
             where=pairs[0],
@@ -228,7 +174,7 @@ def _prefix(inputs: Sequence[str]) -> Location | None:
             expected="one prefix of a .bin/.idx pair, or text alone",
             remedy="join the datasets with `nanoset merge`, or the .pbin files with `nanoset pack merge`",
         )
-    return pairs[0] if pairs else None
+    return pairs[0]
 
 
 def _pack_pair(
@@ -241,7 +187,7 @@ def _pack_pair(
 ) -> PackedFacts:
     vocab_size = options.vocab_size
     if vocab_size is None and tokenizer is not None:
-        vocab_size = fitting_vocab_size(prefix, packing_vocab_size(tokenizer), end)
+        vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(tokenizer), end)
     return pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener)
 
 
@@ -251,9 +197,11 @@ def _pack_text(
     output: Location,
     options: PackOptions,
     tokenizer: TokenizerPath | None,
+    end: int | None,
     listener: ProgressCallback,
 ) -> PackResult:
-    tokenizer, end = _named(tokenizer), _end(tokenizer, options)
+    """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
+    assert tokenizer is not None  # it gave the end token
     folder = work_folder(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
         tokenizer=tokenizer,
@@ -267,10 +215,8 @@ def _pack_text(
     )
     (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
     facts = _pack_pair(on_this_machine(pair.prefix), target, options, tokenizer, end, listener)
-    rejects = on_this_machine(_rejects_of(target))
-    if pair.rejects is None:
-        rejects.unlink(missing_ok=True)  # of an earlier call
-    else:
+    rejects = target.with_name(f"{target.stem}_rejects.jsonl")
+    if pair.rejects is not None:
         write_atomic(rejects, on_this_machine(pair.rejects).read_bytes())
     shutil.rmtree(folder)
     faults = pair.facts.faults

@@ -1,4 +1,4 @@
-"""Writing a `.pbin` of layout D, whole or not at all."""
+"""Write a `.pbin` of layout D, whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.execution.progress import Meter
-from nanoset_core.packed.layout import TOKEN_BYTES, encode_header
+from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header
 from nanoset_core.packed.pickle_codec import encode_index
 from nanoset_core.packed.pickle_reader import Entries
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.copying import append_file
 
-CHUNK_TOKENS = 1 << 21
+CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
-_COPY_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
     end-of-document token where one is wanted. Memory: 8 bytes a document, and the longest document.
 
     Args:
-        path: where to.
+        path: of the file to write.
         documents: integers, each of shape (tokens,).
         token_bytes: bytes of a token in the file: 1, 2 or 4.
 
@@ -55,40 +51,58 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
         InputError: there are no tokens at all.
     """
     if token_bytes not in TOKEN_BYTES:
-        raise ConfigError(
-            "tokens cannot have this size",
-            where="token_bytes",
-            found=token_bytes,
-            expected="1, 2 or 4",
-            remedy="take it from token_size_bytes(vocab_size)",
-        )
+        raise ConfigError("tokens cannot have this size", where="token_bytes", found=token_bytes, expected="1, 2 or 4")
     lengths = array("q")
-    with atomic_file(Path(path)) as file:
-        file.write(encode_header(0, token_bytes))
+
+    def blocks() -> Iterator[memoryview]:
         for number, document in enumerate(documents):
             where = f"{os.fspath(path)}, document {number}"
             tokens = _flat(document, where)
-            write_tokens(file, tokens, token_bytes, where)
             lengths.append(len(tokens) * token_bytes)
-        sizes = np.frombuffer(lengths, np.int64)
-        data_bytes = int(sizes.sum())
+            yield from encode_tokens(tokens, token_bytes, where)
+
+    def entries() -> Iterator[Entries]:
+        yield from back_to_back(in_chunks(np.frombuffer(lengths, np.int64)))
+
+    data_bytes = write_file(path, token_bytes, blocks(), entries())
+    return PackedFacts(len(lengths), data_bytes // token_bytes, token_bytes)
+
+
+def write_file(
+    path: str | os.PathLike[str], token_bytes: int, blocks: Iterable[memoryview], entries: Iterable[Entries]
+) -> int:
+    """Write a `.pbin` of encoded tokens and then the index of their documents; published whole.
+
+    Returns:
+        Bytes of all tokens.
+
+    Raises:
+        InputError: there are no tokens: no trainer can make a sample of such a file.
+    """
+    with atomic_file(Path(path)) as file:
+        file.write(encode_header(0, token_bytes))
+        file.writelines(blocks)
+        data_bytes = file.tell() - HEADER_BYTES
         check_not_empty(path, data_bytes)
-        write_index(file, back_to_back(in_chunks(sizes)))
+        file.writelines(encode_index(entries))
         file.seek(0)
         file.write(encode_header(data_bytes, token_bytes))
-    return PackedFacts(len(sizes), data_bytes // token_bytes, token_bytes)
+    return data_bytes
 
 
-def write_tokens(
-    file: IO[bytes],
-    tokens: NDArray[np.integer],
-    token_bytes: int,
-    where: str,
-    meter: Meter | None = None,
-    *,
-    first: int = 0,
-) -> None:
-    """Append tokens, shape (tokens,), as unsigned little-endian numbers of `token_bytes`, in chunks.
+def check_not_empty(path: object, tokens: int) -> None:
+    """Raise InputError where there are no tokens to write."""
+    if tokens == 0:
+        raise InputError(
+            "no tokens to write",
+            where=path,
+            found="no document, or only documents without tokens",
+            expected="one token or more",
+        )
+
+
+def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0) -> Iterator[memoryview]:
+    """Yield tokens, shape (tokens,), as unsigned little-endian numbers of `token_bytes`, in chunks.
 
     Raises:
         ConfigError: a token does not fit; `where` and `first`, the number of tokens[0], go into the message.
@@ -97,29 +111,11 @@ def write_tokens(
     for begin in range(0, len(tokens), CHUNK_TOKENS):
         chunk = tokens[begin : begin + CHUNK_TOKENS]
         check_fit(chunk, token_bytes, where, first + begin)
-        file.write(np.ascontiguousarray(chunk, target).data.cast("B"))
-        if meter is not None:
-            meter.advance(len(chunk) * token_bytes)
-
-
-def copy_tokens(source: Path, begin_bytes: int, size_bytes: int, file: IO[bytes], meter: Meter) -> None:
-    """Append a part of another file as it is.
-
-    Raises:
-        SourceChangedError: that file ends early.
-    """
-    for done in range(0, size_bytes, _COPY_BYTES):
-        piece = min(_COPY_BYTES, size_bytes - done)
-        append_file(source, file, piece, begin_bytes=begin_bytes + done)
-        meter.advance(piece)
+        yield np.ascontiguousarray(chunk, target).data.cast("B")
 
 
 def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
-    """Make sure that tokens have room; `first` is the number of tokens[0].
-
-    Raises:
-        ConfigError: one of them is negative, or needs more bytes.
-    """
+    """Raise ConfigError where a token is negative, or needs more bytes; `first` is the number of tokens[0]."""
     if np.can_cast(tokens.dtype, f"u{token_bytes}") or not len(tokens):
         return
     limit = 1 << (8 * token_bytes)
@@ -134,40 +130,18 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
         )
 
 
-def write_index(file: IO[bytes], entries: Iterable[Entries]) -> None:
-    """Append the pickled index of entries in bytes."""
-    for piece in encode_index(entries):
-        file.write(piece)
-
-
 def in_chunks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """An array's values, some thousand at a time."""
+    """Yield an array's values, some thousand at a time."""
     return (lengths[first : first + _CHUNK_DOCUMENTS] for first in range(0, len(lengths), _CHUNK_DOCUMENTS))
 
 
 def back_to_back(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
-    """Index entries of documents that lie one after the other; `chunks` of their lengths in bytes, none empty."""
+    """Yield the index entries of documents that lie one after the other, from chunks of their lengths in bytes."""
     begin = 0
     for lengths in chunks:
         ends = begin + np.cumsum(lengths)
         yield ends - lengths, lengths
         begin = int(ends[-1])
-
-
-def check_not_empty(path: object, tokens: int) -> None:
-    """Make sure that something is to be written: no trainer can make a sample of a .pbin without tokens.
-
-    Raises:
-        InputError: there are no tokens.
-    """
-    if tokens == 0:
-        raise InputError(
-            "no tokens to write",
-            where=path,
-            found="no document, or only documents without tokens",
-            expected="one token or more",
-            remedy="check what the file is to be made from",
-        )
 
 
 def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
@@ -180,6 +154,5 @@ def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
             where=where,
             found=f"{tokens.dtype.name}{list(tokens.shape)}",
             expected="integers, shape (tokens,)",
-            remedy="give each document as one list of token ids",
         )
     return tokens

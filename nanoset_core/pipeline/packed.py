@@ -11,17 +11,18 @@ from typing import Any
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
-from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
-from nanoset_core.packed.stored import pack_stored_dataset
+from nanoset_core.packed.packing import pack_into_store, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import Store
 
 VERSION = 1
 STAGE = "packed"
@@ -68,26 +69,19 @@ class _PackTask:
 def _pack(task: _PackTask, listener: ProgressCallback = silent) -> Manifest:
     with task.outputs.in_task() as outputs:
         dataset = outputs.rebase(task.dataset)
-        if outputs.access.has_copies:
-            return _pack_stored(task, outputs, dataset, listener)
-        prefix = dataset.path(dataset.facts["prefix"])
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-            vocab_size = fitting_vocab_size(prefix, task.vocab_size)
-            packed = pack_indexed_dataset(prefix, folder / task.file, vocab_size=vocab_size, listener=listener)
-            return _facts(task, packed), {task.file: sha256_file(folder / task.file)}
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, FileFact]]:
+            access, prefix = outputs.access, str(dataset.folder / dataset.facts["prefix"])
+            store: Store = LocalStore(folder)
+            name = task.file
+            if access.has_copies:  # the file goes to the bucket while it is made: it need not fit this machine
+                outputs.invalidate(task.recipe)
+                store, name = access.store, access.name(outputs.place(task.recipe) / task.file)
+            opened = MMapIndexedDataset.below(access, prefix, validate=not access.has_copies)
+            packed, fact = pack_into_store(opened, store, name, vocab_size=task.vocab_size, listener=listener)
+            return _facts(task, packed), {task.file: fact}
 
         return outputs.commit(task.recipe, write)
-
-
-def _pack_stored(task: _PackTask, outputs: OutputRoot, dataset: Manifest, listener: ProgressCallback) -> Manifest:
-    """From bucket to bucket: neither file has to fit this machine."""
-    if not outputs.rebuild and (done := outputs.find(task.recipe)) is not None:
-        return done
-    prefix, path = dataset.folder / dataset.facts["prefix"], outputs.place(task.recipe) / task.file
-    outputs.invalidate(task.recipe)
-    packed, fact = pack_stored_dataset(outputs.access, prefix, path, vocab_size=task.vocab_size, listener=listener)
-    return outputs.finalize(task.recipe, _facts(task, packed), {task.file: fact})
 
 
 def _facts(task: _PackTask, packed: PackedFacts) -> dict[str, Any]:

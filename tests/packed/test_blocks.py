@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.packed import PackedDataset, dataset, write_packed
+from nanoset_core.packed import PackedDataset, write_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -50,16 +50,13 @@ def test_literal_example(tmp_path):
 @given(
     lengths=st.lists(st.one_of(st.integers(0, 4), st.integers(0, 40)), max_size=80),
     block_size=st.integers(1, 30),
-    window=st.integers(1, 20),
 )
-def test_any_documents(tmp_path_factory, lengths, block_size, window):
+def test_any_documents(tmp_path_factory, lengths, block_size):
     ends = np.cumsum([0, *lengths, 1])
     documents = [list(range(a, b)) for a, b in itertools.pairwise(ends.tolist())]
     path = tmp_path_factory.mktemp("x") / "x.pbin"
     write_packed(path, documents, token_bytes=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dataset, "_WINDOW_PIECES", window)
-        samples = PackedDataset(path).document_blocks(block_size)
+    samples = PackedDataset(path).document_blocks(block_size)
     expected = slow_blocks(documents, block_size)
     assert [sample.tolist() for sample in samples] == expected
     assert samples.lengths.tolist() == [len(sample) for sample in expected]

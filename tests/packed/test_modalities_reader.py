@@ -22,7 +22,7 @@ from nanoset_core.packed import (
     shuffle_packed_chunk,
     write_packed,
 )
-from nanoset_core.packed.standalone import PackOptions, make_packed
+from nanoset_core.packed.standalone import PackOptions, pack_once
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
@@ -119,7 +119,7 @@ def test_text(dataset_module, tmp_path):
     from transformers import AutoTokenizer
 
     options = PackOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
-    make_packed([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
+    pack_once([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
     tokenizer = AutoTokenizer.from_pretrained(str(GOLDEN / "tokenizer"))
     lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (GOLDEN / "docs.jsonl").read_text().splitlines()
     expected = [tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, packing, write_packed, writing
 from nanoset_core.packed.packing import fitting_vocab_size
 
@@ -142,7 +142,7 @@ def test_added_tokens_widen_the_vocabulary_only_where_they_need_more_bytes(
     tmp_path, greatest, end, vocab_size, fitting
 ):
     prefix = indexed(tmp_path / "x", [[[1, 2]], [[greatest, 3]]], np.int32)
-    assert fitting_vocab_size(prefix, vocab_size, end) == fitting
+    assert fitting_vocab_size(MMapIndexedDataset(prefix), vocab_size, end) == fitting
     pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=fitting, end_token=end)
 
 
@@ -179,6 +179,6 @@ def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
 def test_a_bin_that_becomes_shorter_meanwhile(tmp_path, monkeypatch, given):
     prefix = indexed(tmp_path / "x", [[list(range(100))]] * 100)
     monkeypatch.setattr(packing, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
-    with pytest.raises(SourceChangedError, match=r"x\.bin, byte 998: the file became shorter"):
+    with pytest.raises(SourceChangedError, match=r"x\.bin, byte 999: the file became shorter"):
         pack_indexed_dataset(prefix, tmp_path / "x.pbin", **given)
     assert not (tmp_path / "x.pbin").exists()

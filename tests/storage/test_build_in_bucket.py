@@ -120,7 +120,7 @@ def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(remote_p
         raise StorageError("no more", where="the wire", remedy="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.pipeline.packed.pack_stored_dataset", cut_short)
+        patch.setattr("nanoset_core.pipeline.packed.pack_into_store", cut_short)
         with pytest.raises(StorageError):
             packed.pack(Project.open(config, rebuild=True), "web")
     assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}
