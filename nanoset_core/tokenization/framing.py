@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
-from nanoset_core.tokenization.bpe.answers import frames
 from nanoset_core.tokenization.files import TokenizerPath
+from nanoset_core.tokenization.tokenizer import frames
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]

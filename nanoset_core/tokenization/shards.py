@@ -25,6 +25,7 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
+from nanoset_core.tokenization.bpe.reference import WrongTokensError
 from nanoset_core.tokenization.document_table import DocumentTable
 from nanoset_core.tokenization.files import TokenizerPath, define, stamp, tokenizer_at_hand
 from nanoset_core.tokenization.framing import Framed, Framing, frame
@@ -158,26 +159,18 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
         engine = _engine(task)
         try:
             return _write_with(engine, task, folder)
-        except _WrongDocumentError as found:
+        except WrongTokensError as found:
             tokenizer = task.recipe.options["tokenizer"]
-            wrong = distrust.Distrust(engine.name, engine.version, tokenizer, found.where, found.what)
+            wrong = distrust.Distrust(engine.name, engine.version, tokenizer, found.where, str(found))
             distrust.note(task.root, wrong)
             logger.warning("%s; the shard is made again with another engine", wrong)
             for path in folder.iterdir():
                 path.unlink()
 
 
-class _WrongDocumentError(Exception):
-    """The audit found wrong tokens."""
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}")
-        self.where, self.what = where, what
-
-
 def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     settings = task.settings
-    checked = audit.Audit(engine, getattr(engine, "reference", None), settings.audit, task.recipe.digest)
+    checked = audit.Audit(engine, settings.audit, task.recipe.digest)
     facts = ShardFacts(stored_bytes=task.source.size)
     counted: list[tuple[Piece, int]] = []
     batches = read_documents(
@@ -214,12 +207,13 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
 def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
     try:
         return checked.encode(batch.texts)
-    except audit.WrongTokensError as error:
-        number = error.difference.document
+    except WrongTokensError as error:
+        number = error.document
         file = task.source.files[batch.files[number]]
         place = place_in(task.source, file, batch.lines[number], batch.offsets[number])
         byte = f" (byte {batch.offsets[number]:,})" if place == file else ""
-        raise _WrongDocumentError(f"{task.recipe.name}: {task.folder / place}{byte}", str(error)) from error
+        error.where = f"{task.recipe.name}: {task.folder / place}{byte}"
+        raise
 
 
 def _engine(task: ShardTask) -> Engine:

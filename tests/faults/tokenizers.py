@@ -31,10 +31,9 @@ from faults.tokenizer_mutations import mutated, mutations
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.tokenization.bpe import Engine, make_engine, probe_cache
+from nanoset_core.tokenization.bpe import Engine, compiled, make_engine
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError, ReferenceEngine
 from nanoset_core.tokenization.files import TokenizerFile, define
 
 _OUTCOMES = ("refused", "tokenizers", "numpy", "gigatoken", "caught", "wrong")
@@ -175,7 +174,7 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     try:
         reference = ReferenceEngine(path)
         if name == "numpy":  # first without those checks, which take a second
-            known = probe_cache.probe_tokenizer(path, reference)
+            known = compiled.compile_tokenizer(path, reference)
             if not differences(NumpyEngine(known.rules, known.classes, reference), reference, iter(texts))[1]:
                 return name
         with tempfile.TemporaryDirectory() as cache:
@@ -191,7 +190,7 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 def remember_probes() -> None:
     """Ask the library about its classes of characters once, and not for every file."""
-    probe_cache.probe_classes = functools.cache(probe_cache.probe_classes)
+    compiled.probe_classes = functools.cache(compiled.probe_classes)
 
 
 def small_tokenizers(folder: Path, select: str) -> list[Path]:

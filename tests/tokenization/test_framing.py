@@ -130,7 +130,7 @@ def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_
             return type("E", (), {"ids": [len(text), *ids] if add_special_tokens else ids})
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("nanoset_core.tokenization.bpe.answers.shared_tokenizer", lambda file: Odd())
+    monkeypatch.setattr("nanoset_core.tokenization.tokenizer.shared_tokenizer", lambda file: Odd())
     with pytest.raises(ConfigError, match="depend on the text"):
         added_tokens(tokenizer_file)
 

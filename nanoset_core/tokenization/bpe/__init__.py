@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,36 +14,29 @@ import orjson
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import gigatoken, numpy_engine
-from nanoset_core.tokenization.bpe.canaries import token_canaries
-from nanoset_core.tokenization.bpe.checks import ProvenEngine, canary_texts, same_pieces, same_tokens
-from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine, form_apart, prove, with_proof
-from nanoset_core.tokenization.bpe.growing import GrowingEngine
-from nanoset_core.tokenization.bpe.learned import LearnedWords
+from nanoset_core.tokenization.bpe.compiled import CompiledTokenizer, compile_tokenizer, form_trusts_python
+from nanoset_core.tokenization.bpe.gate import Gate, GatedEngine, form_outside, proven_gate, static_gate
+from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.probe_cache import (
-    TokenizerProbe,
-    fingerprint,
-    load_cached,
-    probe_tokenizer,
-    save_cached,
+from nanoset_core.tokenization.bpe.proof import all_canaries, differing
+from nanoset_core.tokenization.bpe.reference import (
+    Encoded,
+    Engine,
+    NotRecognisedError,
+    ReferenceEngine,
+    WrongTokensError,
+    reference_engine,
 )
-from nanoset_core.tokenization.bpe.proofs import Proof, Proofs
-from nanoset_core.tokenization.bpe.reference import Encoded, Engine, ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import Recognition, describe, recognise
-from nanoset_core.tokenization.bpe.sentencepiece import reference_engine
-from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
-from nanoset_core.tokenization.cache import cache_folder
 from nanoset_core.tokenization.files import TokenizerFile, as_source, define
+from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
 __all__ = [
     "KINDS",
     "Encoded",
     "Engine",
     "EngineName",
-    "Recognition",
     "ReferenceEngine",
     "make_engine",
-    "recognise",
     "reference_engine",
 ]
 
@@ -60,38 +54,29 @@ def make_engine(
     cache: str | os.PathLike[str] | None = None,
     without: Collection[tuple[str, str]] = (),
 ) -> Engine:
-    """The engine for a `tokenizer.json`.
+    """Return the engine for a tokenizer.
 
     Args:
-        tokenizer_json: the file.
+        tokenizer_json: Its file.
         kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives the reference's
             tokens for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in
             `.reason`. One of these names takes that engine, under the same conditions.
-        cache: folder in which proofs of engines and probes of tokenizers are kept for the next start; by default in
-            the user's cache folder.
+        cache: Folder in which proofs are kept for the next start; by default in the user's cache folder.
         without: (name, version) of engines that are not trusted with this tokenizer.
 
     Raises:
-        ConfigError: an unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
+        ConfigError: An unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
             is not installed.
-        MissingError, FormatError: see load_tokenizer.
+        MissingError, FormatError: See load_tokenizer.
     """
     if kind not in KINDS:
         raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
     reference = reference_engine(tokenizer_json)
     if kind == "tokenizers":
         return reference
-    folder = cache_folder() if cache is None else Path(cache)
-    source = _Source(as_source(tokenizer_json), reference, folder, Proofs(tokenizer_json, folder), without)
+    source = _Source(as_source(tokenizer_json), reference, cache_folder() if cache is None else Path(cache), without)
     reasons = []
-    for name in _FAST if kind == "auto" else (kind,):
-        if kind == "auto" and name == GigatokenEngine.name and not gigatoken.is_installed():
-            continue
-        if (name, _VERSIONS[name]()) in without:
-            reasons.append(f"the {name} engine gave wrong tokens for a document")
-            if name == NumpyEngine.name and source.words:
-                source.words.drop(reasons[-1])
-            continue
+    for name in _installed() if kind == "auto" else [kind]:
         try:
             engine = _MAKERS[name](source)
         except WrongTokensError as error:
@@ -99,7 +84,13 @@ def make_engine(
             logger.warning("%s: %s; another one is used instead", tokenizer_json, error)
         except NotRecognisedError as error:
             if kind != "auto":
-                raise _not_for(tokenizer_json, kind, error) from error
+                raise ConfigError(
+                    f"the {kind} engine cannot be checked with this tokenizer",
+                    where=tokenizer_json,
+                    found=error,
+                    expected="a BPE of one of the kinds that docs/performance.md names",
+                    remedy="set engine: auto or engine: tokenizers",
+                ) from error
             reasons.append(f"not for the {name} engine: {error}")
         else:
             logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
@@ -109,13 +100,6 @@ def make_engine(
     return reference
 
 
-class WrongTokensError(Exception):
-    """An engine gave other tokens than the reference for canary texts."""
-
-    def __init__(self, name: str, found: str = "it gave other tokens for some canary texts") -> None:
-        super().__init__(f"the {name} engine does not give the reference's tokens for the canary texts: {found}")
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
     """What engines are made from."""
@@ -123,16 +107,14 @@ class _Source:
     file: TokenizerFile
     reference: ReferenceEngine
     folder: Path | None
-    proofs: Proofs
     without: Collection[tuple[str, str]]
 
-    @property
-    def words(self) -> LearnedWords | None:
-        """What the numpy engine learns."""
-        return LearnedWords(self.file, self.folder) if self.folder else None
+    def kept(self, kind: str, version: str = "") -> Knowledge:
+        """Return the cache entry of what is known of the tokenizer."""
+        return Knowledge(kind, f"{define(self.file).identity} {version}", self.folder)
 
     def content(self) -> Mapping[str, Any]:
-        """The parsed file."""
+        """Return the parsed tokenizer.json."""
         try:
             content = orjson.loads(define(self.file).json())
         except orjson.JSONDecodeError as error:
@@ -142,93 +124,55 @@ class _Source:
         return content
 
 
-def _not_for(tokenizer_json: str | os.PathLike[str], kind: str, error: NotRecognisedError) -> ConfigError:
-    return ConfigError(
-        f"the {kind} engine cannot be checked with this tokenizer",
-        where=tokenizer_json,
-        found=error,
-        expected="a BPE of one of the kinds that docs/performance.md names",
-        remedy="set engine: auto or engine: tokenizers",
-    )
-
-
-def _numpy_engine(source: _Source) -> Engine:
-    """The numpy engine, once its pre-tokens and tokens for canary texts were those of the reference."""
-    known = load_cached(source.file, source.folder)
-    engine = _proven(known, source) if known else None
-    if engine is None:
-        known = probe_tokenizer(source.file, source.reference, source.folder)
-        engine = _passing(known, source)
-        if engine is None:
-            raise WrongTokensError(NumpyEngine.name)
-        save_cached(known, source.file, source.folder)
-        _remember(source, engine)
+def _numpy_engine(source: _Source) -> NumpyEngine:
+    """Return the numpy engine, proven now or by an earlier process."""
+    words, kept = source.kept("words"), source.kept("numpy")
+    if (NumpyEngine.name, numpy_engine.version()) in source.without:
+        words.drop("the engine gave wrong tokens")
+        raise WrongTokensError("the numpy engine gave wrong tokens for a document")
+    if (found := kept.load()) is not None:
+        return NumpyEngine(CompiledTokenizer.from_arrays(found), source.reference, words=words)
+    compiled = compile_tokenizer(source.file, source.reference, source.folder)
+    engine = NumpyEngine(compiled, source.reference, words=words)
+    texts = all_canaries(source.content())
+    if not engine.splits_as(source.reference, texts) or differing(engine, source.reference, texts):
+        raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
+    kept.save(compiled.to_arrays())
     return engine
 
 
-def _proven(known: TokenizerProbe, source: _Source) -> Engine | None:
-    """The numpy engine with what an earlier start learnt, if that was compared already, or is right."""
-    engine = NumpyEngine(known.rules, known.classes, source.reference, words=source.words)
-    proof = source.proofs.recall(engine.name, engine.version)
-    if proof is not None and proof.knowledge == fingerprint(source.file, source.folder):
-        return ProvenEngine(engine, source.reference, reason=_reason(known))
-    passing = _passing(known, source)
-    if passing:
-        _remember(source, passing)
-    return passing
+def _gigatoken_engine(source: _Source) -> GatedEngine:
+    """Return the gigatoken engine, proven now or by an earlier process."""
+    if (GigatokenEngine.name, gigatoken.version()) in source.without:
+        raise WrongTokensError("the gigatoken engine gave wrong tokens for a document")
+    kept = source.kept("gigatoken", gigatoken.version())
+    if (found := kept.load()) is None:
+        engine, gate = _proven_gigatoken(source, kept)
+    elif "refusal" in found:
+        raise WrongTokensError(from_array(found["refusal"]))
+    else:
+        gate = Gate.from_arrays(found)
+        engine = GigatokenEngine(source.file, normalises=gate.form is None)
+    return GatedEngine(engine, gate, source.reference, partial(_numpy_engine, source))
 
 
-def _passing(known: TokenizerProbe, source: _Source) -> Engine | None:
-    """The numpy engine if it gives the reference's pre-tokens and tokens for canary texts."""
-    engine = NumpyEngine(known.rules, known.classes, source.reference, words=source.words)
-    texts = canary_texts(known.rules, known.classes)
-    if not same_pieces(engine, source.reference, texts):
-        return None
-    if not same_tokens(engine, source.reference, [*texts, *token_canaries(source.content())]):
-        return None
-    return ProvenEngine(engine, source.reference, reason=_reason(known))
-
-
-def _reason(known: TokenizerProbe) -> str:
-    return f"{describe(known.rules.split)} recognised, canary passed"
-
-
-def _remember(source: _Source, engine: Engine) -> None:
-    proof = Proof(knowledge=fingerprint(source.file, source.folder))
-    source.proofs.remember(engine.name, engine.version, proof)
-
-
-def _gigatoken_engine(source: _Source) -> Engine:
-    """The gigatoken engine, where it is proven; text that it may get wrong is for the reference."""
-    known = GigatokenEngine.name, gigatoken.version()
-    proof = source.proofs.recall(*known)
-    if proof is None:
-        content = source.content()
-        engine = GigatokenEngine(source.file, normalises=not form_apart(content))
-        proof = prove(engine, source.reference, content, source.folder)
-        source.proofs.remember(*known, proof)
-    elif not proof.refusal:
-        engine = GigatokenEngine(source.file, normalises=not proof.form)
-    if proof.is_wrong:
-        raise WrongTokensError(GigatokenEngine.name, proof.refusal)
-    if proof.refusal:
-        raise NotRecognisedError(proof.refusal)
-    rest = GrowingEngine(source.reference, lambda: _rest_engine(source))
-    inert = with_proof(engine, source.reference, rest, proof)
-    return ProvenEngine(inert, source.reference, reason="canary passed")
-
-
-def _rest_engine(source: _Source) -> Engine:
-    """The numpy engine: it asks the reference about a few lines where text is not normal, not whole documents."""
-    if (NumpyEngine.name, numpy_engine.version()) in source.without:
-        raise NotRecognisedError("it gave wrong tokens for a document")
+def _proven_gigatoken(source: _Source, kept: Knowledge) -> tuple[GigatokenEngine, Gate]:
+    content = source.content()
+    gate = static_gate(content, partial(form_trusts_python, folder=source.folder))
+    engine = GigatokenEngine(source.file, normalises=form_outside(content) is None)
     try:
-        return _numpy_engine(source)
+        gate = proven_gate(engine, gate, source.reference, content)
     except WrongTokensError as error:
-        raise NotRecognisedError(str(error)) from error
+        refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {error}"
+        kept.save({"refusal": to_array(refusal)})
+        raise WrongTokensError(refusal) from error
+    kept.save(gate.to_arrays())
+    return engine, gate
+
+
+def _installed() -> list[str]:
+    """Return the names of engines that `auto` tries, the fastest first."""
+    return [name for name in _MAKERS if name != GigatokenEngine.name or gigatoken.is_installed()]
 
 
 _MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
-_VERSIONS: Mapping[str, Callable[[], str]] = {"gigatoken": gigatoken.version, "numpy": numpy_engine.version}
-_FAST = tuple(_MAKERS)
-"""Engines that `auto` tries, the fastest first."""

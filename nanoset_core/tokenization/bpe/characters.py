@@ -16,9 +16,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at
+from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at, cuts_in
 from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
-from nanoset_core.tokenization.bpe.vocabulary import SPACE_SIGN, Vocabulary
+from nanoset_core.tokenization.bpe.vocabulary import Vocabulary
+from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 _BLANK, _SEPARATOR = 0x20, 0xFF
 _CUT, _JOINED, _DOUBTFUL = 0, 1, 2
@@ -53,10 +54,10 @@ class PairSplitter:
         """longest_runs: for each byte that added tokens repeat, the most repetitions."""
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs
-        left, right = (side.astype(np.uint64) for side in vocabulary.seams.T)
+        left, right = (side.astype(np.uint64) for side in vocabulary.boundary_pairs.T)
         self._of_pair = np.zeros(1 << _HASH_BITS, bool)
         self._of_pair[_hash(left, right)] = True
-        self._of_bytes = _kinds_of_byte_pairs(vocabulary.seams)
+        self._of_bytes = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
 
     def starts(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
@@ -88,10 +89,7 @@ def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: in
     starts[1:-1] |= of_byte[1:] != of_byte[:-1]
     starts[1:-1] &= ~joined
     edges = np.flatnonzero(of_byte[1:] != of_byte[:-1]) + 1
-    begins, ends = edges[::2], edges[1::2]
-    counts = (ends - begins - 1) // longest
-    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts[np.repeat(begins, counts) + longest * (offsets + 1)] = True
+    starts[cuts_in(edges[::2], edges[1::2], longest)] = True
 
 
 def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -100,35 +98,43 @@ def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int
     return slots
 
 
-def _kinds_of_byte_pairs(seams: NDArray[np.int32]) -> NDArray[np.uint8]:
+def _kinds_of_byte_pairs(boundary_pairs: NDArray[np.int32]) -> NDArray[np.uint8]:
     """uint8, shape (65536,): whether two bytes are cut or joined, or the characters that they are of decide."""
     table = np.full((256, 256), _CUT, np.uint8)
     table[:, 0x80:0xC0] = _JOINED  # inside a character
-    for left, right in np.unique(_edge_bytes(seams), axis=0).tolist():
+    for left, right in np.unique(_edge_bytes(boundary_pairs), axis=0).tolist():
         table[left, right] = _JOINED if left < 0x80 and right < 0x80 else _DOUBTFUL
     table[_SEPARATOR] = _CUT
     return table.ravel()
 
 
-def _edge_bytes(seams: NDArray[np.int32]) -> NDArray[np.int64]:
-    """int64, shape (seams, 2): last byte in UTF-8 of the left character, and first of the right one."""
-    left, right = seams.astype(np.int64).T
+def _edge_bytes(boundary_pairs: NDArray[np.int32]) -> NDArray[np.int64]:
+    """int64, shape (boundary_pairs, 2): last byte in UTF-8 of the left character, and first of the right one."""
+    left, right = boundary_pairs.astype(np.int64).T
     last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
     limits = [right < 0x80, right < 0x800, right < 0x10000]
     first = np.select(limits, [right, 0xC0 | right >> 6, 0xE0 | right >> 12], 0xF0 | right >> 18)
     return np.stack([last, first], axis=1)
 
 
-class CharacterTokens:
-    """The tokens that merging begins with: of characters, or of the bytes of characters that have none."""
+class CharacterMerger(Merger):
+    """Encodes words by the merges of a vocabulary, beginning with their characters, or the bytes of unknown ones."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
+        self._ranks = ranks
         self._of_point = np.full(CODE_POINTS, -1, np.int32)
         self._of_point[vocabulary.characters[:, 0]] = vocabulary.characters[:, 1]
         self._of_byte = vocabulary.byte_tokens
 
-    def first_tokens(self, words: NDArray[np.uint8], none: int) -> NDArray[np.int32]:
-        """int32, shape (width, words): tokens of each word, then `none`; words as for `Merger.merge_words`."""
+    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        tokens = self._first_tokens(letters.T).astype(np.uint64)
+        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int64)
+        pairs = tokens[1:] != NO_TOKEN
+        ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
+        return tokens, ranks
+
+    def _first_tokens(self, words: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return int32, shape (width, words): tokens of each word, then NO_TOKEN; words as for `merge_words`."""
         count, width = words.shape
         data = np.append(words.ravel(), np.zeros(4, np.uint8))
         tokens = self._of_byte.take(data)
@@ -142,21 +148,6 @@ class CharacterTokens:
             kept[begins + offset] = False
         mask = kept[: count * width].reshape(count, width)
         columns = np.cumsum(mask, axis=1)[mask] - 1
-        table = np.full((width, count), none, np.int32)
+        table = np.full((width, count), NO_TOKEN, np.int32)
         table[columns, np.nonzero(mask)[0]] = tokens[: count * width][mask.ravel()]
         return table
-
-
-class CharacterMerger(Merger):
-    """Encodes words by the merges of a vocabulary, beginning with their characters."""
-
-    def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
-        self._ranks = ranks
-        self._characters = CharacterTokens(vocabulary)
-
-    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        tokens = self._characters.first_tokens(letters.T, NO_TOKEN).astype(np.uint64)
-        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int64)
-        pairs = tokens[1:] != NO_TOKEN
-        ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
-        return tokens, ranks

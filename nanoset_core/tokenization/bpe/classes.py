@@ -76,6 +76,28 @@ def are_in(members: str, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside[1:]
 
 
+def positions_in(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all positions in ranges, one range after the other: int64, shape (positions,)."""
+    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+
+
+def cuts_in(begins: NDArray[np.int64], ends: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
+    """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`: int64, shape (cuts,)."""
+    counts = (ends - begins - 1) // longest
+    return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(begins + longest, counts)
+
+
+def to_runs(values: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Return where runs of equal values begin, and the value of each run; both of shape (runs,)."""
+    begins = np.flatnonzero(np.diff(values, prepend=255)).astype(np.int32)
+    return begins, values[begins]
+
+
+def from_runs(begins: NDArray[np.int32], values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a value for every code point: uint8, shape (0x110000,)."""
+    return np.repeat(values, np.diff(begins, append=CODE_POINTS))
+
+
 @dataclass(frozen=True, slots=True)
 class ByteClasses:
     """Classes of the bytes of a buffer."""

@@ -7,8 +7,6 @@ has one: words are columns, positions rows, so that the lowest rank of all words
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,8 +34,6 @@ PLACE_BITS = 32
 _PLACE = (1 << PLACE_BITS) - 1
 _NO_PRIORITY = NO_RANK << PLACE_BITS
 _BATCH = 8192
-_FEW = 0.75
-"""Words per byte of width below which the reference is faster: merging takes rounds, whatever the number of words."""
 
 
 class PairRanks:
@@ -173,18 +169,3 @@ class Merger:
             changed = np.concatenate([before, left])
             ranks |= changed
             priorities[changed] = ranks
-
-
-class WordEncoder:
-    """Encodes words, as they stand in text."""
-
-    def __init__(self, merger: Merger, encode_words: Callable[[list[bytes]], FlatLists]) -> None:
-        """encode_words: tokens of words of any length, from the reference."""
-        self._merger = merger
-        self.encode_long = encode_words
-
-    def encode(self, words: NDArray[np.uint8]) -> FlatLists:
-        """Tokens of words as they stand in text: uint8, shape (words, width), zero-padded."""
-        if len(words) < _FEW * words.shape[1]:
-            return self.encode_long([word.tobytes().rstrip(b"\0") for word in words])
-        return self._merger.merge_words(words)

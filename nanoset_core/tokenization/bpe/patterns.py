@@ -32,8 +32,8 @@ from nanoset_core.tokenization.files.split_patterns import CL100K, CONTRACTION, 
 
 
 @dataclass(frozen=True, slots=True)
-class Tangles:
-    """Rare text in which the class of a character depends on all that is before it."""
+class ContextSpans:
+    """Rare text in which the class of a character depends on everything before it: left to the reference."""
 
     hints: tuple[bytes, ...]
     """One of these is in all such text, in UTF-8."""
@@ -41,11 +41,11 @@ class Tangles:
     """Matches in such text, and perhaps in other."""
 
     def __contains__(self, data: bytes) -> bool:
-        """Whether a UTF-8 text may be such."""
+        """Tell whether a UTF-8 text may be such text."""
         return any(hint in data for hint in self.hints) and self.pattern.search(data) is not None
 
 
-NO_TANGLES = Tangles((), re.compile(b"(?!)"))
+NO_SPANS = ContextSpans((), re.compile(b"(?!)"))
 
 Contractions = Literal["none", "exact", "any case", "suffix"]
 """`'s`, `'t`, `'re` … as pieces of their own, or at the end of a word (ignoring case)."""
@@ -75,7 +75,7 @@ class SplitPattern:
     """Most digits in a number, 0 for any."""
     regex: tuple[str, ...] = ()
     """The pre-tokenizers whose work it is: regular expressions, or DIGITS."""
-    tangles: Tangles = NO_TANGLES
+    context_spans: ContextSpans = NO_SPANS
     """Text that is left to the reference."""
 
     @property
@@ -94,7 +94,7 @@ class SplitPattern:
         return self.rest == OTHER
 
 
-SLASH_TANGLES = Tangles((b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]"))
+MARKS_AFTER_SLASHES = ContextSpans((b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]"))
 """A mark among symbols after a slash after a newline, where slashes are in tails and marks in words."""
 
 _WHITE, _NUMBER, _NEWLINE = (r"\s", SPACE), (r"\p{N}", NUMBER), (r"\r\n", NEWLINE)
@@ -174,7 +174,7 @@ O200K = replace(
     contractions="suffix",
     slash_tail=True,
     regex=(PATTERNS["o200k"].regex,),
-    tangles=SLASH_TANGLES,
+    context_spans=MARKS_AFTER_SLASHES,
 )
 """GPT-4o, gpt-oss, Llama-4, MiniMax."""
 
@@ -182,7 +182,7 @@ TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(PAT
 """Mistral-Nemo and later, Nemotron-H and later, Apertus."""
 
 _HAN_SIGN = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # numerals, not counting those that are letters
-HAN_TANGLES = Tangles(
+LONE_HAN_SIGNS = ContextSpans(
     (b"\xe3\x80", *(bytes([0xE2, second]) for second in range(0xBA, 0xC0)), b"\xf0\x96\xbf"),
     re.compile(
         rb"(?<!\xe4[\xb8-\xbf][\x80-\xbf])(?<![\xe5-\xe8][\x80-\xbf]{2})(?<!\xe9[\x80-\xbe][\x80-\xbf])"
@@ -204,7 +204,7 @@ KIMI = replace(
     classes=(*O200K.classes, (r"\p{Han}", BARE)),
     slash_tail=False,
     regex=(_HAN_CASED % (CONTRACTION, CONTRACTION) + TAIL,),
-    tangles=HAN_TANGLES,
+    context_spans=LONE_HAN_SIGNS,
 )
 """Moonlight, Kimi-K2 and later: ideographs on their own, else as GPT-4o."""
 

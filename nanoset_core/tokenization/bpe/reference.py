@@ -1,10 +1,11 @@
-"""What every engine gives, and the engine that the others are held to: Hugging Face's `tokenizers` library."""
+"""What every engine gives, and the engines that the others have to match: the tokenizer's own library."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
@@ -14,15 +15,15 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, InputError
+from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stamp
+from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 from nanoset_core.tokenization.files.tokenizer_json import check_merges
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
@@ -42,7 +43,7 @@ FlatLists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
 
 
 class Engine(Protocol):
-    """Text to token ids. Every engine gives the same ids for the same `tokenizer.json`."""
+    """Turns texts into token ids. Every engine gives the same ids for the same tokenizer."""
 
     reason: str
     """Why this engine was chosen, for logs and metadata."""
@@ -54,28 +55,48 @@ class Engine(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the code that encodes."""
+        """Version of the code that encodes."""
         ...
 
     @property
     def helper(self) -> str:
-        """Name and version of an engine beside the reference that may encode what this one leaves aside; or nothing."""
+        """Name and version of another engine, not the reference, that encodes a part of the texts; or nothing."""
+        ...
+
+    @property
+    def reference(self) -> Engine | None:
+        """The engine whose ids this one has to give; None where it is the reference itself."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
         Raises:
-            InputError: a text is not valid Unicode (a lone surrogate).
+            InputError: A text is not valid Unicode (a lone surrogate).
         """
         ...
 
 
+class NotRecognisedError(Exception):
+    """An engine does not support the tokenizer; the message says why."""
+
+
+class WrongTokensError(Exception):
+    """An engine gave other tokens than the reference."""
+
+    def __init__(self, what: str, document: int = 0) -> None:
+        """document: Its number within the batch."""
+        super().__init__(what)
+        self.document = document
+        self.where = ""
+
+
 class ReferenceEngine:
-    """Encodes with the `tokenizers` library, on one thread; any `tokenizer.json`."""
+    """Encodes with the `tokenizers` library, on one thread; supports every `tokenizer.json`."""
 
     name = "tokenizers"
     helper = ""
+    reference = None
 
     def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
         self.reason = reason
@@ -84,66 +105,130 @@ class ReferenceEngine:
         _engines[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
-        # Our parallelism is processes; the library would warn about forks, or start threads in each of them.
+        # We work in parallel by processes; the library would warn about forks, or start threads in each of them.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents.
-
-        Raises:
-            InputError: a text is not valid Unicode (a lone surrogate).
-        """
+        """Encode documents; raises as `Engine.encode`."""
         try:
-            parts = [self._encode_slice(texts[begin:end]) for begin, end in slices(texts)]
+            for text in texts:
+                text.encode()  # older versions of the library replace lone surrogates silently
         except UnicodeEncodeError as error:
             raise not_unicode(texts) from error
-        if not parts:
-            return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
-        ids, lengths = zip(*parts, strict=True)
+        parts = [_flat(self._encode_slice(texts[begin:end])) for begin, end in slices(texts)]
+        ids, lengths = zip(_flat([]), *parts, strict=True)
         return Encoded(np.concatenate(ids), np.concatenate(lengths))
 
     def locate(self, text: str) -> tuple[list[int], list[int]]:
-        """(tokens of a text, character at which each begins)."""
+        """Return the tokens of a text, and the character at which each begins."""
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, [begin for begin, _ in encoding.offsets]
 
     def normalise(self, text: str) -> str:
-        """A text as the tokenizer's normalizer leaves it."""
+        """Return a text as the tokenizer's normalizer leaves it."""
         return text if self._normalizer is None else self._normalizer.normalize_str(text)
 
     def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
-        """Pieces that the pre-tokenizer makes of a text, with their (begin, end excl) in characters."""
+        """Return the pre-tokens of a text, with their (begin, end excl) in characters."""
         pieces: list[tuple[str, tuple[int, int]]] = self._pre_tokenizer.pre_tokenize_str(text)
         return pieces
 
     def encode_words(self, words: list[bytes]) -> FlatLists:
-        """Tokens of words that the split pattern made of normalised text.
+        """Return the tokens of pre-tokens of normalised text.
 
-        A word on its own splits into nothing but itself, and is in normal form if the text is, so asking for it as a
-        document gives its tokens.
+        A pre-token on its own is split into nothing but itself, so it can be encoded as a document.
         """
         encoded = self.encode([word.decode() for word in words])
         return encoded.ids, encoded.lengths
 
     def encode_pieces(self, words: list[bytes]) -> FlatLists:
-        """Tokens of words with a space for each ▁, by the model alone: nothing is put before them."""
+        """Return the tokens of words with a space for each ▁, by the model alone: nothing is put before them."""
         model = self.tokenizer.model
-        ids = [[token.id for token in model.tokenize(word.decode().replace(" ", "▁"))] for word in words]
-        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
-        return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+        return _flat([[token.id for token in model.tokenize(word.decode().replace(" ", SPACE_SIGN))] for word in words])
 
-    def _encode_slice(self, texts: Sequence[str]) -> FlatLists:
-        """Tokens of a few documents."""
-        for text in texts:
-            text.encode()  # older versions of the library would replace lone surrogates and say nothing
-        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
-        return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+    def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+class SentencePieceEngine(ReferenceEngine):
+    """Encodes with the `sentencepiece` package, on one thread, as Megatron-LM's wrapper does.
+
+    Raises:
+        ConfigError: The package is not installed.
+        MissingError, FormatError: See load_tokenizer.
+    """
+
+    name = "sentencepiece"
+
+    def __init__(self, tokenizer: str | os.PathLike[str], *, reason: str = "a SentencePiece model") -> None:
+        super().__init__(tokenizer, reason=reason)
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise ConfigError(
+                "the sentencepiece package is not installed, which gives the tokens of a SentencePiece model",
+                where=tokenizer,
+                found=error,
+                remedy="pip install 'nanoset-platform[sentencepiece]'",
+            ) from error
+        self.version = version("sentencepiece")
+        definition = define(tokenizer)
+        try:
+            self._processor = SentencePieceProcessor(model_file=os.fspath(tokenizer))
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise FormatError(
+                "not a model that the sentencepiece package can load",
+                where=tokenizer,
+                found=error,
+                expected="a model as sentencepiece's trainer writes it",
+                remedy="fetch the file again, whole, or update the sentencepiece package",
+            ) from error
+        names = definition.source.special_tokens or ()
+        self._tokens = {name: definition.special_tokens[name] for name in names}
+        # The first in the text, and of those that begin there the one that was named first.
+        self._token = re.compile("|".join(map(re.escape, self._tokens))) if self._tokens else None
+        self._space = self._processor.piece_to_id(SPACE_SIGN)
+
+    def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._token is not None:
+            return [self._encode_between(self._token, text) for text in texts]
+        ids: list[list[int]] = self._processor.encode(list(texts), out_type=int, num_threads=1)
+        return ids
+
+    def locate(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the tokens of a text, and about at which character each begins."""
+        ids = self.encode([text]).ids.tolist()
+        begins = [begin for begin, _ in self.tokenizer.encode(text, add_special_tokens=False).offsets]
+        return ids, (begins + [len(text)] * len(ids))[: len(ids)]
+
+    def _encode_between(self, token: re.Pattern[str], text: str) -> list[int]:
+        """Encode the text between special tokens by itself, as Megatron-LM's legacy wrapper does.
+
+        A lone ▁ at the beginning of what is between two of them is dropped; what follows the last one keeps its own.
+        """
+        ids: list[int] = []
+        begin = 0
+        for found in token.finditer(text):
+            between: list[int] = self._processor.encode(text[begin : found.start()], out_type=int)
+            ids += between[1:] if begin and between[:1] == [self._space] else between
+            ids.append(self._tokens[found.group()])
+            begin = found.end()
+        tail: list[int] = self._processor.encode(text[begin:], out_type=int)
+        return ids + tail
+
+
+def reference_engine(tokenizer: str | os.PathLike[str]) -> ReferenceEngine:
+    """Return the engine that the others have to match.
+
+    Raises:
+        MissingError, FormatError, ConfigError: See load_tokenizer and SentencePieceEngine.
+    """
+    is_model = define(tokenizer).kind == "SentencePiece"
+    return SentencePieceEngine(tokenizer) if is_model else ReferenceEngine(tokenizer)
 
 
 _engines: WeakValueDictionary[object, ReferenceEngine] = WeakValueDictionary()
-"""Those in use, by file."""
+"""Engines in use, by file."""
 
 
 def _identity(tokenizer: str | os.PathLike[str]) -> object:
@@ -152,12 +237,12 @@ def _identity(tokenizer: str | os.PathLike[str]) -> object:
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
-    """The library's tokenizer, with truncation and padding off; of whatever kind the files are.
+    """Load a tokenizer, of whatever kind its files are, with truncation and padding off.
 
     Raises:
-        MissingError: there is no such file.
-        FormatError: it is no tokenizer, or one that would end the process.
-        ConfigError: see define.
+        MissingError: There is no such file.
+        FormatError: It is no tokenizer, or one that would end the process.
+        ConfigError: See define.
     """
     from tokenizers import Tokenizer
 
@@ -165,13 +250,12 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     if definition.content is None:
         check_merges(definition.json(), definition.source)
     try:
-        if definition.content is None:
-            tokenizer = Tokenizer.from_file(str(definition.source))
-        else:
-            tokenizer = Tokenizer.from_buffer(definition.content.json)
-    except BaseException as error:
-        if not (isinstance(error, Exception) or is_panic(error)):
-            raise
+        with panics_as_errors():
+            if definition.content is None:
+                tokenizer = Tokenizer.from_file(str(definition.source))
+            else:
+                tokenizer = Tokenizer.from_buffer(definition.content.json)
+    except Exception as error:
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
             where=definition.source,
@@ -185,22 +269,28 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
-    """The library's tokenizer to ask and not to change: an engine's that is in use, since loading it takes long.
+    """Return the library's tokenizer for reading only: an engine's that is in use, since loading takes long.
 
     Raises:
-        MissingError, FormatError, ConfigError: see load_tokenizer.
+        MissingError, FormatError, ConfigError: See load_tokenizer.
     """
     engine = _engines.get(_identity(tokenizer))
     return load_tokenizer(tokenizer) if engine is None else engine.tokenizer
 
 
-def is_panic(error: BaseException) -> bool:
-    """Whether an error is what a panic in a library written in Rust arrives as, which is no Exception."""
-    return type(error).__name__ == "PanicException"
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn panics of libraries written in Rust, which are no Exceptions, into RuntimeErrors."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RuntimeError(str(error)) from error
 
 
 def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
-    """(begin, end excl) of runs of documents that hold `limit` characters or little more."""
+    """Yield (begin, end excl) of runs of documents that hold `limit` characters or little more."""
     begin = size = 0
     for index, text in enumerate(texts):
         size += len(text)
@@ -212,7 +302,7 @@ def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
 
 
 def not_unicode(texts: Sequence[str]) -> InputError:
-    """The error for the first of `texts` that holds a lone surrogate, as one of them does."""
+    """Return the error for the first of `texts` that holds a lone surrogate, as one of them does."""
     index, found = next((index, found) for index, text in enumerate(texts) if (found := SURROGATE.search(text)))
     return InputError(
         "a document is not valid Unicode",
@@ -221,3 +311,8 @@ def not_unicode(texts: Sequence[str]) -> InputError:
         expected="characters that UTF-8 can carry",
         remedy="reject the line, or replace lone surrogates before tokenising",
     )
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> FlatLists:
+    lengths = np.fromiter(map(len, lists), np.int32, len(lists))
+    return np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum())), lengths

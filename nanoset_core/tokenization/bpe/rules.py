@@ -12,16 +12,12 @@ import orjson
 
 from nanoset_core.tokenization.bpe.characters import Prepend, SpaceSigns
 from nanoset_core.tokenization.bpe.classes import DIGITS
-from nanoset_core.tokenization.bpe.patterns import GPT2, NO_TANGLES, SPLIT_PATTERNS, SplitPattern, Tangles
-from nanoset_core.tokenization.bpe.units import SAFE_CUT, NormalForm
-from nanoset_core.tokenization.bpe.vocabulary import (
-    SPACE_SIGN,
-    NotRecognisedError,
-    Vocabulary,
-    read_character_vocabulary,
-    read_vocabulary,
-)
+from nanoset_core.tokenization.bpe.patterns import GPT2, NO_SPANS, SPLIT_PATTERNS, ContextSpans, SplitPattern
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError
+from nanoset_core.tokenization.bpe.units import SAFE_CUT, Form
+from nanoset_core.tokenization.bpe.vocabulary import Vocabulary, read_character_vocabulary, read_vocabulary
 from nanoset_core.tokenization.files import define
+from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 
 class Settings:
@@ -34,7 +30,7 @@ class Settings:
         self._name = name
 
     def take(self, key: str, default: object = None) -> Any:
-        """A member, for the caller to understand."""
+        """Return a member, for the caller to understand."""
         return self._left.pop(key, default)
 
     def expect(self, key: str, *allowed: object, default: object = None) -> None:
@@ -44,18 +40,18 @@ class Settings:
             raise NotRecognisedError(f"{key} of {self._name} is {shown(value)}")
 
     def skip(self, *keys: str) -> None:
-        """Members that may be anything."""
+        """Accept members of any value."""
         for key in keys:
             self.take(key)
 
     def finish(self) -> None:
-        """Refuse what has not been taken."""
+        """Refuse members that have not been taken."""
         if self._left:
             raise NotRecognisedError(f"unknown setting {next(iter(self._left))!r} in {self._name}")
 
 
 def shown(value: object) -> str:
-    """A value for a message, not too long."""
+    """Return a value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."
 
@@ -65,10 +61,10 @@ class Rules:
     """A tokenizer that the numpy engine understands."""
 
     split: SplitPattern | SpaceSigns
-    form: NormalForm | None
+    form: Form | None
     """The form that text is normalised to first."""
     space_runs: dict[int, int]
-    """Tokens of that many spaces, matched before any splitting; lengths 2, 3 … without a gap, or none."""
+    """Length → id of added tokens of spaces; lengths 2, 3 … without a gap, or none."""
     literal_runs: dict[str, dict[int, int]]
     """The same of newlines and of tabs, by character, where there is no split pattern; lengths 1, 2 …"""
     added_tokens: tuple[bytes, ...]
@@ -80,59 +76,43 @@ class Rules:
     vocabulary: Vocabulary
 
     @property
-    def has_pattern(self) -> bool:
-        """Whether text is cut by a split pattern."""
-        return isinstance(self.split, SplitPattern)
-
-    @property
-    def tangles(self) -> Tangles:
-        """Text that is left to the reference because the split pattern is too hard there."""
-        return self.split.tangles if isinstance(self.split, SplitPattern) else NO_TANGLES
+    def context_spans(self) -> ContextSpans:
+        """Text that the split pattern leaves to the reference."""
+        return self.split.context_spans if isinstance(self.split, SplitPattern) else NO_SPANS
 
     @property
     def forbidden_bytes(self) -> bytes:
-        """Bytes that text may hold and the engine leaves to the reference: zero, and those without a token."""
+        """Bytes of text that the engine leaves to the reference: zero, and those without a token."""
         possible = [*range(1, 0xC0), *range(0xC2, 0xF5)]
         return bytes([0, *(byte for byte in possible if self.vocabulary.byte_tokens[byte] < 0)])
+
+    @property
+    def described(self) -> str:
+        """How text is split, for logs."""
+        if isinstance(self.split, SplitPattern):
+            return f"{self.split.name} split pattern"
+        return "SentencePiece's spaces and characters"
 
 
 _HARMLESS_POST_PROCESSORS = ("ByteLevel", "RobertaProcessing", "BertProcessing")  # these add special tokens or nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Recognition:
-    """Whether the numpy engine understands a tokenizer."""
+def recognise(tokenizer_json: str | os.PathLike[str]) -> Rules:
+    """Read the rules of a tokenizer's file.
 
-    rules: Rules | None
-    """What it understood, None when anything is left."""
-    reason: str
-    """Which split pattern it is, or why it was not recognised."""
-
-
-def recognise(tokenizer_json: str | os.PathLike[str]) -> Recognition:
-    """Read a `tokenizer.json`; whatever is wrong with its content is a reason, and no error."""
+    Raises:
+        NotRecognisedError: It holds a setting that the numpy engine does not know, or is no tokenizer.
+    """
     try:
-        rules = read_rules(orjson.loads(define(tokenizer_json).json()))
-    except NotRecognisedError as error:
-        return Recognition(None, str(error))
+        return read_rules(orjson.loads(define(tokenizer_json).json()))
     except orjson.JSONDecodeError as error:
-        return Recognition(None, f"not JSON: {error}")
+        raise NotRecognisedError(f"not JSON: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
-        return Recognition(None, f"not built like a tokenizer.json: {error!r}")
-    return Recognition(rules, describe(rules.split))
-
-
-def describe(split: SplitPattern | SpaceSigns) -> str:
-    """How text is split, for logs."""
-    return f"{split.name} split pattern" if isinstance(split, SplitPattern) else "SentencePiece's spaces and characters"
+        raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
 
 
 def read_rules(tokenizer: object) -> Rules:
-    """Rules of a parsed `tokenizer.json`.
-
-    Raises:
-        NotRecognisedError: it holds a setting that the numpy engine does not know.
-    """
+    """Return the rules of a parsed `tokenizer.json`; raises as `recognise`, and what a wrong structure gives."""
     settings = Settings(tokenizer, "the file")
     settings.expect("version", "1.0")
     settings.skip("truncation", "padding", "decoder")
@@ -140,9 +120,8 @@ def read_rules(tokenizer: object) -> Rules:
     normalizer, pre_tokenizer = settings.take("normalizer"), settings.take("pre_tokenizer")
     model, added_tokens = settings.take("model"), settings.take("added_tokens")
     settings.finish()
-    signs = read_space_signs(normalizer, pre_tokenizer)
-    if signs:
-        literal_runs, texts = read_literal_tokens(added_tokens, signs.prepend)
+    if signs := _read_space_signs(normalizer, pre_tokenizer):
+        literal_runs, texts = _read_literal_tokens(added_tokens, signs.prepend)
         return Rules(signs, None, {}, literal_runs, texts, (), False, _read_character_model(model))
     split, form = _read_pre_tokenizer(pre_tokenizer), _read_normalizer(normalizer)
     vocabulary, whole_words = _read_model(model)
@@ -151,7 +130,7 @@ def read_rules(tokenizer: object) -> Rules:
 
 
 def _check_post_processor(value: object) -> None:
-    """Accept post-processors that change no token when special tokens are not asked for."""
+    """Refuse post-processors that change tokens even where special tokens are not asked for."""
     if value is None:
         return
     settings = Settings(value, "the post-processor")
@@ -167,8 +146,8 @@ def _check_post_processor(value: object) -> None:
         raise NotRecognisedError(f"post-processor {shown(kind)}")
 
 
-def _read_normalizer(value: object) -> NormalForm | None:
-    """NFC or NFKC; none at all is the only other choice."""
+def _read_normalizer(value: object) -> Form | None:
+    """Return NFC, NFKC or nothing; refuse all others."""
     if value is None:
         return None
     settings = Settings(value, "the normalizer")
@@ -178,15 +157,15 @@ def _read_normalizer(value: object) -> NormalForm | None:
         settings.finish()
         forms = [form for form in map(_read_normalizer, members) if form]
         return "NFKC" if "NFKC" in forms else "NFC" if forms else None
-    if kind not in get_args(NormalForm):
+    if kind not in get_args(Form):
         raise NotRecognisedError(f"normalizer {shown(kind)}")
     settings.finish()
-    form: NormalForm = kind
+    form: Form = kind
     return form
 
 
 def _read_pre_tokenizer(value: object) -> SplitPattern:
-    """Known splits and then ByteLevel, with its own pattern or without."""
+    """Read known splits and then ByteLevel, with its own pattern or without."""
     settings = Settings(value, "the pre-tokenizer")
     members = [value]
     if settings.take("type") == "Sequence":
@@ -207,7 +186,7 @@ def _read_pre_tokenizer(value: object) -> SplitPattern:
 
 
 def _read_byte_level(value: object) -> bool:
-    """Whether it splits by GPT-2's pattern."""
+    """Tell whether it splits by GPT-2's pattern."""
     settings = Settings(value, "the pre-tokenizer")
     settings.expect("type", "ByteLevel")
     settings.expect("add_prefix_space", False, default=True)
@@ -220,7 +199,7 @@ def _read_byte_level(value: object) -> bool:
 
 
 def _read_split(value: object) -> tuple[str, bool]:
-    """(its regular expression or DIGITS, whether it keeps what is between the matches)."""
+    """Return its regular expression or DIGITS, and whether it keeps what is between the matches."""
     settings = Settings(value, "a member of the pre-tokenizer")
     kind = settings.take("type")
     if kind == "Digits":
@@ -242,7 +221,7 @@ def _read_split(value: object) -> tuple[str, bool]:
 
 
 def _read_model(value: object) -> tuple[Vocabulary, bool]:
-    """The vocabulary, and `ignore_merges`."""
+    """Return the vocabulary, and `ignore_merges`."""
     settings = Settings(value, "the model")
     settings.expect("unk_token", None)
     settings.expect("byte_fallback", False, default=False)
@@ -259,7 +238,7 @@ def _read_character_model(value: object) -> Vocabulary:
 
 
 def _read_bpe(settings: Settings) -> tuple[dict[str, int], list[Any]]:
-    """(vocabulary, merges) of a model; nothing else may be left in it."""
+    """Return (vocabulary, merges) of a model; nothing else may be left in it."""
     settings.expect("type", "BPE", None)
     settings.expect("dropout", None, 0.0)
     settings.expect("continuing_subword_prefix", None, "")
@@ -273,30 +252,28 @@ def _read_bpe(settings: Settings) -> tuple[dict[str, int], list[Any]]:
 
 
 def _read_added_tokens(
-    value: Any, split: SplitPattern, form: NormalForm | None
+    value: Any, split: SplitPattern, form: Form | None
 ) -> tuple[dict[int, int], tuple[bytes, ...], tuple[bytes, ...]]:
-    """(length to id of tokens of spaces, text of others looked for in raw text, of others in normalised text)."""
+    """Return (length → id of tokens of spaces, texts looked for in raw text, texts looked for in normalised text)."""
     runs: dict[int, int] = {}
     texts: dict[bool, list[bytes]] = {False: [], True: []}
     flags = set()
     for token in value or []:
         settings = Settings(token, "an added token")
-        content, ident = settings.take("content"), settings.take("id")
+        content, number = settings.take("content"), settings.take("id")
         normalized = settings.take("normalized", True)
         settings.expect("single_word", False, default=False)
         strips = [settings.take(flag, False) for flag in ("lstrip", "rstrip")]
         settings.skip("special")
         settings.finish()
-        if not all(isinstance(strip, bool) for strip in strips):
-            raise NotRecognisedError(f"lstrip and rstrip of an added token are {strips}")
+        if not all(isinstance(flag, bool) for flag in (*strips, normalized)):
+            raise NotRecognisedError(f"added token {shown(content)}: lstrip, rstrip, normalized {strips}, {normalized}")
         if not isinstance(content, str) or not content or not is_normalized(form or "NFC", content):
             raise NotRecognisedError(f"added token {content!r}")
-        if not isinstance(normalized, bool):
-            raise NotRecognisedError(f"added token {content!r}: normalized is {shown(normalized)}")
         if any(strips) and (set(content) == {" "} or not content.isascii() or content[-1].isalnum()):
             raise NotRecognisedError(f"added token {content!r}: lstrip or rstrip")
         if set(content) == {" "}:
-            runs[len(content)] = ident
+            runs[len(content)] = number
             flags.add(normalized)
         else:
             texts[normalized].append(_checked(content))
@@ -308,7 +285,7 @@ def _read_added_tokens(
 
 
 def _checked(content: str) -> bytes:
-    """UTF-8 of an added token's text; refuses what could lie across a cut, or be in every line."""
+    """Return the UTF-8 of an added token's text; refuse what could lie across a cut, or be in every line."""
     text = content.encode()
     if content.isspace() or SAFE_CUT.search(text):
         raise NotRecognisedError(f"added token {content!r}: white space")
@@ -321,8 +298,8 @@ _NO_SPACE_LEFT = {"type": "Split", "pattern": {"String": " "}, "behavior": "Merg
 _SCHEMES: dict[str, Prepend] = {"always": "unless there is one", "first": "unless there is one", "never": "never"}
 
 
-def read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | None:
-    """How spaces are treated, if they become ▁ and there is no split pattern."""
+def _read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | None:
+    """Return how spaces are treated, if they become ▁ and there is no split pattern."""
     if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
         return SpaceSigns("never")
     if normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]} and pre_tokenizer is None:
@@ -338,19 +315,19 @@ def read_space_signs(normalizer: object, pre_tokenizer: object) -> SpaceSigns | 
     return None
 
 
-def read_literal_tokens(value: Any, prepend: Prepend) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
-    """(length to id of tokens of newlines and of tabs, all others) where tokens are matched before normalising.
+def _read_literal_tokens(value: Any, prepend: Prepend) -> tuple[dict[str, dict[int, int]], tuple[bytes, ...]]:
+    """Return (length → id of tokens of newlines and of tabs, all others), which are matched before normalising.
 
-    What follows an added token gets a ▁ as the beginning of a document does, so where that is put before anything, a
+    What follows an added token gets a ▁ as the beginning of a document does. So where that is put before anything, a
     document with an added token is left to the reference as a whole: newlines and tabs are like all others, and the
     tokens may have any flags.
     """
     runs: dict[str, dict[int, int]] = {}
     texts: list[bytes] = []
+    allowed = (False,) if prepend == "never" else (False, True)
     for token in value or []:
         settings = Settings(token, "an added token")
-        content, ident = settings.take("content"), settings.take("id")
-        allowed = (False,) if prepend == "never" else (False, True)
+        content, number = settings.take("content"), settings.take("id")
         normalized = settings.take("normalized", True)
         for flag in ("single_word", "lstrip", "rstrip"):
             settings.expect(flag, *allowed, default=False)
@@ -360,13 +337,12 @@ def read_literal_tokens(value: Any, prepend: Prepend) -> tuple[dict[str, dict[in
             raise NotRecognisedError(f"added token {content!r}")
         if normalized and (" " in content or SPACE_SIGN in content):
             raise NotRecognisedError(f"added token {content!r} is looked for among ▁")
-        if set(content) in ({"\n"}, {"\t"}):
-            if prepend == "never":
-                runs.setdefault(content[0], {})[len(content)] = ident
-            else:
-                texts.append(content.encode())
-        else:
+        if set(content) not in ({"\n"}, {"\t"}):
             texts.append(_checked(content))
+        elif prepend == "never":
+            runs.setdefault(content[0], {})[len(content)] = number
+        else:
+            texts.append(content.encode())
     for character, lengths in runs.items():
         if sorted(lengths) != list(range(1, len(lengths) + 1)):
             raise NotRecognisedError(f"added tokens of {sorted(lengths)} times {character!r}")

@@ -26,6 +26,8 @@ from nanoset_core.tokenization.bpe.classes import (
     SUFFIX,
     UPPER,
     ByteClasses,
+    cuts_in,
+    positions_in,
 )
 from nanoset_core.tokenization.bpe.patterns import SplitPattern
 
@@ -108,10 +110,7 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
     long = np.flatnonzero(lengths > longest)
     begins, ends, lengths = begins[long], ends[long], lengths[long]
     codes[ends[lengths % longest == 1] - 1] = SPACE
-    counts = (lengths - 1) // longest
-    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    cuts: NDArray[np.int64] = np.repeat(begins, counts) + longest * (offsets + 1)
-    return cuts
+    return cuts_in(begins, ends, longest)
 
 
 def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail: bool) -> None:
@@ -186,10 +185,11 @@ def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: ND
     if not len(long):
         return
     begins, ends = begins[long], ends[long]
-    positions, firsts = _ranges(begins, ends)
+    lengths = ends - begins
+    positions = positions_in(begins, lengths)
     is_digit = data[positions] & 0xC0 != 0x80  # the first byte of one
     digit = np.cumsum(is_digit)
-    digit -= np.repeat(digit[firsts], ends - begins)  # 0 for the first of its number
+    digit -= np.repeat(digit[np.cumsum(lengths) - lengths], lengths)  # 0 for the first of its number
     starts[positions[is_digit & (digit % digits == 0)]] = True
 
 
@@ -197,13 +197,6 @@ def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """(begin, end excl) of runs of True, each int64, shape (runs,); the first and last byte are of none."""
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     return edges[::2], edges[1::2]
-
-
-def _ranges(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(positions in all ranges, int64, shape (positions,); index of each range's first, int64, shape (ranges,))."""
-    lengths = ends - begins
-    firsts = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(begins - firsts, lengths), firsts
 
 
 def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: SplitPattern) -> NDArray[np.int64]:
@@ -240,7 +233,7 @@ def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
     places = np.append(-1, np.flatnonzero(triggers) + 1)
     latest = places[np.searchsorted(places, begins) - 1]
     swallowed = latest >= mixed_begins[np.searchsorted(mixed_ends, begins, side="right")]
-    codes[_ranges(begins[swallowed], ends[swallowed])[0]] = OTHER
+    codes[positions_in(begins[swallowed], (ends - begins)[swallowed])] = OTHER
 
 
 def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
@@ -249,7 +242,7 @@ def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
     tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
     if len(tails):
         slashes, after_slashes = _runs(data == _SLASH)
-        codes[_ranges(tails, after_slashes[np.searchsorted(slashes, tails)])[0]] = NEWLINE
+        codes[positions_in(tails, after_slashes[np.searchsorted(slashes, tails)] - tails)] = NEWLINE
 
 
 def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -270,7 +263,7 @@ def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray
     first = np.append(True, quotes[1:] != ends[:-1])  # of those in a row
     taken: NDArray[np.bool_] = (index - np.maximum.accumulate(np.where(first, index, 0))) % 2 == 0
     ends = ends[taken]
-    codes[_ranges(quotes[taken], ends)[0]] = SUFFIX
+    codes[positions_in(quotes[taken], ends - quotes[taken])] = SUFFIX
     return ends
 
 

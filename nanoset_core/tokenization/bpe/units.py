@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.classes import BARE, IDEOGRAPH, LETTER, NEWLINE, OTHER, SPACE
-from nanoset_core.tokenization.bpe.patterns import NO_TANGLES, Tangles
+from nanoset_core.tokenization.bpe.patterns import NO_SPANS, ContextSpans
 
+Form = Literal["NFC", "NFKC"]
+"""Normal forms that engines know."""
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
-_FOREIGN_BYTES = 1 << 11
+_FALLBACK_BYTES = 1 << 11
 _DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
 _BLOCK = 0x10000
 _CONTEXTS = ("", "a\u0345")  # alone, and after the mark that sorts behind all others
@@ -41,16 +43,13 @@ SAFE_CUT = re.compile(
 white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
 
 
-def seams_are_safe(seams: NDArray[np.int32]) -> bool:
-    """Whether no merge goes across a cut; int32, shape (pairs, 2): code points at the seams of merges."""
-    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in seams.tolist())
-
-
-NormalForm = Literal["NFC", "NFKC"]
+def no_merge_crosses_cuts(boundary_pairs: NDArray[np.int32]) -> bool:
+    """Tell whether no merge goes across a cut; int32, shape (pairs, 2): code points on both sides of merges."""
+    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs.tolist())
 
 
 def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
-    """Whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it takes for granted."""
+    """Tell whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it relies on."""
     spaces = (classes == SPACE) | (classes == NEWLINE)
     letters = np.isin(classes, (LETTER, IDEOGRAPH, BARE))
     return (
@@ -68,20 +67,20 @@ class Units:
     """UTF-8, in order."""
     documents: list[int] = field(default_factory=list)
     """The document that each belongs to."""
-    foreign: list[bool] = field(default_factory=list)
+    fallback: list[bool] = field(default_factory=list)
     """Whether each is for the reference."""
     size: int = 0
     """Bytes of all of them."""
 
-    def add(self, text: bytes, document: int, foreign: bool) -> None:
+    def add(self, text: bytes, document: int, fallback: bool) -> None:
         """Add the next unit."""
         self.texts.append(text)
         self.documents.append(document)
-        self.foreign.append(foreign)
+        self.fallback.append(fallback)
         self.size += len(text)
 
 
-class ForeignText:
+class FallbackText:
     """Finds text that the numpy engine leaves to the reference."""
 
     def __init__(
@@ -89,35 +88,37 @@ class ForeignText:
         added_tokens: Sequence[bytes],
         forbidden_bytes: bytes,
         *,
-        form: NormalForm | None,
-        tangles: Tangles = NO_TANGLES,
+        form: Form | None,
+        context_spans: ContextSpans = NO_SPANS,
     ) -> None:
-        """Texts of added tokens; bytes without a token, and zero; the normal form; what is not understood."""
+        """Take the texts of added tokens; bytes without a token, and zero; the normal form; hard text of a pattern."""
         self._added = re.compile(any_of(added_tokens))
-        self._hints = _shared_prefixes(added_tokens)
+        groups = groupby(sorted(added_tokens), lambda token: token[0])
+        self._hints: list[bytes] = [_shared(list(group)) for _, group in groups]
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
         self._form = form
-        self._tangles = tangles
+        self._context_spans = context_spans
 
     def suspects(self, data: bytes) -> bool:
-        """Whether there may be anything for the reference but unnormalised text; quick, never False when there is."""
-        return any(hint in data for hint in self._hints) or self._forbids(data) or data in self._tangles
+        """Tell quickly whether `holds` may be True; never False where it is."""
+        return any(hint in data for hint in self._hints) or self._forbids(data) or data in self._context_spans
 
     def holds(self, data: bytes) -> bool:
-        """Whether a UTF-8 text holds forbidden bytes, an added token, or what is not understood."""
-        return self._forbids(data) or data in self._tangles or self._adds(data)
+        """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent spans."""
+        return (
+            self._forbids(data)
+            or data in self._context_spans
+            or (any(hint in data for hint in self._hints) and self._added.search(data) is not None)
+        )
 
     def unnormalised(self, text: str) -> bool:
-        """Whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
+        """Tell whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
         return self._form is not None and not text.isascii() and not is_normalized(self._form, text)
 
     def __contains__(self, data: bytes) -> bool:
-        """Whether there is anything for the reference in a UTF-8 text."""
+        """Tell whether there is anything for the reference in a UTF-8 text."""
         return self.holds(data) or (not data.isascii() and self.unnormalised(data.decode()))
-
-    def _adds(self, data: bytes) -> bool:
-        return any(hint in data for hint in self._hints) and self._added.search(data) is not None
 
     def _forbids(self, data: bytes) -> bool:
         if len(self._forbidden) <= 2:
@@ -126,9 +127,10 @@ class ForeignText:
 
 
 def any_of(strings: Sequence[bytes]) -> bytes:
-    """A regular expression that is somewhere in a text if one of the strings is; b"(?!)" for none.
+    """Return a regular expression that is somewhere in a text if one of the strings is; b"(?!)" for none.
 
-    What strings begin with in common comes once, so that looking at a place takes a few steps and not one a string.
+    It is a trie: beginnings that strings share come once, so that looking at a place takes a few steps and not one for
+    each string.
     """
     kept: list[bytes] = []
     for string in sorted(set(strings)):
@@ -138,34 +140,27 @@ def any_of(strings: Sequence[bytes]) -> bytes:
 
 
 def _branches(strings: list[bytes], skip: int = 0, depth: int = 0) -> bytes:
-    """The same of what is behind the first `skip` bytes of sorted strings, none of which begins with another."""
+    """Do the same for what is behind the first `skip` bytes of sorted strings, none of which begins with another."""
     branches = []
     for _, members in groupby(strings, lambda string: string[skip]):
         group = list(members)
         if len(group) == 1 or depth == _DEEPEST:
             branches += [re.escape(string[skip:]) for string in group]
         else:
-            size = len(_shared_prefix(group[0], group[-1]))
+            size = len(_shared(group))
             branches.append(re.escape(group[0][skip:size]) + b"(?:%b)" % _branches(group, size, depth + 1))
     return b"|".join(branches)
 
 
-def _shared_prefixes(tokens: Sequence[bytes]) -> list[bytes]:
-    """One prefix per first byte of the tokens: few strings that occur wherever a token does."""
-    groups: dict[int, list[bytes]] = {}
-    for token in tokens:
-        groups.setdefault(token[0], []).append(token)
-    return [_shared_prefix(min(group), max(group)) for group in groups.values()]
-
-
-def _shared_prefix(first: bytes, last: bytes) -> bytes:
-    """What the first and last of sorted strings, and so all between them, begin with."""
+def _shared(strings: list[bytes]) -> bytes:
+    """Return what all strings begin with."""
+    first, last = min(strings), max(strings)
     size = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[:size]
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
-    """Pieces of a text of about `size` bytes, or more where it cannot be cut safely."""
+    """Yield pieces of a text of about `size` bytes, or more where it cannot be cut safely."""
     begin = 0
     while len(text) - begin > size:
         match = SAFE_CUT.search(text, begin + size)
@@ -176,42 +171,34 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
     yield text[begin:]
 
 
-def native(text: bytes) -> Iterator[tuple[bytes, bool]]:
-    """(piece, False) of a text that holds nothing for the reference."""
-    return ((piece, False) for piece in cut(text, UNIT_BYTES))
-
-
-def partition_units(text: bytes, foreign: ForeignText) -> Iterator[tuple[bytes, bool]]:
-    """(piece, whether it is for the reference) of a text that holds something for the reference."""
+def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
+    """Yield (piece, whether it is for the reference) of a text that holds something for the reference."""
     run: list[bytes] = []
     size, kind = 0, False
-    for piece in cut(text, _FOREIGN_BYTES):
-        is_foreign = piece in foreign
-        if run and (is_foreign != kind or size >= UNIT_BYTES):
+    for piece in cut(text, _FALLBACK_BYTES):
+        is_fallback = piece in fallback_text
+        if run and (is_fallback != kind or size >= UNIT_BYTES):
             yield b"".join(run), kind
             run, size = [], 0
         run.append(piece)
         size += len(piece)
-        kind = is_foreign
+        kind = is_fallback
     yield b"".join(run), kind
 
 
-def trusts_python(normalise: Callable[[str], str], form: NormalForm) -> bool:
-    """False when the library changes a character, or moves it as a mark, that Python leaves alone.
+def trusts_python(normalise: Callable[[str], str], form: Form) -> bool:
+    """Tell whether the library leaves alone every text that Python calls normal.
 
     Unicode never changes the normal form of characters it has, so two versions differ in newer characters only, and a
-    text that the newer version calls normal is normal to the older one. The library's tables must not be the newer.
+    text that the newer version calls normal is normal to the older one. The library's tables must not be the newer:
+    it must not change a character, or move it as a mark, that Python leaves alone.
     """
     for begin in range(0, 0x110000, _BLOCK):
         points = [point for point in range(begin, begin + _BLOCK) if point != 0x0A and not 0xD800 <= point < 0xE000]
         for context in _CONTEXTS:
             text = "\n".join(context + chr(point) for point in points)
             here, there = normalize(form, text), normalise(text)
-            if here != there and _moved_alone(text, here, there):
+            lines = zip(text.split("\n"), here.split("\n"), there.split("\n"), strict=True)
+            if here != there and any(before == in_python != in_library for before, in_python, in_library in lines):
                 return False
     return True
-
-
-def _moved_alone(text: str, here: str, there: str) -> bool:
-    lines = zip(text.split("\n"), here.split("\n"), there.split("\n"), strict=True)
-    return any(before == in_python != in_library for before, in_python, in_library in lines)

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError
 from nanoset_core.tokenization.files.content import byte_characters
-
-SPACE_SIGN = "▁"
-"""What SentencePiece models have for a space."""
-
-
-class NotRecognisedError(Exception):
-    """A setting that the numpy engine does not know; the message says which."""
+from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +32,9 @@ class Vocabulary:
     """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
     characters: NDArray[np.int32]
     """int32, shape (characters, 2): (code point, token) where merging begins with characters, else none."""
-    seams: NDArray[np.int32]
-    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges; likewise."""
+    boundary_pairs: NDArray[np.int32]
+    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges, where merging
+    begins with characters."""
 
 
 _NO_BYTE = 256
@@ -108,7 +104,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     ]
     words = [words[place] for place in chosen]
     characters = [(_point(word), ident) for word, ident in vocabulary.items() if len(word) == 1 and word != " "]
-    seams = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
+    boundary_pairs = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
     return Vocabulary(
         np.frombuffer(b"".join(words), np.uint8),
         np.fromiter(map(len, words), np.int64, len(words)),
@@ -116,7 +112,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         byte_tokens,
         table,
         np.array(sorted(characters), np.int32).reshape(-1, 2),
-        np.array(sorted(seams), np.int32).reshape(-1, 2),
+        np.array(sorted(boundary_pairs), np.int32).reshape(-1, 2),
     )
 
 

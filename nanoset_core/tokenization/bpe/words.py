@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.tokenization.bpe.classes import positions_in
 from nanoset_core.tokenization.bpe.merges import ID_BITS
 from nanoset_core.tokenization.bpe.reference import FlatLists
 
@@ -24,8 +25,6 @@ one."""
 Number = TypeVar("Number", bound=np.generic)
 ABSENT = np.int32(-1)
 """What a key that is not in the table is found as; it is no code."""
-MARK = np.int32(1 << 30)
-"""A bit that codes may carry and that changes nothing."""
 
 _FACTOR = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci hashing
 _FACTORS = [np.uint64(pow(_FACTOR, power, 1 << 64)) for power in range(1, 33)]
@@ -52,18 +51,18 @@ class WordTable:
         return self._codes.nbytes + sum(words.nbytes for words in self._words)
 
     def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> Codes:
-        """Codes of keys: int32, shape (keys,), ABSENT where there is none.
+        """Return the codes of keys: int32, shape (keys,), ABSENT where there is none.
 
         Args:
             keys: as many words as the table's width.
-            skip: int64, shape (skipped,): keys whose code does not matter; they get any but ABSENT.
+            skip: int64, shape (skipped,): keys whose code does not matter; they get 0.
         """
         slots = self._slots(keys)
         codes = self._codes.take(slots)
         differs = self._differs(keys, slots)
         if skip is not None:
             differs[skip] = False
-            codes[skip] = MARK
+            codes[skip] = 0
         unsettled = differs.nonzero()[0]
         if len(unsettled):
             self._probe(keys, slots, codes, unsettled)
@@ -95,43 +94,20 @@ class WordTable:
             pending, slots = pending.take(lost), slots.take(lost) + step & len(self._codes) - 1
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it holds."""
+        """Return everything that the table holds."""
         return {"keys": np.stack(self._words), "codes": self._codes}
 
     @classmethod
-    def from_arrays(cls, keys: NDArray[np.uint64], codes: Codes, lists: int) -> WordTable:
-        """The table that `to_arrays` was asked of, where there are so many long lists.
-
-        Raises:
-            ValueError: there is none like it.
-        """
-        slots = len(codes)
-        if (
-            slots < 2
-            or slots & slots - 1
-            or keys.shape[1:] != (slots,)
-            or keys.dtype != np.uint64
-            or codes.dtype != np.int32
-        ):
-            raise ValueError(f"{slots} slots, keys of shape {keys.shape}")
-        if codes.min() < ABSENT or (codes[codes != ABSENT] & ~MARK).max(initial=0) >= _LISTS + lists:
-            raise ValueError(f"more than {lists} lists")
+    def from_arrays(cls, keys: NDArray[np.uint64], codes: Codes) -> WordTable:
+        """Return the table that `to_arrays` was asked of."""
         table = cls(len(keys), 1)
-        table._slot_shift = np.uint64(65 - slots.bit_length())
+        table._slot_shift = np.uint64(65 - len(codes).bit_length())
         table._words, table._codes = list(keys), codes
         table.count = int(np.count_nonzero(codes != ABSENT))
-        if table.count > FILL_LIMIT * slots:
-            raise ValueError(f"{table.count} of {slots} slots are taken")
         return table
 
-    def sample(self, count: int) -> tuple[Keys, Codes]:
-        """About so many keys from all over the table whose codes carry the mark, and those."""
-        used = (self._codes >= MARK).nonzero()[0]
-        used = used[:: max(1, len(used) // count)]
-        return [words[used] for words in self._words], self._codes[used]
-
     def _probe(self, keys: Keys, slots: NDArray[np.int64], codes: Codes, unsettled: NDArray[np.int64]) -> None:
-        """Follow keys whose first slot holds another key; `codes` is corrected at `unsettled`."""
+        """Follow keys whose first slot holds another key, and correct `codes` at `unsettled`."""
         occupied = (codes.take(unsettled) != ABSENT).nonzero()[0]
         codes[unsettled] = ABSENT
         unsettled = unsettled.take(occupied)
@@ -153,7 +129,7 @@ class WordTable:
         return differs
 
     def _slots(self, keys: Keys) -> NDArray[np.int64]:
-        """int64, shape (keys,): the slot where each key belongs."""
+        """Return the slot where each key belongs: int64, shape (keys,)."""
         hashed = mixed(keys)
         hashed >>= self._slot_shift
         return hashed.view(np.int64)
@@ -175,7 +151,7 @@ class WordTable:
 
 
 def mixed(keys: Keys) -> NDArray[np.uint64]:
-    """uint64, shape (keys,): a number for each key, whose upper bits depend on all of it (multiplicative hashing)."""
+    """Return a hash of each key whose upper bits depend on all of it (multiplicative): uint64, shape (keys,)."""
     hashed = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
         hashed ^= key * factor
@@ -185,7 +161,7 @@ def mixed(keys: Keys) -> NDArray[np.uint64]:
 
 
 def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct keys.
+    """Find the distinct keys.
 
     Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
 
@@ -217,7 +193,6 @@ class TokenLists:
         self._tokens = np.empty(1 << 12, np.int32)
 
     def __len__(self) -> int:
-        """How many lists are numbered."""
         return self._count
 
     @property
@@ -226,23 +201,21 @@ class TokenLists:
         return self._ends.nbytes + self._tokens.nbytes
 
     def add(self, ids: NDArray[np.int32], lengths: NDArray[np.integer[Any]]) -> Codes:
-        """Codes of lists, int32, shape (lists,), given as flat lists of one token or more."""
+        """Add flat lists of one token or more, and return their codes: int32, shape (lists,)."""
         counts = lengths.astype(np.int64)
         begins = np.cumsum(counts) - counts
         codes = ids.take(begins)
         several = ((counts > 1) | (codes >= _LISTS)).nonzero()[0]
         if len(several):
             counts = counts.take(several)
-            codes[several] = self._number(ids.take(_positions(begins.take(several), counts)), counts)
+            codes[several] = self._number(ids.take(positions_in(begins.take(several), counts)), counts)
         return codes
 
     def _number(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> Codes:
-        """Codes of lists that get a number."""
+        """Give lists numbers, and return their codes."""
         used, end = int(self._ends[self._count]), self._count + len(counts)
-        if end >= len(self._ends):
-            self._ends = _resized(self._ends, _doubled(len(self._ends), end + 1), self._count + 1)
-        if used + len(ids) > len(self._tokens):
-            self._tokens = _resized(self._tokens, _doubled(len(self._tokens), used + len(ids)), used)
+        self._ends = _with_room(self._ends, end + 1)
+        self._tokens = _with_room(self._tokens, used + len(ids))
         self._tokens[used : used + len(ids)] = ids
         self._ends[self._count + 1 : end + 1] = used + np.cumsum(counts)
         codes = np.arange(self._count, end, dtype=np.int32)
@@ -251,20 +224,12 @@ class TokenLists:
         return codes
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that they hold."""
+        """Return everything that the lists hold."""
         return {"ends": self._ends[: self._count + 1], "tokens": self._tokens[: self._ends[self._count]]}
 
     @classmethod
     def from_arrays(cls, ends: NDArray[np.int64], tokens: NDArray[np.int32]) -> TokenLists:
-        """The lists that `to_arrays` was asked of.
-
-        Raises:
-            ValueError: there are none like them.
-        """
-        if ends.dtype != np.int64 or tokens.dtype != np.int32 or ends.ndim != 1 or not len(ends):
-            raise ValueError("other types of the lists")
-        if ends[0] or ends[-1] != len(tokens) or (np.diff(ends) < 1).any():
-            raise ValueError("lists that do not lie back to back")
+        """Return the lists that `to_arrays` was asked of."""
         lists = cls()
         lists._ends, lists._tokens, lists._count = ends, tokens, len(ends) - 1
         return lists
@@ -274,13 +239,12 @@ class TokenLists:
         self._count = min(count, self._count)
 
     def gather(self, codes: Codes) -> FlatLists:
-        """The lists of these codes, int32, shape (lists,), back to back."""
+        """Return the lists of these codes, int32, shape (lists,), back to back."""
         slices = [codes[begin : begin + _SLICE] for begin in range(0, len(codes), _SLICE)]
         parts = [self._gather(part) for part in slices] or [self._gather(codes)]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
     def _gather(self, codes: Codes) -> FlatLists:
-        codes = codes & ~MARK
         several = (codes >= _LISTS).nonzero()[0]
         numbers = (codes.take(several) - _LISTS).astype(np.int64)
         stored = self._ends.take(numbers)
@@ -291,20 +255,14 @@ class TokenLists:
         ids = np.empty(int(ends[-1]) if len(ends) else 0, np.int32)
         ends -= lengths
         ids[ends] = codes
-        ids[_positions(ends.take(several), counts)] = self._tokens.take(_positions(stored, counts))
+        ids[positions_in(ends.take(several), counts)] = self._tokens.take(positions_in(stored, counts))
         return ids, lengths
 
 
-def _positions(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64, shape (positions,): all positions in ranges, one after the other."""
-    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
-
-
-def _doubled(size: int, needed: int) -> int:
-    return max(2 * size, 1 << (needed - 1).bit_length())
-
-
-def _resized(array: NDArray[Number], size: int, used: int) -> NDArray[Number]:
-    larger = np.empty(size, array.dtype)
-    larger[:used] = array[:used]
+def _with_room(array: NDArray[Number], size: int) -> NDArray[Number]:
+    """Return the array, or a copy at least twice as long that has room for `size` entries."""
+    if size <= len(array):
+        return array
+    larger = np.empty(max(2 * len(array), size), array.dtype)
+    larger[: len(array)] = array
     return larger

@@ -7,16 +7,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 
+import numpy as np
 import orjson
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files import gpt2, megatron_tiktoken, sentencepiece, tekken, tiktoken
 from nanoset_core.tokenization.files.content import Content
-from nanoset_core.tokenization.files.converted import Converted
 from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stamp
+from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
+
+_FACTS = ("meaning", "vocab_size", "max_id", "special_tokens", "eod", "notice")
+_LEAST_KEPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ class Definition:
         """Hex sha256 that changes with anything that the tokens depend on: for what is kept between runs."""
         if self.content is None:
             return self.fingerprint
-        known = f"{self.fingerprint} {installed_version('sentencepiece')} ".encode() + self.content.json
-        return hashlib.sha256(known).hexdigest()
+        return hashlib.sha256(f"{self.fingerprint} ".encode() + self.content.json).hexdigest()
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -59,14 +61,6 @@ class Definition:
     def eod(self) -> str | None:
         """The token that the trainer ends documents with, where files of this kind settle it."""
         return None if self.content is None else self.content.eod
-
-
-def installed_version(package: str) -> str:
-    """Of a package; `unknown` where it is none that was installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
@@ -97,10 +91,19 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
         return Definition(source, kind, sha256_file(source.path), None)
     files = [source.path, source.merges_file] if kind == "vocab.json" else [source.path]
     digests = [kind, *(sha256_file(file) for file in files if file.is_file())]
-    known = Converted(digests, source.settings)
-    content = known.recall()
-    if content is None:
-        content = _READERS[kind](source)
-        known.remember(content)
+    content = _read(kind, digests, source)
     meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
     return Definition(source, kind, hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest(), content)
+
+
+def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:
+    """Read other files than a tokenizer.json; large ones, which takes seconds, only once for all processes."""
+    identity = orjson.dumps([*digests, sorted(source.settings.items())], default=str).decode()
+    kept = Knowledge("definition", identity, cache_folder())
+    if (found := kept.load()) is not None:
+        return Content(json=found["json"].tobytes(), **from_array(found["facts"]))
+    content = _READERS[kind](source)
+    if len(content.json) >= _LEAST_KEPT_BYTES:
+        facts = to_array({name: getattr(content, name) for name in _FACTS})
+        kept.save({"json": np.frombuffer(content.json, np.uint8), "facts": facts})
+    return content

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import patterns, probe_cache, proofs
-from nanoset_core.tokenization.bpe.probe_cache import TokenizerProbe, probe_tokenizer
+from nanoset_core.tokenization.bpe import compiled, patterns
+from nanoset_core.tokenization.bpe.compiled import CompiledTokenizer, compile_tokenizer
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 
 PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times, haven't they?
@@ -192,9 +192,9 @@ def _each_probe_once() -> Iterator[None]:
 
     The tests of the probes themselves call them where they are.
     """
-    classes = cache(probe_cache.probe_classes)
+    classes = cache(compiled.probe_classes)
     trusted: dict[str, bool] = {}
-    original = proofs.trusts_python
+    original = compiled.trusts_python
 
     def trusts_python(normalise, form):
         if form not in trusted:
@@ -202,8 +202,8 @@ def _each_probe_once() -> Iterator[None]:
         return trusted[form]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe_cache, "probe_classes", lambda *rules: classes(*rules).copy())
-        patch.setattr(proofs, "trusts_python", trusts_python)
+        patch.setattr(compiled, "probe_classes", lambda *rules: classes(*rules).copy())
+        patch.setattr(compiled, "trusts_python", trusts_python)
         yield
 
 
@@ -236,7 +236,7 @@ def changed_tokenizer(tokenizer_files, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def known(tokenizer_files) -> dict[str, tuple[TokenizerProbe, ReferenceEngine]]:
+def known(tokenizer_files) -> dict[str, tuple[CompiledTokenizer, ReferenceEngine]]:
     """Rules and classes of each tokenizer, and the reference."""
     return _Known(tokenizer_files)
 
@@ -247,9 +247,9 @@ class _Known(dict):
     def __init__(self, files: dict[str, Path]) -> None:
         self._files = files
 
-    def __missing__(self, kind: str) -> tuple[TokenizerProbe, ReferenceEngine]:
+    def __missing__(self, kind: str) -> tuple[CompiledTokenizer, ReferenceEngine]:
         reference = ReferenceEngine(self._files[kind])
-        self[kind] = probe_tokenizer(self._files[kind], reference), reference
+        self[kind] = compile_tokenizer(self._files[kind], reference), reference
         return self[kind]
 
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import make_engine, merges, numpy_engine, recognise, units
+from nanoset_core.tokenization.bpe import make_engine, numpy_engine, units
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
-from nanoset_core.tokenization.bpe.checks import canary_texts, same_tokens
+from nanoset_core.tokenization.bpe.compiled import compile_tokenizer
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.probe_cache import probe_tokenizer
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import read_rules
-from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError
+from nanoset_core.tokenization.bpe.proof import all_canaries, differing
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import read_rules, recognise
 
 KINDS = ("llama2", "gemma", "metaspace", "metaspace_split")
 
@@ -30,7 +29,7 @@ def kind(request) -> str:
 
 def engines_of(knowledge, reference):
     """The numpy engine and the reference."""
-    return NumpyEngine(knowledge.rules, knowledge.classes, reference), reference
+    return NumpyEngine(knowledge, reference), reference
 
 
 @pytest.fixture
@@ -49,8 +48,8 @@ def test_any_text(known, hard_texts, monkeypatch, small):
     if small:
         monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
         monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
-        monkeypatch.setattr(units, "_FOREIGN_BYTES", 12)
-        monkeypatch.setattr(merges, "_FEW", 0)
+        monkeypatch.setattr(units, "_FALLBACK_BYTES", 12)
+        monkeypatch.setattr(numpy_engine, "_FEW", 0)
 
     pairs = {kind: engines_of(*known[kind]) for kind in KINDS}
 
@@ -84,24 +83,20 @@ def test_long_text(pair, text):
     assert_same(*pair, [text, "", "short", " short", text[: len(text) // 2]])
 
 
-def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind):
+def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind, tokenizer_files):
     knowledge, reference = known[kind]
-    texts = canary_texts(knowledge.rules, knowledge.classes)
-    assert same_tokens(*pair, texts)
+    texts = all_canaries(json.loads(tokenizer_files[kind].read_bytes()))
+    assert not differing(*pair, texts)
     merges = knowledge.rules.vocabulary.merges.copy()
     merges[3, 2] = merges[4, 2]
     vocabulary = dataclasses.replace(knowledge.rules.vocabulary, merges=merges)
     rules = dataclasses.replace(knowledge.rules, vocabulary=vocabulary)
-    assert not same_tokens(NumpyEngine(rules, knowledge.classes, reference), reference, texts)
+    assert differing(NumpyEngine(dataclasses.replace(knowledge, rules=rules), reference), reference, texts)
 
 
-def test_the_canary_leaves_no_long_text_to_the_reference(known, kind):
-    rules = known[kind][0].rules
-    texts = canary_texts(rules, known[kind][0].classes)
-    foreign = ["\0", *map(bytes.decode, rules.added_tokens)]
-    assert not [text[:80] for text in texts if len(text) > 40 and any(token in text for token in foreign)]
-    assert max(map(len, texts)) > 1000
-    longest = max((max(runs) for runs in rules.literal_runs.values()), default=0)
+def test_the_canary_holds_longer_runs_than_added_tokens(known, kind, tokenizer_files):
+    texts = all_canaries(json.loads(tokenizer_files[kind].read_bytes()))
+    longest = max((max(runs) for runs in known[kind][0].rules.literal_runs.values()), default=0)
     assert any("\t" * (longest + 1) in text for text in texts)
 
 
@@ -130,16 +125,16 @@ def test_the_beginning_of_a_document(prepend, text, prepared):
 
 def test_text_is_cut_where_nothing_merges_and_only_there(known):
     knowledge, reference = known["gemma"]
-    seams = {(chr(left), chr(right)) for left, right in knowledge.rules.vocabulary.seams.tolist()}
+    seams = {(chr(left), chr(right)) for left, right in knowledge.rules.vocabulary.boundary_pairs.tolist()}
     text = "the quick fox's  (x)); Приветствую 日本語 Ж🎉 the"
     expected = [place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in seams]
-    assert NumpyEngine(knowledge.rules, knowledge.classes, reference).piece_begins(text) == expected
+    assert NumpyEngine(knowledge, reference).piece_begins(text) == expected
     assert len(expected) < len(text)
 
 
 def test_runs_of_added_tokens_are_cut_every_so_many(known):
     knowledge, reference = known["gemma"]
-    begins = NumpyEngine(knowledge.rules, knowledge.classes, reference).piece_begins("a\n\n\n\n\n\t\t")
+    begins = NumpyEngine(knowledge, reference).piece_begins("a\n\n\n\n\n\t\t")
     assert begins == [0, 1, 5, 6]
 
 
@@ -222,8 +217,8 @@ def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, k
 
     path = changed_tokenizer(kind, join)
     reference = ReferenceEngine(path)
-    known = probe_tokenizer(path, reference)
-    engine = NumpyEngine(known.rules, known.classes, reference)
+    known = compile_tokenizer(path, reference)
+    engine = NumpyEngine(known, reference)
     texts = ["(x) (y)  (z)", ") ( ) (", "a) ", ")▁(", ") the", ")  ("]
     assert reference.tokenizer.token_to_id(")▁(") in engine.encode(texts).ids
     assert_same(engine, reference, texts)
@@ -235,15 +230,16 @@ def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, k
 def test_added_tokens_of_any_flags_where_documents_are_not_cut(changed_tokenizer, kind, flag, content):
     path = changed_tokenizer(kind, content=content, **{flag: True})
     reference = ReferenceEngine(path)
-    known = probe_tokenizer(path, reference)
+    known = compile_tokenizer(path, reference)
     texts = ["the <|end|>  fox", " <|end|> <|end|>x", "other x\tthe", "é the é", "e\u0301<|end|>the  the\n", "▁the▁é"]
-    assert_same(NumpyEngine(known.rules, known.classes, reference), reference, texts)
+    assert_same(NumpyEngine(known, reference), reference, texts)
 
 
 @pytest.mark.parametrize("content", ["a b", "▁the"])
 def test_added_tokens_that_are_looked_for_among_space_signs(changed_tokenizer, content):
     path = changed_tokenizer("llama2", content=content, normalized=True)
-    assert "among ▁" in recognise(path).reason
+    with pytest.raises(NotRecognisedError, match="among ▁"):
+        recognise(path)
 
 
 def test_ids_that_the_library_does_not_give_to_added_tokens(changed_tokenizer, tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nanoset_core.tokenization.bpe import patterns
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError
 from nanoset_core.tokenization.bpe.rules import read_rules, recognise
-from nanoset_core.tokenization.bpe.vocabulary import NotRecognisedError, byte_characters, decode_tokens
+from nanoset_core.tokenization.bpe.vocabulary import byte_characters, decode_tokens
 
 NFC = {"type": "NFC"}
 PATTERNS = {
@@ -52,11 +53,9 @@ def changed(tokenizer: dict, path: str, value) -> dict:
 
 
 def test_every_kind_is_recognised(tokenizer_files, kind):
-    recognition = recognise(tokenizer_files[kind])
-    rules = recognition.rules
-    assert rules is not None, recognition.reason
+    rules = recognise(tokenizer_files[kind])
     assert rules.split is PATTERNS.get(kind, patterns.GPT2)
-    assert recognition.reason == f"{rules.split.name} split pattern"
+    assert rules.described == f"{rules.split.name} split pattern"
     assert rules.form == {"neox": "NFC", "qwen2": "NFC", "qwen35": "NFC", "digits": "NFKC"}.get(kind)
     assert rules.whole_words == (kind in ("llama3", "o200k"))
     assert b"<|endoftext|>" in rules.added_tokens
@@ -241,9 +240,8 @@ def test_two_tokens_with_one_id(gpt2):
 def test_files_that_are_no_tokenizer(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
-    recognition = recognise(path)
-    assert recognition.rules is None
-    assert recognition.reason
+    with pytest.raises(NotRecognisedError):
+        recognise(path)
 
 
 def test_tokens_outside_the_alphabet_are_unreadable():

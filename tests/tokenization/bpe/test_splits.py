@@ -42,7 +42,7 @@ def vectorised(pattern: SplitPattern, classes, texts: list[str], longest_run: in
 
 def is_native(text: str, pattern: SplitPattern) -> bool:
     """Whether a text is not empty and not left to the reference."""
-    return bool(text) and text.encode() not in pattern.tangles
+    return bool(text) and text.encode() not in pattern.context_spans
 
 
 def run(text: str, begin: int, kinds: set[int], classes) -> int:

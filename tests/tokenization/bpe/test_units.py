@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import LETTER, OTHER, SPACE
-from nanoset_core.tokenization.bpe.patterns import HAN_TANGLES, SLASH_TANGLES
+from nanoset_core.tokenization.bpe.patterns import LONE_HAN_SIGNS, MARKS_AFTER_SLASHES
 from nanoset_core.tokenization.bpe.units import (
     SAFE_CUT,
-    ForeignText,
+    FallbackText,
     any_of,
     cut,
     cuts_are_safe,
@@ -23,7 +23,7 @@ from nanoset_core.tokenization.bpe.units import (
     trusts_python,
 )
 
-FOREIGN = ForeignText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", form="NFC")
+FALLBACK = FallbackText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", form="NFC")
 
 
 def test_pieces_are_the_text(known, kinds, hard_texts):
@@ -79,19 +79,19 @@ def test_cuts_are_checked_against_the_classes(known):
         ("\u212b", True),
     ],
 )
-def test_foreign_text(text, expected):
-    assert (text.encode() in FOREIGN) is expected
+def test_fallback_text(text, expected):
+    assert (text.encode() in FALLBACK) is expected
     if expected and text.isascii():
-        assert FOREIGN.suspects(text.encode())
+        assert FALLBACK.suspects(text.encode())
 
 
 def test_unnormalised_text_is_nothing_special_without_a_normalizer():
-    assert "e\u0301".encode() not in ForeignText([], b"\0", form=None)
+    assert "e\u0301".encode() not in FallbackText([], b"\0", form=None)
 
 
 def test_several_forbidden_bytes():
-    foreign = ForeignText([], b"\0qQ\xf0", form=None)
-    assert [text.encode() in foreign for text in ("a", "iq", "Q", "🎉", "é", "\0")] == [
+    fallback = FallbackText([], b"\0qQ\xf0", form=None)
+    assert [text.encode() in fallback for text in ("a", "iq", "Q", "🎉", "é", "\0")] == [
         False,
         True,
         True,
@@ -102,17 +102,17 @@ def test_several_forbidden_bytes():
 
 
 @pytest.mark.parametrize(
-    ("tangles", "texts"),
+    ("spans", "texts"),
     [
-        (SLASH_TANGLES, {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False}),
-        (HAN_TANGLES, {"二〇二〇": False, "中〇〡": False, "1〇": True, "〇": True, "⼀": True, "中。": False}),
+        (MARKS_AFTER_SLASHES, {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False}),
+        (LONE_HAN_SIGNS, {"二〇二〇": False, "中〇〡": False, "1〇": True, "〇": True, "⼀": True, "中。": False}),
     ],
 )
-def test_what_depends_on_all_that_is_before(tangles, texts):
-    foreign = ForeignText([], b"\0", form=None, tangles=tangles)
+def test_what_depends_on_all_that_is_before(spans, texts):
+    fallback = FallbackText([], b"\0", form=None, context_spans=spans)
     for text, expected in texts.items():
-        assert (text.encode() in foreign) is expected
-        assert foreign.suspects(text.encode()) is expected
+        assert (text.encode() in fallback) is expected
+        assert fallback.suspects(text.encode()) is expected
 
 
 @given(st.lists(st.text("ab<é", min_size=1, max_size=5), max_size=12), st.text("ab<é", max_size=12))
@@ -129,25 +129,25 @@ def test_strings_that_begin_alike_many_times_over():
 
 
 def test_no_added_tokens():
-    assert b"anything" not in ForeignText([], b"\0", form=None)
+    assert b"anything" not in FallbackText([], b"\0", form=None)
 
 
-def test_only_the_lines_that_need_it_are_foreign(monkeypatch):
-    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
+def test_only_the_lines_that_need_it_are_fallback(monkeypatch):
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FALLBACK_BYTES", 8)
     text = "plain words here and <|pad|> then more plain words and e\u0301 end of it all"
-    pieces, kinds = zip(*partition_units(text.encode(), FOREIGN), strict=True)
+    pieces, kinds = zip(*partition_units(text.encode(), FALLBACK), strict=True)
     assert b"".join(pieces) == text.encode()
     assert kinds == (False, True, False, True, False)
-    for piece, foreign in zip(pieces, kinds, strict=True):
-        assert (piece in FOREIGN) == foreign
-        assert not foreign or len(piece) < 24
+    for piece, fallback in zip(pieces, kinds, strict=True):
+        assert (piece in FALLBACK) == fallback
+        assert not fallback or len(piece) < 24
 
 
 def test_stretches_are_not_joined_without_end(monkeypatch):
-    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FOREIGN_BYTES", 8)
+    monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FALLBACK_BYTES", 8)
     monkeypatch.setattr("nanoset_core.tokenization.bpe.units.UNIT_BYTES", 40)
     text = b"\0 some words " * 50 + b"and words without anything " * 50
-    pieces, kinds = zip(*partition_units(text, FOREIGN), strict=True)
+    pieces, kinds = zip(*partition_units(text, FALLBACK), strict=True)
     assert b"".join(pieces) == text
     assert max(map(len, pieces)) < 80
     assert set(kinds) == {True, False}

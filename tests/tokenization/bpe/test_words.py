@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe.words import ABSENT, MARK, TokenLists, WordTable, unique_keys
+from nanoset_core.tokenization.bpe.words import ABSENT, TokenLists, WordTable, unique_keys
 
 
 def columns(keys: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
@@ -92,8 +92,7 @@ def test_gathered_lists_are_those_added(first, dropped, second, random):
     assert len(lists) == sum(numbered)
     assert all(number or code == tokens[0] for number, code, tokens in zip(numbered, codes, every, strict=True))
     chosen = [random.randrange(len(every)) for _ in range(50)] if every else []
-    marks = np.array([random.choice((0, MARK)) for _ in chosen], np.int32)
-    ids, lengths = lists.gather(codes[chosen] | marks)
+    ids, lengths = lists.gather(codes[chosen])
     assert ids.tolist() == [token for number in chosen for token in every[number]]
     assert lengths.tolist() == [len(every[number]) for number in chosen]
     assert ids.dtype == np.int32

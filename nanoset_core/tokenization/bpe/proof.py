@@ -1,4 +1,4 @@
-"""Canary texts made from a tokenizer's own file: where an engine is wrong, it should be wrong on one of these."""
+"""Texts that a wrong engine should get wrong, and the comparison of engines on them before one is used."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from itertools import groupby, pairwise, product
 from typing import Any
 from unicodedata import category, combining
 
+import numpy as np
+
+from nanoset_core.tokenization.bpe.reference import Engine
+from nanoset_core.tokenization.files.content import byte_characters
+
 _WORDS = 1 << 14
 _WORDS_OF_A_TEXT = 200
-_LONGEST_RUN = 40
+_LONGEST_RUN = 70
 _LONG_WORDS = (64, 65, 255, 256, 300, 3000)
 _OVERLAPS = 2000
 _ASSIGNED = ((0, 0x34000), (0xE0000, 0xE0200))
@@ -21,71 +26,71 @@ _UTF8_BOUNDS = (0x80, 0x800, 0x10000)
 _KINDS = "aAé1٣½中あー가。'’ſ/-_ \n\r\t\xa0\u3000\u0301\u200d🎉▁<"
 """One of each kind that split patterns, normal forms and SentencePiece's spaces tell apart."""
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l", "")
+_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
 
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Texts of the added tokens of a parsed `tokenizer.json`."""
+    """Return the texts of the added tokens of a parsed `tokenizer.json`."""
     return [token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")]
 
 
 def texts_with(token: str) -> list[str]:
-    """An added token alone; and inside words, at both edges, doubled, beside white space, and all but whole."""
+    """Return an added token alone; and in words, at both edges, doubled, beside white space, and all but whole."""
     return [token, f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"]
 
 
-def token_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Texts with each added token of a parsed `tokenizer.json`, and with those that overlap."""
-    tokens = added_tokens(tokenizer)
-    return [*(text for token in tokens for text in texts_with(token)), *_overlaps(tokens)]
-
-
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Every canary text for a parsed `tokenizer.json` of whatever kind."""
-    return [*_texts_for_all(), *token_canaries(tokenizer), *_vocabulary(tokenizer)]
+    """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
+    tokens = added_tokens(tokenizer)
+    own = (text for token in tokens for text in texts_with(token))
+    return [*_texts_for_all(), *own, *_overlaps(tokens), *_vocabulary(tokenizer)]
+
+
+def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
+    """Return the numbers of the texts for which two engines give different tokens."""
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
+        return []
+    pairs = zip(*(np.split(one.ids, np.cumsum(one.lengths)[:-1]) for one in (ours, theirs)), strict=True)
+    return [number for number, (here, there) in enumerate(pairs) if not np.array_equal(here, there)]
 
 
 @cache
 def _texts_for_all() -> tuple[str, ...]:
     categories = {point: category(chr(point)) for low, high in _ASSIGNED for point in range(low, high)}
-    return (
-        *_beside(_KINDS, 3),
-        *_beside(_samples(categories), 2),
-        *_points(categories),
-        *_marks(),
-        *_runs(),
-        *_contractions(),
-    )
-
-
-def _beside(samples: Sequence[str], count: int) -> Iterator[str]:
-    """Each sample behind and before each other one."""
-    for first in samples:
-        yield "".join(first + "".join(rest) for rest in product(samples, repeat=count - 1))
+    samples = _samples(categories)
+    pairs = ("".join(first + second for second in samples) for first in samples)
+    triples = ("".join(first + second + third for third in _KINDS) for first, second in product(_KINDS, repeat=2))
+    return (*triples, *pairs, *_points(categories), *_marks(), *_runs(), *_contractions())
 
 
 def _samples(categories: Mapping[int, str]) -> list[str]:
-    """The first and last character of each category, of each length in UTF-8."""
+    """Return the first and last character of each category, of each length in UTF-8."""
     found: dict[tuple[str, int], list[int]] = {}
     for point, kind in categories.items():
-        if kind != "Cs":
+        if kind != "Cs" and point:
             size = bisect_right(_UTF8_BOUNDS, point)
             found.setdefault((kind, size), [point, point])[1] = point
     return [chr(point) for point in sorted({point for pair in found.values() for point in pair})]
 
 
 def _points(categories: Mapping[int, str]) -> Iterator[str]:
-    """Every character but those within long runs of one category, behind a letter and a space; and all planes."""
+    """Yield every character but those within long runs of one category, behind others; and some of all planes.
+
+    There is no zero byte, with which a text would be left to the reference.
+    """
     points = [*range(0x40000, 0xE0000, _PRIVATE_STEP), *range(0xF0000, 0x110000, _PRIVATE_STEP), 0x10FFFF]
     for kind, run in groupby(categories, categories.__getitem__):
         members = list(run)
         if kind != "Cs":
             points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
-    for beside in "a ":
-        yield from ("".join(beside + chr(point) for point in points[i : i + 2000]) for i in range(0, len(points), 2000))
+    points.remove(0)
+    for beside in "a! 中":
+        yield from ("".join(beside + chr(point) for point in points[i : i + 500]) for i in range(0, len(points), 500))
 
 
 def _marks() -> Iterator[str]:
-    """Two marks of each combining class behind one another on a letter, in every order."""
+    """Yield two marks of each combining class behind one another on a letter, in every order."""
     classes: dict[int, list[str]] = {}
     for mark in map(chr, range(0x300, 0x1F000)):
         if order := combining(mark):
@@ -102,7 +107,7 @@ def _runs() -> Iterator[str]:
         yield "a" * size
         yield "".join(chr(97 + place * place % 26) for place in range(size))
         yield "".join(chr(0x4E00 + place * 7919 % 20_000) for place in range(size))
-    yield from ("", "\0", "a\0b", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd")
+    yield from ("", "\0", "a\0b", "\tx y", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd")
 
 
 def _contractions() -> Iterator[str]:
@@ -111,7 +116,7 @@ def _contractions() -> Iterator[str]:
 
 
 def _overlaps(tokens: Sequence[str]) -> Iterator[str]:
-    """Neighbours in sorted order, and added tokens that share characters of a text."""
+    """Yield neighbours in sorted order, and added tokens that share characters of a text."""
     ordered = sorted(tokens)
     yield from (first + second for first, second in pairwise(ordered))
     beginning: dict[str, list[str]] = {}
@@ -129,7 +134,7 @@ def _overlaps(tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Words from all over the vocabulary, apart and together; each needs its merges."""
+    """Yield words from all over the vocabulary, apart and together; each needs its merges."""
     vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
     entries = list(vocabulary) if isinstance(vocabulary, Mapping) else [entry[0] for entry in vocabulary]
     words = [_readable(entry) for entry in entries[:: max(1, len(entries) // _WORDS)]]
@@ -140,18 +145,8 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _readable(entry: str) -> str:
-    """The text of an entry of a byte-level vocabulary, or of one with SentencePiece's spaces."""
+    """Return the text of an entry of a byte-level vocabulary, or of one with SentencePiece's spaces."""
     try:
         return bytes(map(_BYTE_OF.__getitem__, entry)).decode(errors="ignore")
     except KeyError:
         return entry.replace("▁", " ")
-
-
-def _byte_level() -> dict[str, int]:
-    """Character → the byte that it stands for in byte-level vocabularies."""
-    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = sorted(set(range(256)) - plain)
-    return {chr(byte): byte for byte in plain} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTE_OF = _byte_level()

@@ -12,18 +12,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.learned import LearnedWords
 from nanoset_core.tokenization.bpe.reference import FlatLists
 from nanoset_core.tokenization.bpe.words import (
     ABSENT,
     FILL_LIMIT,
-    MARK,
     Codes,
     Keys,
     TokenLists,
     WordTable,
     unique_keys,
 )
+from nanoset_core.tokenization.knowledge import Arrays, Knowledge
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
@@ -34,11 +33,10 @@ LEAST_SAVED = 1 << 15
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
-_SAMPLED_WORDS = 256
+_MOST_SAVED_BYTES = 96 << 20
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
-_NO_MARK = np.int32(0)
-_DRIFTING = (1, 2)  # widths whose words come back: when their tables are full, the text has changed, and all start anew
+_RECURRING = (1, 2)  # widths whose words recur: when their tables are full, the text has changed, and all start anew
 
 EncodeWords: TypeAlias = Callable[[NDArray[np.uint8]], FlatLists]
 """Zero-padded words, uint8, shape (words, width), to their tokens."""
@@ -60,7 +58,7 @@ class Batch:
     """(place, word) of those above LONGEST bytes."""
 
     def note(self, width: int, keys: Keys, places: NDArray[np.int64] | None, found: Codes) -> None:
-        """Note the words that were not found among those at `places` (None: all) of the block at hand."""
+        """Note the words that were not found among those at `places` (None: all) of the current block."""
         missing = (found == ABSENT).nonzero()[0]
         if len(missing):
             places = missing if places is None else places[missing]
@@ -68,30 +66,36 @@ class Batch:
             self.unknown.setdefault(width, []).append(noted)
 
 
-class Lexicon:
+class PretokenCache:
     """Maps words to lists of tokens; bounded memory."""
 
     def __init__(
         self,
         encode: EncodeWords,
         encode_long: EncodeLongWords,
-        seed: Callable[[Lexicon], None],
-        kept: LearnedWords | None = None,
+        seed: Callable[[PretokenCache], None],
+        kept: Knowledge | None = None,
     ) -> None:
-        """`encode` and `encode_long` know the tokens of unknown words; `seed` teaches the first ones.
+        """Begin with the words that are kept, else with the first ones.
 
-        It begins with what is `kept`, where that is given, and keeps there what it learns.
+        Args:
+            encode: Gives the tokens of unknown words.
+            encode_long: The same for long ones.
+            seed: Adds the first words.
+            kept: Where words are kept for later runs.
         """
         self._encode = encode
         self._encode_long = encode_long
         self._seed = seed
         self._kept = kept
         self._saved: float = LEAST_SAVED / 1.5
-        if kept is None or not self._recalls(kept):
+        if kept is not None and (arrays := kept.load()) is not None:
+            self._recall(arrays)
+        else:
             self.restart()
 
     def restart(self) -> None:
-        """Forget all but the seed."""
+        """Forget all but the first words."""
         self._lists = TokenLists()
         self._seeded = dict.fromkeys(SLOT_BITS_LIMITS, 0)
         self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
@@ -104,61 +108,39 @@ class Lexicon:
         return self._lists.nbytes + sum(table.nbytes for table in self._tables.values())
 
     def __len__(self) -> int:
-        """How many words it knows."""
         return sum(map(len, self._tables.values()))
 
     @property
     def learnt(self) -> int:
-        """Words beyond the seed."""
+        """Number of words beyond the first ones."""
         return sum(len(table) - self._seeded[width] for width, table in self._tables.items())
 
-    def _recalls(self, kept: LearnedWords) -> bool:
-        """Begin with what was kept; False where there is nothing, or nothing that can be believed."""
-        arrays = kept.load()
-        if arrays is None:
-            return False
-        try:
-            self._lists = TokenLists.from_arrays(arrays["ends"], arrays["tokens"])
-            self._tables = {
-                width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"], len(self._lists))
-                for width in SLOT_BITS_LIMITS
-            }
-            self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
-            if not all(map(self._knows, SLOT_BITS_LIMITS)):
-                raise ValueError("other tokens than are made now")
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            kept.drop(error)
-            return False
+    def _recall(self, arrays: Arrays) -> None:
+        self._lists = TokenLists.from_arrays(arrays["ends"], arrays["tokens"])
+        self._tables = {
+            width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"]) for width in SLOT_BITS_LIMITS
+        }
+        self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
         self._saved = self.learnt
-        return True
-
-    def _knows(self, width: int) -> bool:
-        """Whether the tokens of a sample of the words of a width are those that would be learnt."""
-        table = self._tables[width]
-        if table.width != width:
-            return False
-        keys, codes = table.sample(_SAMPLED_WORDS)
-        ids, lengths = self._lists.gather(codes)
-        wanted = self._encode(np.stack(keys, axis=1).view(np.uint8)) if len(codes) else (ids, lengths)
-        found = np.array_equal(ids, wanted[0]) and np.array_equal(lengths, wanted[1])
-        return found and np.array_equal(table.find(keys), codes)
 
     def _keep(self) -> None:
         """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
         if self._kept is None or self.learnt < 1.5 * self._saved:
             return
         self._saved = self.learnt
-        if not all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _DRIFTING):
+        half_full = {width: int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2 for width in _RECURRING}
+        if not all(self._has_room(width, count) for width, count in half_full.items()):
             return
         arrays = self._lists.to_arrays() | {"seeded": np.array([self._seeded[width] for width in SLOT_BITS_LIMITS])}
         for width, table in self._tables.items():
             arrays |= {f"{name}{width}": array for name, array in table.to_arrays().items()}
-        self._kept.save(arrays)
+        if sum(array.nbytes for array in arrays.values()) <= _MOST_SAVED_BYTES:
+            self._kept.save(arrays)
 
     def teach(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], tokens: NDArray[np.int32]
     ) -> None:
-        """Words of one token each; those already known stay as they are."""
+        """Add words of one token each; those already known stay as they are."""
         every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
         for width, chosen in every:
             keys = _keys(data, begins.take(chosen), lengths.take(chosen), width)
@@ -175,7 +157,7 @@ class Lexicon:
             data: uint8, shape (bytes + PADDING,).
             begins: int64, shape (words,), in bytes.
             lengths: int64, shape (words,), in bytes, 1 or more; no zero byte is inside a word.
-            batch: takes them.
+            batch: Takes them.
         """
         rest = (lengths > 8).nonzero()[0]
         short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
@@ -195,19 +177,19 @@ class Lexicon:
     def learn(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], encode: EncodeWords
     ) -> None:
-        """Words for the seed whose tokens `encode` knows; those already known stay as they are."""
+        """Add first words whose tokens `encode` gives; those already known stay as they are."""
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
         for width, parts in batch.unknown.items():
             self._learn(width, *_joined(parts), batch.codes[0], encode)
 
     def tokens(self, batch: Batch) -> FlatLists:
-        """Tokens of all words of a batch."""
+        """Return the tokens of all words of a batch."""
         codes = np.concatenate(batch.codes) if batch.codes else np.empty(0, np.int32)
         unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
         roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
         for width in roomy:
-            self._learn(width, *unknown.pop(width), codes, self._encode, MARK)
+            self._learn(width, *unknown.pop(width), codes, self._encode)
         kept = len(self._lists)  # what there is no room for follows, to be dropped after use
         for width, (keys, places) in unknown.items():
             self._learn(width, keys, places, codes, self._encode, remember=False)
@@ -216,7 +198,7 @@ class Lexicon:
             codes[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
         gathered = self._lists.gather(codes)
         self._lists.truncate(kept)
-        if any(width in _DRIFTING for width in unknown):
+        if any(width in _RECURRING for width in unknown):
             self.restart()
         self._keep()
         return gathered
@@ -228,15 +210,14 @@ class Lexicon:
         places: NDArray[np.int64],
         codes: Codes,
         encode: EncodeWords,
-        mark: np.int32 = _NO_MARK,
         *,
         remember: bool = True,
     ) -> None:
-        """Encode the distinct words of `keys` and set `codes` at `places`; those that are remembered get the mark."""
+        """Encode the distinct words of `keys`, and set `codes` at `places`."""
         first, inverse = unique_keys(keys)
         distinct = [key[first] for key in keys]
         words = np.stack(distinct, axis=1).view(np.uint8)  # (distinct words, 8 * width)
-        added = self._lists.add(*encode(words)) | mark
+        added = self._lists.add(*encode(words))
         if remember:
             self._tables[width].insert(distinct, added)
         codes[places] = added[inverse]

@@ -1,10 +1,10 @@
-"""Words with made-up tokens, for tests of lexicons."""
+"""Words with made-up tokens, for tests of pre-token caches."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.lexicon import PADDING, Batch, Lexicon
+from nanoset_core.tokenization.bpe.pretoken_cache import PADDING, Batch, PretokenCache
 
 KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
 
@@ -28,15 +28,15 @@ def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8), np.cumsum(lengths) - lengths, lengths
 
 
-def seed(lexicon: Lexicon) -> None:
-    lexicon.teach(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+def seed(cache: PretokenCache) -> None:
+    cache.teach(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
 
 
-def check(lexicon: Lexicon, blocks: list[list[bytes]]) -> None:
+def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
     batch = Batch()
     for words in blocks:
-        lexicon.look_up(*laid_out(words), batch)
-    ids, lengths = lexicon.tokens(batch)
+        cache.look_up(*laid_out(words), batch)
+    ids, lengths = cache.tokens(batch)
     expected = [tokens_of(word) for words in blocks for word in words]
     assert ids.tolist() == [token for tokens in expected for token in tokens]
     assert lengths.tolist() == [len(tokens) for tokens in expected]
