@@ -1,4 +1,4 @@
-"""Trials by the thousand, in forked processes that may crash, hang or run out of memory without ending the campaign.
+"""Trials by the thousand, in forks that may crash, hang or run out of memory without ending the campaign.
 
     PYTHONPATH=tests python -m faults.campaign --trials 3000 [--select PATTERN]
 
@@ -9,51 +9,19 @@ Prints a table; exits with 1 when a trial was bad, and shows the first of each k
 from __future__ import annotations
 
 import argparse
-import json
-import mmap
-import os
-import resource
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from faults import datasets, outputs, settings, texts
+from faults.runner import Limits, in_fork, markdown, scratch_folder
 from faults.trial import OUTCOMES, Bench, Format
 
-EXTRA_BYTES = 1 << 30
-"""address space that a trial may take on top of the process as it is"""
-SECONDS = 20.0
-"""of a processor, for one trial"""
-STILL_SECONDS = 300.0
-"""after which a trial hangs that takes none"""
+LIMITS = Limits(extra_bytes=1 << 30, seconds=20.0)
 _BATCH = 500
-_CRASHED, _HUNG = len(OUTCOMES), len(OUTCOMES) + 1
-
-
-@dataclass(slots=True)
-class Tally:
-    """What the trials of one format gave."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    """outcome → trials"""
-    bad: dict[str, str] = field(default_factory=dict)
-    """kind of failure → the first of it"""
-    seconds: float = 0.0
-
-    @property
-    def trials(self) -> int:
-        return sum(self.counts.values())
-
-    def add(self, number: int, outcome: str, detail: str) -> None:
-        self.counts[outcome] += 1
-        if outcome not in OUTCOMES[:3]:
-            self.bad.setdefault(f"{outcome}: {detail[:60]}", f"trial {number}: {detail}")
 
 
 def all_formats(scratch: Path) -> list[Format]:
@@ -63,95 +31,37 @@ def all_formats(scratch: Path) -> list[Format]:
     return [*made, *outputs.formats(scratch, tokenizer), *settings.formats(tokenizer)]
 
 
-def run(kind: Format, first: int, trials: int, scratch: Path) -> Tally:
-    """Trials [first, first + trials) of a format, in batches of processes."""
-    tally, number, end, begun = Tally(), first, first + trials, time.monotonic()
+def run(kind: Format, first: int, trials: int, scratch: Path) -> tuple[Counter[str], dict[str, str]]:
+    """Trials [first, first + trials) of a format, in batches of forks; → outcomes, kind of failure → its first."""
+    counts, bad = Counter[str](), dict[str, str]()
+    number, end = first, first + trials
     while number < end:
-        number = _batch(kind, number, min(number + _BATCH, end), scratch, tally)
-    tally.seconds = time.monotonic() - begun
-    return tally
+        numbers = range(number, min(number + _BATCH, end))
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            done, ending = in_fork(lambda say, at=Path(folder), of=numbers: _batch(kind, of, at, say), LIMITS)
+        number += len(done)
+        if number < numbers.stop:
+            done.append([ending.split(":")[0], ending])
+            number += 1
+        for offset, (outcome, detail) in enumerate(done):
+            counts[outcome] += 1
+            if outcome not in OUTCOMES[:3]:
+                bad.setdefault(f"{outcome}: {detail[:60]}", f"trial {numbers.start + offset}: {detail}")
+    return counts, bad
 
 
-def _batch(kind: Format, first: int, end: int, scratch: Path, tally: Tally) -> int:
-    """Run trials in a child; → the number of the first that was not run."""
-    shared = mmap.mmap(-1, 8)
-    shared[:] = first.to_bytes(8, "little")
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        notes = Path(folder) / "notes.jsonl"
-        child = os.fork()
-        if child == 0:
-            _child(kind, range(first, end), Path(folder), notes, shared)
-        status, hung = _wait(child, shared)
-        done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-    for number, outcome, detail in done:
-        tally.add(number, outcome, detail)
-    reached = first + len(done)
-    if reached < end:
-        what = "hung" if hung else "crashed"
-        tally.add(reached, what, f"status {status}" if not hung else f"more than {SECONDS:g} s")
-        reached += 1
-    return reached
+def _batch(kind: Format, numbers: range, folder: Path, say) -> None:
+    bench = Bench(kind, folder)
+    for number in numbers:
+        outcome, detail = bench.run(number)
+        say([outcome, detail if outcome == "bad" else ""])
 
 
-def _child(kind: Format, numbers: range, folder: Path, notes: Path, shared: mmap.mmap) -> None:
-    code = 1
-    try:
-        place = folder / "files"
-        place.mkdir()
-        bench = Bench(kind, place)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + EXTRA_BYTES, used + EXTRA_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with notes.open("w", buffering=1) as file:
-            for number in numbers:
-                shared[:] = number.to_bytes(8, "little")
-                outcome, detail = bench.run(number)
-                file.write(json.dumps([number, outcome, detail if outcome == "bad" else ""]) + "\n")
-        code = 0
-    except BaseException:  # noqa: BLE001 - nothing of this process may go on in the child
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _wait(child: int, shared: mmap.mmap) -> tuple[int, bool]:
-    """(exit status, whether it had to be killed) of a child that must go on to its next trial in time.
-
-    On a machine with much else to do, a sound trial takes as long as it likes.
-    """
-    seen, since, spent = bytes(shared[:]), time.monotonic(), 0.0
-    while True:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return status, False
-        time.sleep(0.01)
-        if bytes(shared[:]) != seen:
-            seen, since, spent = bytes(shared[:]), time.monotonic(), _processor_seconds(child)
-        elif time.monotonic() - since > STILL_SECONDS or _processor_seconds(child) - spent > SECONDS:
-            os.kill(child, signal.SIGKILL)
-            return os.waitpid(child, 0)[1], True
-
-
-def _processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def table(tallies: dict[str, Tally]) -> str:
+def table(tallies: dict[str, Counter[str]]) -> str:
     """The figures as Markdown."""
-    lines = [
-        "| format | mutations | refused | unharmed | as written | bad |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    total = Counter[str]()
-    for name, tally in [*tallies.items(), ("all", None)]:
-        counts = tally.counts if tally else total
-        if tally:
-            total += tally.counts
-        bad = sum(counts.values()) - sum(counts[outcome] for outcome in OUTCOMES[:3])
-        cells = [f"{sum(counts.values()):,}", *(f"{counts[outcome]:,}" for outcome in OUTCOMES[:3]), f"{bad:,}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = [*tallies.items(), ("all", sum(tallies.values(), Counter[str]()))]
+    cells = [(name, counts.total(), *(counts[outcome] for outcome in OUTCOMES[:3])) for name, counts in rows]
+    return markdown(("format", "mutations", *OUTCOMES[:3], "bad"), [(*row, row[1] - sum(row[2:])) for row in cells])
 
 
 def main() -> int:
@@ -160,22 +70,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
     parser.add_argument("--select", default="*", help="formats, such as '.idx' or '*tar*'")
     options = parser.parse_args()
-    tallies: dict[str, Tally] = {}
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=base) as folder:
+    tallies, failed = {}, False
+    with scratch_folder() as folder:
         made = Path(folder) / "made"
         made.mkdir()
-        os.environ["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
         for kind in all_formats(made):
             if fnmatchcase(kind.name, options.select):
-                trials = max(1, round(options.trials * kind.share))
-                tallies[kind.name] = run(kind, options.first, trials, Path(folder))
-                tally = tallies[kind.name]
-                print(f"{kind.name}: {dict(tally.counts)}, {tally.seconds:.1f} s", file=sys.stderr, flush=True)
-                for failure in tally.bad.values():
-                    print(f"  {failure}", file=sys.stderr, flush=True)
+                begun, trials = time.monotonic(), max(1, round(options.trials * kind.share))
+                tallies[kind.name], bad = run(kind, options.first, trials, Path(folder))
+                seconds = time.monotonic() - begun
+                lines = [f"{kind.name}: {dict(tallies[kind.name])}, {seconds:.1f} s", *bad.values()]
+                print("\n  ".join(lines), file=sys.stderr, flush=True)
+                failed |= bool(bad)
     print(table(tallies))
-    return int(any(tally.bad for tally in tallies.values()))
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import signal
-import subprocess
-import sys
+import random
 import time
-from pathlib import Path
 
 import pytest
-from faults import campaign
 from faults.mutations import mutate, mutate_json
-
-_TESTS = Path(__file__).parents[1]
+from faults.runner import Limits, in_fork, run_campaign
 
 
 def test_every_format_withstands_damage(tmp_path):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_TESTS), str(_TESTS.parent)])}
-    command = [sys.executable, "-m", "faults.campaign", "--trials", "25"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    total = done.stdout.splitlines()[-1]
-    assert total.startswith("| all |")
-    assert int(total.split("|")[2].replace(",", "")) > 1000
+    total = run_campaign("campaign", tmp_path, "--trials", "25")[-1]
+    assert total[0] == "all"
+    assert int(total[1].replace(",", "")) > 1000
 
 
 def test_mutations_are_seeded_and_do_something():
-    import random
-
     data = bytes(range(256)) * 4
     first = [mutate(data, random.Random(seed)) for seed in range(200)]
     assert first == [mutate(data, random.Random(seed)) for seed in range(200)]
@@ -40,12 +27,14 @@ def test_mutations_are_seeded_and_do_something():
     assert len({mutate_json(value, random.Random(seed)) for seed in range(100)}) > 60
 
 
-@pytest.mark.parametrize("what", [time.sleep, lambda seconds: [0 for _ in iter(int, seconds)]], ids=["still", "busy"])
-def test_a_trial_that_does_not_end_is_ended(what, monkeypatch):
-    monkeypatch.setattr(campaign, "SECONDS", 0.05)
-    monkeypatch.setattr(campaign, "STILL_SECONDS", 0.1 if what is time.sleep else 600.0)
-    child = os.fork()
-    if child == 0:
-        what(600)
-        os._exit(0)
-    assert campaign._wait(child, mmap.mmap(-1, 8)) == (signal.SIGKILL, True)
+@pytest.mark.parametrize(("seconds", "still_seconds"), [(600, 0.1), (0.05, 600)], ids=["still", "busy"])
+def test_a_trial_that_does_not_end_is_ended(seconds, still_seconds):
+    def work(say):
+        say("begun")
+        time.sleep(600) if still_seconds < 1 else [0 for _ in iter(int, 1)]
+
+    assert in_fork(work, Limits(1 << 30, seconds, still_seconds)) == (["begun"], "hung")
+
+
+def test_a_crash_is_told():
+    assert in_fork(lambda say: [say(1), 1 / 0], Limits(1 << 30, 60)) == ([1], "crashed: status 256")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import warnings
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from faults.mutations import mutate, mutate_json
+from faults.runner import seeded
 
 from nanoset_core.errors import NanosetError
 
@@ -57,7 +56,7 @@ class Bench:
 
     def damage(self, number: int) -> bytes:
         """Put the damaged file of trial `number` into place; the bytes depend on format and number alone."""
-        rng = random.Random(zlib.crc32(self.kind.name.encode()) << 32 | number)
+        rng = seeded(self.kind.name, number)
         sound = self.kind.files[self.kind.victim]
         data = mutate_json(sound, rng) if self.kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
         path = self.folder / self.kind.victim
