@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
-from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.pipeline.stages import stage_of, stages
+from nanoset_core.pipeline.stages import stages
 from nanoset_core.raw.endings import ACCEPTED
 
 StepKey = tuple[tuple[str, ...], str | None]
@@ -294,10 +293,3 @@ def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
         for parent in node.inputs(config).values():
             if parent.stage.by_corpus:
                 yield node.stage.named_in(node.key), parent.key.subject
-
-
-def needed_by(outputs: OutputRoot, manifest: Manifest) -> list[str]:
-    """Digests of every version that an output needs, at first hand: its parents, and what it points at."""
-    parents = [str(digest) for digest in manifest.recipe["parents"].values()]
-    stage = stage_of(manifest.stage, manifest.name)
-    return parents if stage is None else [*parents, *stage.references(outputs, manifest)]

@@ -299,6 +299,19 @@ def read_plan(manifest: Manifest) -> Mapping[str, Any] | None:
     return value
 
 
+def index_files(manifest: Manifest) -> set[str]:
+    """Return the names of the index files that one split's output lists, and of the notes beside them.
+
+    Raises:
+        FormatError, KeyError, TypeError: its plan cannot be read.
+    """
+    names = set(manifest.facts.get("cache_files", {}))
+    plan = (read_plan(manifest) or {}).get("plan") or {}
+    for part in filter(None, (*plan.get("members", ()), plan.get("blend"))):
+        names |= {*part["files"].values(), part["sidecar"]}
+    return names
+
+
 def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
     """Digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
     members = (plan.get("plan") or {}).get("members", ())

@@ -1,4 +1,4 @@
-"""Working copies of outputs in a bucket: what can go from this disk, since it can be brought again."""
+"""Working copies of outputs in a bucket: what can go from this disk, since it can be downloaded again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.leases import FOLDER, collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
-_SMALL = (MANIFEST, CURRENT)
-"""looked at by every command: not worth the room"""
-
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -24,11 +21,11 @@ class Copy:
 
     path: Path
     size: int
-    """bytes"""
+    """Bytes."""
 
 
 def find_copies(project: Project) -> list[Copy]:
-    """What `remove_copies` would remove.
+    """Return what `remove_copies` would remove.
 
     Raises:
         ConfigError: the outputs do not live in a bucket.
@@ -37,7 +34,7 @@ def find_copies(project: Project) -> list[Copy]:
 
 
 def remove_copies(project: Project) -> list[Copy]:
-    """Remove copies of what the bucket holds with the same size, but of outputs that are worked on; → what is gone.
+    """Remove copies of what the bucket holds with the same size, except of outputs in work; return what is gone.
 
     Raises:
         ConfigError: the outputs do not live in a bucket.
@@ -65,14 +62,11 @@ def _copied(project: Project) -> FileAccess:
 
 
 def _copies(access: FileAccess, busy: Collection[str]) -> Iterator[Copy]:
-    if not access.folder.is_dir():
-        return
-    for found in access.store.list():
-        parts = found.name.split("/")
-        if len(parts) < 2 or parts[0] == FOLDER or parts[1] in busy or parts[-1] in _SMALL:
+    """Yield the copies, except of manifests and pointers, which are small and needed by every command."""
+    for found in access.store.list() if access.folder.is_dir() else ():
+        top, *rest = found.name.split("/")
+        if not rest or top == FOLDER or rest[0] in busy or rest[-1] in (MANIFEST, CURRENT):
             continue
-        if not is_inside(found.name):
-            continue  # it would name a file outside of the folder
         path = access.folder / found.name
-        if path.is_file() and path.stat().st_size == found.size:
+        if is_inside(found.name) and path.is_file() and path.stat().st_size == found.size:
             yield Copy(path, found.size)

@@ -1,47 +1,35 @@
-"""Which outputs lie below a root, in which versions. Only names are read here, and which version is the current one."""
+"""Which versions of outputs lie below a root, and which of them `nanoset gc` has to keep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.loading import opening
-from nanoset_core.outputs.manifest import is_digest
-from nanoset_core.outputs.root import CURRENT, read_current
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, is_digest
+from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
+from nanoset_core.pipeline.mapping import index_files
+from nanoset_core.pipeline.stage import Stage
+from nanoset_core.pipeline.stages import stage_of, stages
 from nanoset_core.storage.listing import Listing
 
 _DEEPEST = 4
-
-
-def stage_folders() -> list[str]:
-    """Folders of all stages below the root: first those of corpora, from which the others are made."""
-    ordered = sorted(stages(), key=lambda stage: not stage.by_corpus)
-    return list(dict.fromkeys(stage.folder for stage in ordered))
-
-
-def corpus_folders() -> set[str]:
-    """Folders of the stages whose subjects are corpora."""
-    return {stage.folder for stage in stages() if stage.by_corpus}
+_DAY_NS = 24 * 3600 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version's folder."""
+    """The folder of one version."""
 
     stage: str
     name: str
     digest: str
-    """name of the folder: of the recipe, when it is what it should be"""
+    """Name of the folder: of the recipe, when it is what it should be."""
     folder: Path
     linked: bool
-    """whether a symbolic link leads to it"""
-
-    @property
-    def label(self) -> str:
-        """As it is shown: without the digest."""
-        return f"{self.stage}/{self.name}"
+    """Whether a symbolic link leads to it."""
 
     @property
     def subject(self) -> str:
@@ -58,9 +46,9 @@ class Output:
     folder: Path
     versions: tuple[Version, ...]
     current: str | None
-    """digest of the current version; None where there is none"""
+    """Digest of the current version; None where there is none."""
     problem: str | None
-    """why it cannot be told which version is the current one"""
+    """Why it cannot be told which version is the current one."""
 
     @property
     def subject(self) -> str:
@@ -68,8 +56,14 @@ class Output:
         return self.name.partition("/")[0]
 
 
+def stage_folders() -> list[str]:
+    """Return the folders of all stages below the root: first those of corpora, from which the others are made."""
+    ordered = sorted(stages(), key=lambda stage: not stage.by_corpus)
+    return list(dict.fromkeys(stage.folder for stage in ordered))
+
+
 def find_outputs(listing: Listing) -> list[Output]:
-    """Every output of a root, in the order of the stages. Links are followed: what they lead to is in use too."""
+    """List every output of a root by names alone, in the order of the stages; links are followed."""
     places = [(stage, listing.folder / stage) for stage in stage_folders()]
     return [output for stage, place in places for output in _outputs(listing, place, stage, "", listing.is_link(place))]
 
@@ -91,3 +85,130 @@ def _outputs(listing: Listing, folder: Path, stage: str, name: str, linked: bool
         if entry not in found and not is_cache and name.count("/") < _DEEPEST:
             inner = f"{name}/{entry.name}" if name else entry.name
             yield from _outputs(listing, folder / entry.name, stage, inner, linked or entry.is_link)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is kept though no current version needs it."""
+
+    keep: int = 0
+    """Older versions of each output."""
+    newer_than_ns: int | None = None
+    """Versions made after this moment, nanoseconds since 1970; None: age does not matter."""
+    unfinished: bool = False
+    """Whether versions newer than the current one, which belong to a build that has not ended, may go."""
+
+    @staticmethod
+    def of(keep: int, older_than_days: float | None, *, unfinished: bool, now_ns: int) -> Policy:
+        """Return a policy by days."""
+        limit = None if older_than_days is None else now_ns - int(min(older_than_days * _DAY_NS, now_ns))
+        return Policy(keep, limit, unfinished)
+
+    def keeps(self, written_ns: int, current_since_ns: int | None) -> bool:
+        """Return whether something written at a moment stays by its age.
+
+        Args:
+            written_ns: the moment, nanoseconds since 1970.
+            current_since_ns: when the current version became current; None where there is none.
+        """
+        is_newer = not self.unfinished and (current_since_ns is None or written_ns > current_since_ns)
+        return is_newer or (self.newer_than_ns is not None and written_ns > self.newer_than_ns)
+
+
+@dataclass(slots=True)
+class Needed:
+    """What has to stay."""
+
+    digests: set[str] = field(default_factory=set)
+    """Of versions, those included that will be made from others and may be in the making."""
+    index_files: dict[str, set[str]] = field(default_factory=dict)
+    """Nanoset → names of the files in its cache folder that its versions list."""
+
+
+def find_needed(listing: Listing, outputs: list[Output], policy: Policy) -> Needed:
+    """Follow every current version, and every other that the policy keeps, to all that it needs.
+
+    Raises:
+        StorageError: one of these cannot be read, so that it cannot be told what it needs.
+    """
+    places = {version.digest: version for output in outputs for version in output.versions}
+    folders = {(output.stage, output.name): output.folder for output in outputs}
+    namers = {stage.folder: stage.named_by for stage in stages() if stage.named_by is not None}
+    needed, followed, root = Needed(), set[str](), OutputRoot(listing)
+    for output in outputs:
+        if output.problem is not None:
+            raise _untold(output, output.folder, output.problem)
+        if output.current is not None and output.current not in places:
+            raise _untold(output, output.folder / output.current, "this is the current version, but it is gone")
+        for kept in [*filter(None, [output.current]), *_kept(listing, output, policy, namers, folders)]:
+            waiting = [kept]
+            while waiting:
+                digest = waiting.pop()
+                version = places.get(digest)
+                if version is None or digest in followed:
+                    continue
+                try:
+                    waiting += () if version.stage in namers else _needs(root, version, needed)
+                except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
+                    if digest == kept and digest != output.current:
+                        break  # nothing needs it, and what cannot be read is left alone
+                    what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
+                    raise _untold(output, version.folder, what) from error
+                followed.add(digest)
+    needed.digests |= followed
+    return needed
+
+
+def _kept(
+    listing: Listing,
+    output: Output,
+    policy: Policy,
+    namers: dict[str, Stage],
+    folders: dict[tuple[str, str], Path],
+) -> Iterator[str]:
+    """Yield digests of the complete versions besides the current one that the policy keeps."""
+    namer = namers.get(output.stage)
+    place = output.folder if namer is None else folders.get((namer.folder, output.name), output.folder)
+    since = listing.written_ns(place / CURRENT) or None
+    others = (version for version in output.versions if version.digest != output.current)
+    dated = {version.digest: listing.written_ns(version.folder / MANIFEST) for version in others}
+    made = {digest: made_ns for digest, made_ns in dated.items() if made_ns}
+    yield from (digest for digest, made_ns in made.items() if policy.keeps(made_ns, since))
+    if namer is None:
+        yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep]
+
+
+def _needs(root: OutputRoot, version: Version, needed: Needed) -> list[str]:
+    """Return the digests that a version needs at first hand, and note what it will become and which files it lists."""
+    manifest = root.manifest_at(version.folder)
+    if manifest is None:
+        raise MissingError("it has no manifest", where=version.folder)
+    found = [str(digest) for digest in manifest.recipe["parents"].values()]
+    stage = stage_of(manifest.stage, manifest.name)
+    if stage is not None:
+        found += stage.references(root, manifest)
+        needed.digests.update(stage.future_outputs(manifest))
+    if manifest.stage == opening.STAGE:
+        needed.index_files.setdefault(version.subject, set()).update(index_files(manifest))
+    return found
+
+
+def _untold(output: Output, place: Path, why: str) -> StorageError:
+    return StorageError(
+        "it cannot be told what has to stay, so nothing is removed",
+        where=place,
+        found=why,
+        expected="a version that can be read, since it is current or another one needs it",
+        remedy=f"run `nanoset build`, which makes it again, or delete {output.folder} if you do not need it",
+    )
+
+
+def readable_manifests(listing: Listing, versions: Iterable[Version]) -> Iterator[Manifest]:
+    """Yield the manifests of those versions that can be read."""
+    for version in versions:
+        try:
+            manifest = OutputRoot(listing).manifest_at(version.folder)
+        except (NanosetError, OSError):
+            continue
+        if manifest is not None:
+            yield manifest

@@ -19,6 +19,7 @@ from versions.changing import build, change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
+from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
@@ -28,8 +29,7 @@ from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.versions import gc as gc_module
-from nanoset_core.versions.garbage import Garbage
-from nanoset_core.versions.gc import collect, plan_gc
+from nanoset_core.versions.gc import Garbage, collect, plan_gc
 
 
 def fresh_tree(folder):
@@ -280,10 +280,10 @@ def test_a_version_that_became_current_meanwhile_is_put_back(copy):
     access = project.outputs.access
     assert access.withdraw(current, "manifest.json", lambda: True) is None
     version = Garbage(current, "datasets/web", "web", "version", 0)
-    assert gc_module._withdraw(access, version) is None
+    assert gc_module._retract(access, version) is None
     assert tree(place) == before
     old = next(item for item in plan_gc(project).garbage if item.output == "datasets/web")
-    (aside,) = gc_module._withdraw(access, old)
+    (aside,) = gc_module._retract(access, old)
     assert not old.path.exists()
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -298,61 +298,68 @@ def test_unreadable_old_versions_are_left_alone_and_named(copy):
     change_web(folder)
     project = build(folder)
     (old / "manifest.json").write_text("{")
-    found = collect(project, keep=1)
-    assert {item.subject for item in found.garbage} == set()
-    assert "it is needed, but this is not a manifest" in why(found, f"datasets/web/{old.name}")[0]
+    with pytest.raises(StorageError, match="nothing is removed"):
+        collect(project, keep=1)
     found = collect(project)
     assert "its manifest cannot be read" in why(found, f"datasets/web/{old.name}")[0]
     assert (old / "web_text_document.bin").exists()
     assert "shards/web" in {item.output for item in found.garbage}
 
 
-def test_shards_of_a_live_dataset_stay_while_their_set_cannot_be_read(copy):
-    folder = copy()
-    project = Project.open(folder / "nanoset.yaml")
+def lose_current(project):
+    shutil.rmtree(project.outputs.current("tokenized", "web").folder)
+
+
+def tear_current_nanoset(project):
+    (project.outputs.current("nanosets", "pretrain/train/index_mappings").folder / "manifest.json").write_text("{}")
+
+
+def tear_plan_of_current_nanoset(project):
+    (project.outputs.current("nanosets", "pretrain/train/blend").folder / "plan.json").write_text("{}")
+
+
+def tear_shards_of_current_dataset(project):
+    """The dataset stays current though other shards are; its own set of shards is an old version."""
     old = project.outputs.current("tokenized", "web").folder
-    change_web(folder)
+    change_web(project.config.file.parent, "later")
     raw.make_inventory(project, "web")
     tokenization.tokenize(project, "web")
-    assert not plan_gc(project).garbage
     (old / "manifest.json").write_text('{"trunc')
     os.utime(old / "manifest.json", (1, 1))
-    found = collect(project)
-    assert not [item for item in found.garbage if item.subject == "web"]
-    assert any("not a manifest" in item.why for item in found.left)
 
 
-@pytest.mark.parametrize("damage", ["no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}'])
-def test_all_of_a_corpus_stays_while_its_current_version_is_unknown(copy, damage):
+def tear_pointer(text):
+    return lambda project: (project.outputs.folder / "tokenized/web/current.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        *[
+            (tear_pointer(text), "tokenized/web")
+            for text in ("no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}')
+        ],
+        (lose_current, "tokenized/web"),
+        (tear_current_nanoset, "pretrain/train/index_mappings"),
+        (tear_plan_of_current_nanoset, "pretrain/train/blend"),
+        (tear_shards_of_current_dataset, "tokenized/web"),
+    ],
+)
+def test_nothing_is_removed_while_it_cannot_be_told_what_has_to_stay(copy, damage, named):
     folder = copy()
     change_web(folder)
     project = build(folder)
-    (folder / "data/tokenized/web/current.json").write_text(damage)
-    found = collect(project)
-    assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
-    assert "tokenized/web: current.json" in why(found, "shards/web")[0]
-
-
-def test_all_corpora_stay_while_a_live_nanoset_cannot_be_read(copy):
-    folder = copy()
-    change_web(folder)
-    project = build(folder)
-    live = project.outputs.current("nanosets", "pretrain/train/index_mappings").folder
-    (live / "manifest.json").write_text("{}")
-    found = collect(project)
-    assert "not a manifest" in why(found, str(live))[0]
-    assert {item.subject for item in found.garbage} == {"shuffled"}
-    assert "may be needed" in why(found, "datasets/web")[0]
-    assert "index_mappings" in why(found, "datasets/web")[0]
-    assert "what it needs cannot be told" in why(found, "nanosets/pretrain/cache")[0]
-
-
-def test_a_live_version_that_is_gone_holds_what_it_may_have_needed(copy):
-    folder = copy()
-    change_web(folder)
-    project = build(folder)
-    shutil.rmtree(project.outputs.current("tokenized", "web").folder)
-    assert "shards/web" not in {item.output for item in collect(project).garbage}
+    assert plan_gc(project).garbage
+    damage(project)
+    before = tree(folder / "data")
+    for call in (plan_gc, collect):
+        with pytest.raises(StorageError, match="nothing is removed") as caught:
+            call(project, keep=0)
+        assert named in f"{caught.value.where} {caught.value.found}"
+    assert tree(folder / "data") == before
+    outcome = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
+    assert outcome.exit_code == 1
+    assert collect(build(folder)).garbage, "a build makes again what was damaged"
 
 
 def test_links_are_read_and_never_followed_to_remove(copy):
@@ -530,7 +537,7 @@ def test_the_command_fails_where_something_cannot_be_removed(copy, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(gc_module, "_withdraw", refuse)
+    monkeypatch.setattr(gc_module, "_retract", refuse)
     outcome = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
     assert outcome.exit_code == 1
     assert "it cannot be removed: Permission denied" in outcome.output
