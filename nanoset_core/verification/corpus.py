@@ -17,46 +17,46 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, size_bytes
-from nanoset_core.raw.pieces import Inventory, cut_ranges
+from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset, verify_pieces
-from nanoset_core.verification.files import check_files, check_freshness, live_manifest
-from nanoset_core.verification.parts import ProjectCheck, Runner, done_here, runs
+from nanoset_core.verification.files import BUILD, check_files, check_freshness, live_manifest
+from nanoset_core.verification.ranges import Expected
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.round_trip import check_round_trip
-from nanoset_core.verification.tokens import Promise
+from nanoset_core.verification.tasks import ProjectCheck, Run, run_here, runs
 
-_BUILD = "run `nanoset build`"
+_AGAIN = f"{BUILD} --force"
 MOST_DRIFT = 1.5
 """Change of the mean length of documents from one version to the next, as a factor, that is worth a warning."""
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
 
 
-def verify_corpus(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
-    """Check a corpus: `verify_inventory`, `verify_shards`, then `verify_indexed`; `run` has deep checks done."""
+def verify_corpus(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
+    """Check a corpus: its files, shards and dataset, as `verify_inventory`, `verify_shards` and `verify_indexed` do."""
     report = Report(f"corpora/{corpus}")
     report.include(verify_inventory(project, corpus))
     report.include(verify_shards(project, corpus, deep, run))
-    report.include(_verify_indexed(project, corpus, deep, run, alone=False))
+    report.include(_verify_dataset(project, corpus, deep, run))
     return report
 
 
-def verify_inventory(project: Project, corpus: str) -> Report:
-    """Warn of what lies among a corpus's files as they are now: those not read, empty, shrunken and vanished."""
+def verify_inventory(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Warn of what lies among a corpus's files now: those not read, empty, shrunken and vanished; the same `deep`."""
     report = Report(f"{raw.STAGE}/{corpus}")
     try:
         where = project.config.corpus_folder(corpus)
         for notice in raw.notices(project, corpus):
             report.warn(notice.text, where=where, remedy=notice.remedy)
     except NanosetError as error:
-        report.warn(error.what, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy)
+        report.note_error(error, "warning")
     return report
 
 
 def verify_raw(project: Project) -> Report:
-    """Warn of what lies below the raw folder and is no corpus, since nothing in it is read."""
+    """Warn of what lies below the raw folder and is no corpus: nothing in it is read."""
     report = Report("raw")
     for name, what in raw.aside(project).items():
         where = project.config.raw_folder / name
@@ -64,7 +64,7 @@ def verify_raw(project: Project) -> Report:
     return report
 
 
-def verify_shards(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
+def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current shards of a corpus against its inventory.
 
     Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, no more is
@@ -72,40 +72,48 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Runner
     files are whole (`deep`: by sha256, and each table of documents holds as many tokens as its shard).
     """
     report = Report(f"tokenized/{corpus}")
-    with report.catching(_BUILD):
-        tokenized = project.outputs.require(tokenization.STAGE, corpus, remedy=_BUILD)
+    with report.catching(BUILD):
+        tokenized = project.outputs.require(tokenization.STAGE, corpus, remedy=BUILD)
         shards = tokenization.current_shards(project, tokenized)
         _check_lines(report, tokenized, shards)
         _check_losses(report, project, tokenized)
-        _check_ranges(report, project, tokenized)
+        if check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized):
+            _check_sources(report, project, tokenized)
         if deep:
             digests, sizes = tokenized.facts[tokenization.SHARDS], [size_bytes(shard) for shard in shards]
             parts = [tuple(digests[part.start : part.stop]) for part in runs(sizes)]
             report.include(run(ShardCheck(project, corpus), parts))
         else:
             for shard in shards:
-                report.include(check_files(shard, report.output, deep=False, remedy=_BUILD))
+                report.include(check_files(shard, report.output, deep=False, remedy=BUILD))
                 with report.catching(_remedy(shard)):
                     _rows(shard)
     return report
 
 
 def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
-    """Check the current merged dataset of a corpus: its counts, .idx and tokens (see `verify_dataset`), whether it is
-    the one that the current inventory and settings give, and whether sampled documents give the same tokens when their
-    source lines are tokenized again; and what was lost on the way to it."""
-    return _verify_indexed(project, corpus, deep, done_here, alone=True)
+    """Check the current merged dataset of a corpus.
+
+    Its counts, .idx and tokens (see `verify_dataset`), whether it is the one that the current inventory and settings
+    give, whether sampled documents give the same tokens when their source lines are tokenized again, and what was lost
+    on the way to it.
+    """
+    report = _verify_dataset(project, corpus, deep, run_here)
+    if report.passed:
+        with report.catching(BUILD):
+            dataset = live_manifest(project.outputs, indexed.STAGE, corpus)
+            _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
+    return report
 
 
-def _verify_indexed(project: Project, corpus: str, deep: bool, run: Runner, *, alone: bool) -> Report:
-    """`alone`: what was lost is told here as well, since nobody tells it of the shards."""
+def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Report:
     report = Report(f"{indexed.STAGE}/{corpus}")
-    with report.catching(_BUILD):
-        dataset = live_manifest(project.outputs, indexed.STAGE, corpus, _BUILD)
-        report.include(check_files(dataset, report.output, deep=deep, remedy=_BUILD))
+    with report.catching(BUILD):
+        dataset = live_manifest(project.outputs, indexed.STAGE, corpus)
+        report.include(check_files(dataset, report.output, deep=deep, remedy=BUILD))
         pieces, prefix = indexed.pieces_of(dataset) if deep else (), dataset.folder / dataset.facts["prefix"]
         opening = Report(report.output)
-        with opening.catching(_BUILD):
+        with opening.catching(BUILD):
             indexed.readable(dataset)
         report.include(opening)
         if not opening.passed:
@@ -113,7 +121,7 @@ def _verify_indexed(project: Project, corpus: str, deep: bool, run: Runner, *, a
             return report
         found = verify_dataset(
             prefix,
-            promise=_promise(project, dataset),
+            expected=_expected(project, dataset),
             deep=deep,
             output=report.output,
             access=dataset.access,
@@ -124,27 +132,23 @@ def _verify_indexed(project: Project, corpus: str, deep: bool, run: Runner, *, a
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
-            if alone:
-                _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
             lineage = Lineage(project.outputs, dataset)
             tokens = indexed.opened(dataset)
-            _check_merged(report, lineage, tokens, deep)
+            if deep:
+                _check_merged(report, lineage, tokens)
             check_round_trip(report, project, lineage, tokens, deep=deep)
     return report
 
 
-def _promise(project: Project, dataset: Manifest) -> Promise:
+def _expected(project: Project, dataset: Manifest) -> Expected:
     options, facts = dataset.recipe["options"], dataset.facts
-    framing = options["framing"]
     same = options["tokenizer"] == project.tokenizer.fingerprint
-    return Promise(
+    return Expected(
         max_id=project.tokenizer.max_id if same else None,
         dtype=options["dtype"],
-        before=tuple(framing["before"]),
-        after=tuple(framing["after"]),
-        documents=facts["documents"],
-        sequences=facts["sequences"],
-        tokens=facts["tokens"],
+        before=tuple(options["framing"]["before"]),
+        after=tuple(options["framing"]["after"]),
+        **{name: facts[name] for name in ("documents", "sequences", "tokens")},
     )
 
 
@@ -163,21 +167,19 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]
                 where=tokenized.folder,
                 found=f"{getattr(added, name):,}",
                 expected=f"{getattr(total, name):,}",
-                remedy=f"{_BUILD} --force",
+                remedy=_AGAIN,
             )
     rejected = (total.rejected + total.faults) / max(total.lines, 1)
     report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
 
 
 def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
-    """Whether a corpus lost more than is allowed now; what it lost within that is a warning."""
+    """Check that a corpus lost no more than is allowed now; what it lost within that is a warning."""
     lost = tokenization.losses(project.outputs, tokenized)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
     if (refused := tokenization.refusal(project, tokenized.name, lost)) is not None:
-        report.error(
-            refused.what, where=refused.where, found=refused.found, expected=refused.expected, remedy=refused.remedy
-        )
+        report.note_error(refused)
         return
     folder = project.config.corpus_folder(tokenized.name)
     if found := lost.unreadable_text():
@@ -200,19 +202,13 @@ def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:
             found=f"{facts.lines:,} lines read",
             expected=f"{accounted:,} = {facts.documents:,} documents + {facts.skipped:,} skipped "
             f"+ {facts.rejected:,} rejected",
-            remedy=f"{_BUILD} --force",
+            remedy=_AGAIN,
         )
 
 
-def _check_ranges(report: Report, project: Project, tokenized: Manifest) -> None:
-    """Whether the shards are those of the inventory's ranges, and the inventory is the current one."""
+def _check_sources(report: Report, project: Project, tokenized: Manifest) -> None:
+    """Check that the shards are those of the inventory's ranges."""
     _, inventory = raw.current_inventory(project, tokenized.name)
-    if not check_freshness(report, project, tokenization.TOKENIZED, Key(tokenized.name), tokenized):
-        return
-    _check_sources(report, project, tokenized, inventory)
-
-
-def _check_sources(report: Report, project: Project, tokenized: Manifest, inventory: Inventory) -> None:
     ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
     expected = [tokenization.shard_recipe(project, tokenized.name, source).digest for source in ranges]
     found = list(tokenized.facts[tokenization.SHARDS])
@@ -222,12 +218,12 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest, invent
             where=tokenized.folder,
             found=f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
             expected=f"{len(expected):,} shards, one for each range of files, in that order",
-            remedy=f"{_BUILD} --force",
+            remedy=_AGAIN,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class ShardCheck(ProjectCheck[tuple[str, ...], Report]):
+class ShardCheck(ProjectCheck[tuple[str, ...]]):
     """Files as they were written, tokens and tables as the manifests say, of some shards of a corpus, by digest."""
 
     corpus: str
@@ -246,7 +242,7 @@ class ShardCheck(ProjectCheck[tuple[str, ...], Report]):
 
 
 def _check_shard(report: Report, shard: Manifest) -> None:
-    report.include(check_files(shard, report.output, deep=True, remedy=_BUILD))
+    report.include(check_files(shard, report.output, deep=True, remedy=BUILD))
     facts = ShardFacts.of(shard.facts)
     with report.catching(_remedy(shard)):
         if (tokens := _rows(shard).tokens()) != facts.tokens:
@@ -257,15 +253,15 @@ def _check_shard(report: Report, shard: Manifest) -> None:
                 expected=f"{facts.tokens:,}",
                 remedy=_remedy(shard),
             )
-    promise = Promise(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
-    part = verify_dataset(shard.path(TOKENS), promise=promise, output=report.output)
+    expected = Expected(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
+    part = verify_dataset(shard.path(TOKENS), expected=expected, output=report.output)
     report.findings.extend(part.findings)
     _check_rejects(report, shard, facts, _remedy(shard))
     shard.access.drop(shard.folder / name for name in shard.files)
 
 
 def _remedy(shard: Manifest) -> str:
-    return f"delete {shard.folder} and {_BUILD}"
+    return f"delete {shard.folder} and {BUILD}"
 
 
 def _rows(shard: Manifest) -> DocumentRows:
@@ -286,7 +282,7 @@ def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: s
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
-    """Whether documents became much longer or shorter than those of the version before, as after a lost key or file."""
+    """Warn where documents became much longer or shorter than in the version before."""
     before = outputs.previous(dataset)
     if before is None or not before.facts["documents"] or not dataset.facts["documents"]:
         return
@@ -304,11 +300,11 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Whether the dataset is what the present shards and settings give."""
+    """Check that the dataset is what the present shards and settings give."""
     try:
-        tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=_BUILD)
+        tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=BUILD)
     except NanosetError as error:
-        report.warn(error.what, where=error.where, found=error.found, remedy=error.remedy)
+        report.note_error(error, "warning")
         return
     fresh = check_freshness(report, project, indexed.DATASET, Key(dataset.name), dataset)
     if not fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
@@ -320,14 +316,12 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
                 where=dataset.folder,
                 found=f"{dataset.facts[name]:,}",
                 expected=f"{tokenized.facts[name]:,}",
-                remedy=f"{_BUILD} --force",
+                remedy=_AGAIN,
             )
 
 
-def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset, deep: bool) -> None:
-    """Whether documents begin in the dataset where their shards' tables say so."""
-    if not deep:
-        return
+def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
+    """Check that documents begin in the dataset where their shards' tables say so."""
     for shard in range(len(lineage.shards)):
         first = lineage.first_document(shard)
         table = lineage.table(shard)
@@ -343,13 +337,13 @@ def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset,
                     where=dataset.prefix,
                     found=f"{int(np.diff(starts)[at]):,} tokens",
                     expected=f"{int(lengths[at]):,} tokens",
-                    remedy=f"{_BUILD} --force",
+                    remedy=_AGAIN,
                 )
                 return
 
 
 def _starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First token of each sequence, int64[n]; of the number after the last, the end of the array."""
+    """Return the first token of each sequence, int64[n]; of the number after the last, the end of the array."""
     inside = sequences < len(dataset)
     starts = np.full(len(sequences), dataset.token_count, np.int64)
     starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize

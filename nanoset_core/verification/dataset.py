@@ -1,72 +1,63 @@
-"""Is a .bin/.idx pair whole, and does it hold what was promised?"""
+"""Is a .bin/.idx pair whole, and does it hold what was expected of it?"""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import CHUNK_SEQUENCES, HEADER, Tokens, bin_path, idx_path, pointer_chunks
+from nanoset_core.indexed.layout import CHUNK_SEQUENCES, HEADER, bin_path, idx_path, pointer_chunks
+from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.pieces import PieceDigest
-from nanoset_core.verification.parts import Runner, done_here
+from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.working_copies import room_beside
+from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
+from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
+from nanoset_core.verification import ranges
+from nanoset_core.verification.ranges import REMEDY, ByteCheck, Expected, TokenCheck, byte_ranges, token_ranges
 from nanoset_core.verification.report import Report
-from nanoset_core.verification.tokens import (
-    REMEDY,
-    ByteCheck,
-    Promise,
-    Stranger,
-    TokenCheck,
-    Unframed,
-    byte_ranges,
-    first_stranger,
-    report_stranger,
-    report_unframed,
-    token_ranges,
-)
-
-QUICK_TOKENS = 1 << 24
-"""Datasets of no more tokens are always read whole."""
-QUICK_SEQUENCES = 1 << 16
-_QUICK_PIECES = 256
+from nanoset_core.verification.tasks import Run, run_here
 
 
 def verify_dataset(
     prefix: str | os.PathLike[str],
     *,
-    promise: Promise | None = None,
+    expected: Expected | None = None,
     deep: bool = False,
     output: str | None = None,
     access: FileAccess | None = None,
     pieces: Sequence[PieceDigest] = (),
-    run: Runner = done_here,
+    run: Run = run_here,
 ) -> Report:
     """Check a .bin/.idx pair.
 
     The .idx is read whole: header, lengths, pointers (each where the sequence before it ends), documents. The .bin is
     read whole with `deep`, or when it has no more than 16 Mi tokens: once, where it is stored, in ranges that are
-    looked at side by side. Otherwise it is read at 256 places and at the ends of 65,536 sequences, spread evenly; where
-    it does not lie on this machine, at those of the sequences within the 256 places. Memory is some 40 MiB for each of
-    at most eight ranges, whatever the size, and 64 MiB for documents that are looked for twice.
+    looked at side by side. Otherwise the sequences in 256 evenly spread places are read. Memory is some 40 MiB for each
+    of at most eight ranges, whatever the size, and 64 MiB for counting duplicates.
 
     Args:
-        prefix: path without .bin and .idx.
-        promise: what the dataset must hold.
-        deep: read every token.
-        output: how the report names it; default the prefix.
-        access: how its files are reached, where it lies below an output root.
-        pieces: digests of what the .bin was joined of, which `deep` compares.
-        run: has the ranges looked at.
+        prefix: Path without .bin and .idx.
+        expected: What the dataset must hold.
+        deep: Read every token.
+        output: How the report names it; default: the prefix.
+        access: How its files are reached, where it lies below an output root.
+        pieces: Digests of what the .bin was joined of, which `deep` compares.
+        run: Looks at the ranges.
     """
-    report, promise = Report(output or os.fspath(prefix)), promise or Promise()
+    report, expected = Report(output or os.fspath(prefix)), expected or Expected()
     dataset: MMapIndexedDataset | None = None
     with report.catching(REMEDY):
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
-    if dataset is None or not _check_index(report, dataset, promise):
+    if dataset is None or not _check_index(report, dataset, expected):
         if deep and pieces and access is not None:
             report.include(verify_pieces(prefix, pieces, report.output, access, run))
         return report
@@ -79,28 +70,28 @@ def verify_dataset(
             remedy=REMEDY,
         )
         pieces = ()
-    if deep or dataset.token_count <= QUICK_TOKENS:
-        with report.catching(REMEDY):
-            tokens = TokenCheck.of(dataset, promise, report.output, as_copies=not deep)
-            report.include(run(tokens, token_ranges(dataset, pieces if deep else ())))
-    else:
-        _check_places(report, dataset, promise)
+    with report.catching(REMEDY):
+        check = TokenCheck.of(dataset, expected, report.output, deep=deep)
+        if deep or dataset.token_count <= ranges.QUICK_TOKENS:
+            report.include(run(check, token_ranges(dataset, pieces if deep else ())))
+        else:
+            report.include(run_here(check, [*ranges.spread_ranges(dataset)]))
     return report
 
 
 def verify_pieces(
-    prefix: str | os.PathLike[str], pieces: Sequence[PieceDigest], output: str, access: FileAccess, run: Runner
+    prefix: str | os.PathLike[str], pieces: Sequence[PieceDigest], output: str, access: FileAccess, run: Run
 ) -> Report:
-    """Compare a .bin with the digests of what it was joined of, whatever its index says; arguments as above."""
+    """Compare a .bin with the digests of what it was joined of, without its index; arguments as above."""
     report = Report(output)
     with report.catching(REMEDY):
         report.include(run(ByteCheck(output, *access.stored_at(bin_path(prefix))), byte_ranges(pieces)))
     return report
 
 
-def _check_index(report: Report, dataset: MMapIndexedDataset, promise: Promise) -> bool:
-    """Whether the index tells where the tokens of each sequence lie."""
-    _check_counts(report, dataset, promise)
+def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
+    """Check the .idx; return whether it tells where the tokens of each sequence lie."""
+    _check_counts(report, dataset, expected)
     if not _check_pointers(report, dataset):
         return False
     if dataset.dtype.kind not in "iu":
@@ -110,44 +101,41 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, promise: Promise) 
     return True
 
 
-def _check_counts(report: Report, dataset: MMapIndexedDataset, promise: Promise) -> None:
-    lengths = dataset.sequence_lengths
-    tokens = sum(
-        int(lengths[begin : begin + CHUNK_SEQUENCES].sum(dtype=np.int64))
-        for begin in range(0, len(lengths), CHUNK_SEQUENCES)
-    )
+def _check_counts(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
+    lengths, size = dataset.sequence_lengths, dataset.dtype.itemsize
+    chunks = (lengths[begin : begin + CHUNK_SEQUENCES] for begin in range(0, len(lengths), CHUNK_SEQUENCES))
+    tokens = sum(int(chunk.sum(dtype=np.int64)) for chunk in chunks)
     counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": tokens}
     report.figures.update(counts)
     for name, count in counts.items():
-        if (expected := getattr(promise, name)) not in (None, count):
+        if (wanted := getattr(expected, name)) not in (None, count):
             report.error(
                 f"the .idx has another number of {name} than its manifest",
                 where=idx_path(dataset.prefix),
                 found=f"{count:,}",
-                expected=f"{expected:,}",
+                expected=f"{wanted:,}",
                 remedy=REMEDY,
             )
-    if promise.dtype not in (None, dataset.dtype.name):
+    if expected.dtype not in (None, dataset.dtype.name):
         report.error(
             "the tokens have another type than the tokenizer asks for",
             where=f"{idx_path(dataset.prefix)}, byte 17",
             found=dataset.dtype.name,
-            expected=promise.dtype,
+            expected=expected.dtype,
             remedy=REMEDY,
         )
-    size = dataset.bin_bytes
-    if size != tokens * dataset.dtype.itemsize:
+    if dataset.bin_bytes != tokens * size:
         report.error(
             "the .bin is not as long as its sequences",
             where=bin_path(dataset.prefix),
-            found=f"{size:,} bytes",
-            expected=f"{tokens * dataset.dtype.itemsize:,} bytes, for {tokens:,} tokens of {dataset.dtype.name}",
+            found=f"{dataset.bin_bytes:,} bytes",
+            expected=f"{tokens * size:,} bytes, for {tokens:,} tokens of {dataset.dtype.name}",
             remedy=REMEDY,
         )
 
 
 def _check_pointers(report: Report, dataset: MMapIndexedDataset) -> bool:
-    """Whether every sequence begins where the one before it ends."""
+    """Check that every sequence begins where the one before it ends."""
     pointers = dataset.sequence_pointers
     for begin, expected in pointer_chunks(dataset.sequence_lengths, dataset.dtype.itemsize):
         wrong = pointers[begin : begin + len(expected)] != expected
@@ -164,76 +152,66 @@ def _check_pointers(report: Report, dataset: MMapIndexedDataset) -> bool:
     return True
 
 
-def spread_chunks(total: int) -> Iterator[tuple[int, int]]:
-    """(begin, end excl) of evenly spread pieces of more than 16 Mi tokens, the first and the last among them."""
-    size = QUICK_TOKENS // _QUICK_PIECES
-    for piece in range(_QUICK_PIECES):
-        begin = (total - size) * piece // (_QUICK_PIECES - 1)
-        yield begin, begin + size
+def verify_prefix(
+    prefix: Location, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
+) -> Report:
+    """Check a pair by itself, with what <prefix>.manifest.json says where `nanoset tokenize` left one.
+
+    Args:
+        prefix: Without .bin and .idx; of a pair in a bucket the .idx is fetched, and of the tokens what is read.
+        tokenizer: Its file or folder; ids must be of its vocabulary.
+        eod: Text of the token that must end every sequence; needs the tokenizer.
+        deep: Read every token, and compare checksums.
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
+        MissingError, FormatError: See tokenizer_facts.
+    """
+    report, remedy = Report(str(prefix)), "write the pair again"
+    noted = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
+    noted = noted if noted.get("nanoset") == 1 and "facts" in noted else {}
+    options, facts = noted.get("options", {}), noted.get("facts", {})
+    expected = _expected(options, facts, tokenizer, eod)
+    with report.catching(remedy), _reached(prefix) as (here, access):
+        found = verify_dataset(here, expected=expected, deep=deep, output=report.output, access=access)
+        report.include(found.moved(here, str(prefix)))
+    for name, fact in noted.get("files", {}).items() if deep else ():
+        path = prefix.with_name(name)
+        if path.is_file() and (digest := _sha256(path)) != fact["sha256"]:
+            report.error(
+                "a file has other bytes than when it was written",
+                where=path,
+                found=f"sha256 {digest}",
+                expected=f"sha256 {fact['sha256']}",
+                remedy=remedy,
+            )
+    if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
+        report.error("lines are not accounted for", where=f"{prefix}{MANIFEST_ENDING}", remedy=remedy)
+    return report
 
 
-def _check_places(report: Report, dataset: MMapIndexedDataset, promise: Promise) -> None:
-    """Look at evenly spread tokens of a large dataset."""
-    size = dataset.dtype.itemsize
-    places = np.array(list(spread_chunks(dataset.token_count)), np.int64)
-    tokens = dataset.tokens_for(*(places.T * size))
-    greatest, read = -1, 0
-    for begin, end in places.tolist():
-        part = tokens[begin:end]
-        read += len(part)
-        low, high = int(part.min()), int(part.max())
-        greatest = max(greatest, high)
-        if (at := first_stranger(part, low, high, promise.max_id)) is not None:
-            stranger = Stranger((begin + at) * size, sequence_of(dataset, begin + at), int(part[at]))
-            report_stranger(report, os.fspath(bin_path(dataset.prefix)), stranger, promise)
-            break
-    report.figures["tokens_read"] = read
-    report.figures["greatest_id"] = greatest
-    _check_framing(report, dataset, tokens, places, promise)
+def _expected(
+    options: dict[str, Any], facts: dict[str, Any], tokenizer: TokenizerPath | None, eod: str | None
+) -> Expected:
+    framing = options.get("framing", {"before": (), "after": ()})
+    max_id, after = None, tuple(framing["after"])
+    if tokenizer is not None:
+        file = tokenizer_path(tokenizer)
+        max_id = tokenizer_facts(file).max_id
+        after = (token_id(file, eod, "--eod"),) if eod is not None else after
+    counts = {name: facts.get(name) for name in ("documents", "sequences", "tokens")}
+    return Expected(max_id, options.get("dtype"), tuple(framing["before"]), after, **counts)
 
 
-def sequence_of(dataset: MMapIndexedDataset, token: int) -> int:
-    """Which sequence holds a token of the .bin."""
-    return bisect_right(dataset.sequence_pointers, token * dataset.dtype.itemsize) - 1
-
-
-def spread_rows(count: int, wanted: int) -> NDArray[np.int64]:
-    """At most `wanted` of `count` rows, evenly spread, the first and the last among them."""
-    if count <= wanted:
-        return np.arange(count, dtype=np.int64)
-    return np.arange(wanted, dtype=np.int64) * (count - 1) // max(wanted - 1, 1)
-
-
-def _check_framing(
-    report: Report, dataset: MMapIndexedDataset, tokens: Tokens, places: NDArray[np.int64], promise: Promise
-) -> None:
-    extra = len(promise.before) + len(promise.after)
-    for rows in _framed_rows(dataset, places) if extra else ():
-        lengths = dataset.sequence_lengths[rows].astype(np.int64)
-        starts = dataset.sequence_pointers[rows] // dataset.dtype.itemsize
-        wrong = lengths < extra
-        if not wrong.any():
-            for place, token in enumerate(promise.before):
-                wrong |= tokens[starts + place] != token
-            for place, token in enumerate(promise.after):
-                wrong |= tokens[starts + lengths - len(promise.after) + place] != token
-        if wrong.any():
-            first = int(rows[np.argmax(wrong)])
-            found = dataset[first]
-            ends = f"{found[: len(promise.before)].tolist()} … {found[len(found) - len(promise.after) :].tolist()}"
-            place = int(dataset.sequence_pointers[first])
-            unframed = Unframed(place, first, ends, int(wrong.sum()))
-            report_unframed(report, os.fspath(bin_path(dataset.prefix)), unframed, promise)
-            return
-
-
-def _framed_rows(dataset: MMapIndexedDataset, places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Sequences whose ends are looked at, some at a time."""
-    if dataset.is_here:
-        yield spread_rows(len(dataset), QUICK_SEQUENCES)
+@contextmanager
+def _reached(prefix: Location) -> Iterator[tuple[str, FileAccess | None]]:
+    """Yield (prefix on this machine, how its files are reached)."""
+    if isinstance(prefix, Path):
+        yield str(prefix), None
         return
-    for begin, end in places.tolist():
-        # The last one that begins in the place may end behind it.
-        size = dataset.dtype.itemsize
-        first, last = (bisect_left(dataset.sequence_pointers, token * size) for token in (begin, end))
-        yield np.arange(first, last - 1, dtype=np.int64)
+    with room_beside(prefix) as (here, access):
+        yield str(here), access
+
+
+def _sha256(path: Location) -> str | None:
+    return sha256_file(path) if isinstance(path, Path) else path.store.sha256(path.path)

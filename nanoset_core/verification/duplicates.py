@@ -1,19 +1,17 @@
 """How many documents of a dataset are copies of another, by a hash of their tokens.
 
-The hash of a document of tokens t_0 … t_{n-1} is the sum of m(t_i) r^i, modulo 2^64, with an odd r and m a mixing of
-the bits, mixed once more. It comes from running sums over chunks of the flat token array: with S(p) the sum of
-m(t) r^p over places p of the chunk, a document's part of it is (S(end) - S(begin)) r^-begin. No loop over documents,
-and no copy of them.
+The hash of a document is the sum, modulo 2^64, of a mixing of each token with its place in the document. It is added up
+over chunks of the flat token array: there is no loop over documents, and no copy of them.
 
-Memory stays bounded by keeping only the hashes below a limit: all copies of one document have one hash, so the share
-of copies among those kept is an unbiased estimate, and exact where all are kept. What is kept of the parts of a dataset
+Memory stays bounded by keeping only the hashes below a limit: all copies of one document have one hash, so the share of
+copies among those kept is an unbiased estimate, and exact where all are kept. What is kept of the parts of a dataset
 can be put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +20,8 @@ from nanoset_core.indexed.layout import Tokens
 
 CHUNK_TOKENS = 1 << 19
 MOST_HASHES = 1 << 22
-_RADIX = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
+_PLACE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MOST = (1 << 64) - 1
 
 
 class Sample(NamedTuple):
@@ -32,85 +30,73 @@ class Sample(NamedTuple):
     unique: NDArray[np.uint64]
     """Each once, ascending."""
     kept: int
-    """With their repetitions."""
+    """How many there are with their repetitions."""
 
 
 def hash_limit(sequences: int, most_hashes: int = MOST_HASHES) -> int:
-    """The greatest hash to keep of a dataset, so that about `most_hashes` are kept of different sequences, or all."""
-    return _MASK if sequences <= most_hashes else _MASK * most_hashes // sequences
+    """Return the greatest hash to keep, so that about `most_hashes` of the sequences' hashes are kept, or all."""
+    return _MOST if sequences <= most_hashes else _MOST * most_hashes // sequences
 
 
-def sampled(hashes: Iterable[NDArray[np.uint64]], limit: int) -> Sample:
-    """Those of many hashes that are no greater than the limit."""
-    kept = [np.empty(0, np.uint64), *(part[part <= np.uint64(limit)] for part in hashes)]
-    together = np.concatenate(kept)
-    return Sample(np.unique(together), len(together))
-
-
-def duplicate_share(samples: Sequence[Sample]) -> float:
-    """Share of the sequences with tokens that repeat an earlier one, 0 to 1, by what was kept of a dataset's parts."""
-    count = sum(sample.kept for sample in samples)
+def joined(samples: Sequence[Sample]) -> Sample:
+    """Put together what was kept of the parts of a dataset."""
     unique = np.unique(np.concatenate([np.empty(0, np.uint64), *(sample.unique for sample in samples)]))
-    return 1.0 - len(unique) / count if count else 0.0
+    return Sample(unique, sum(sample.kept for sample in samples))
 
 
-def sequence_hashes(
-    chunks: Iterable[Tokens], lengths: NDArray[np.int32], chunk_tokens: int = CHUNK_TOKENS
-) -> Iterator[NDArray[np.uint64]]:
-    """Yield uint64[…] hashes of the sequences that have tokens, in order, some at a time.
+def duplicate_share(sample: Sample) -> float:
+    """Return the share of the sequences with tokens that repeat an earlier one, 0 to 1."""
+    return 1.0 - len(sample.unique) / sample.kept if sample.kept else 0.0
+
+
+class SequenceHashes:
+    """Hashes of the sequences that have tokens; their tokens are given one chunk after the other.
 
     Args:
-        chunks: the tokens of all sequences one after the other, at most `chunk_tokens` at a time.
         lengths: int32, shape (sequences,): tokens of each.
-        chunk_tokens: of the longest chunk.
+        limit: Greatest hash that is kept.
+        chunk_tokens: Most tokens of a chunk.
     """
-    powers = _powers(_RADIX, chunk_tokens + 1)
-    inverse = _powers(pow(_RADIX, -1, 1 << 64), chunk_tokens + 1)
-    all_ends = np.cumsum(lengths, dtype=np.int64)
-    carried, power = 0, 1  # of a sequence that began in an earlier chunk: its hash so far, and r^(tokens so far)
-    begin, first = 0, 0
-    for part in chunks:
-        sums = np.zeros(len(part) + 1, np.uint64)
-        np.cumsum(_mixed(part) * powers[: len(part)], dtype=np.uint64, out=sums[1:])
-        last = int(np.searchsorted(all_ends, begin + len(part), side="right"))
-        ends = all_ends[first:last] - begin
-        starts = np.concatenate([np.zeros(1, np.int64), ends])  # of the sequences, and of the one that goes on
-        pieces = (sums[np.append(ends, len(part))] - sums[starts]) * inverse[starts]
-        head = (carried + int(pieces[0]) * power) & _MASK
-        if len(ends):
-            hashes = pieces[:-1].copy()
-            hashes[0] = head
-            carried, power = int(pieces[-1]), int(powers[len(part) - int(starts[-1])])
-            own = lengths[first:last]
-            yield _finished(hashes, own)[own > 0]
-        else:
-            carried, power = head, power * int(powers[len(part)]) & _MASK
-        begin, first = begin + len(part), last
+
+    def __init__(self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS) -> None:
+        filled = lengths[lengths > 0]
+        self._ends = np.cumsum(filled, dtype=np.int64)
+        self._begins = self._ends - filled
+        self._ramp = np.arange(chunk_tokens, dtype=np.uint64) * _PLACE_FACTOR
+        self._limit, self._kept = np.uint64(limit), [np.empty(0, np.uint64)]
+        self._begin, self._carried = 0, np.zeros(1, np.uint64)
+
+    def add(self, tokens: Tokens) -> None:
+        """Add the next tokens; those after the last sequence, which a damaged file may have, are left out."""
+        begin, end = self._begin, self._begin + len(tokens)
+        first, whole = np.searchsorted(self._ends, [begin, end], side="right")
+        begins = self._begins[first : np.searchsorted(self._begins, end)]
+        if not len(begins):
+            return
+        tokens = tokens[: int(self._ends[first + len(begins) - 1]) - begin]
+        starts = np.maximum(begins - begin, 0)
+        values = tokens.astype(np.uint64)
+        # Token k of the chunk is token k + (begin - begins[i]) of its sequence i.
+        values += self._ramp[: len(tokens)]
+        values += np.repeat((begin - begins).astype(np.uint64) * _PLACE_FACTOR, np.diff(starts, append=len(tokens)))
+        sums = np.add.reduceat(_mixed(values), starts)
+        sums[:1] += self._carried
+        hashes, self._carried = sums[: whole - first], sums[whole - first :]
+        if not len(self._carried):
+            self._carried = np.zeros(1, np.uint64)
+        self._kept.append(hashes[hashes <= self._limit])
+        self._begin = end
+
+    def sample(self) -> Sample:
+        """Return what was kept."""
+        kept = np.concatenate(self._kept)
+        return Sample(np.unique(kept), len(kept))
 
 
-def _mixed(tokens: NDArray[Any]) -> NDArray[np.uint64]:
-    values: NDArray[np.uint64] = tokens.astype(np.uint64) + np.uint64(1)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(32)
-    values *= np.uint64(0x94D049BB133111EB)
-    return values
-
-
-def _finished(hashes: NDArray[np.uint64], lengths: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """So that the high bits, which decide what is kept, depend on all; and the length counts."""
-    values: NDArray[np.uint64] = hashes + lengths.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of every value in place (splitmix64)."""
     for shift, factor in ((32, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):
         values ^= values >> np.uint64(shift)
         values *= np.uint64(factor)
-    return values ^ (values >> np.uint64(32))
-
-
-def _powers(base: int, count: int) -> NDArray[np.uint64]:
-    """base^0 … base^(count - 1), modulo 2^64."""
-    powers = np.ones(count, np.uint64)
-    filled = 1
-    while filled < count:
-        step = min(filled, count - filled)
-        powers[filled : filled + step] = powers[:step] * np.uint64(pow(base, filled, 1 << 64))
-        filled += step
-    return powers
+    values ^= values >> np.uint64(32)
+    return values

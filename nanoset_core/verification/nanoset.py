@@ -1,47 +1,50 @@
-"""Are a nanoset's index files there, fresh, and within range?"""
+"""Are a nanoset's index files and handoff there, fresh, and what its plan and settings give?"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
+from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.nanoset import Nanoset, open_members
-from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
-from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
+from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
+from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend, open_member
+from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import mapping
+from nanoset_core.pipeline import handoff, mapping
 from nanoset_core.pipeline.planning import cache_folder
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.verification.dataset import spread_rows
-from nanoset_core.verification.files import check_freshness
-from nanoset_core.verification.index_arrays import check_within, count_misplaced
+from nanoset_core.verification.files import BUILD, check_file, check_freshness, check_written, live_manifest
+from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report
 
-_BUILD = "run `nanoset build`"
+_DELETE = f"delete it, and {BUILD}"
 _SAMPLES_READ = 256
-_CHUNK = 1 << 20
 
 
 def verify_nanoset(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
     """Check one split of a nanoset: `verify_mappings`, then `verify_blend` where there is one."""
     report = Report(f"{STAGE}/{name}/{split}")
     report.include(verify_mappings(project, name, split, deep))
-    with report.catching(_BUILD):
-        if _current(project, f"{name}/{split}/{MAPPINGS}").facts["blended"]:
+    with report.catching(BUILD):
+        if live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}").facts["blended"]:
             report.include(verify_blend(project, name, split, deep))
     return report
 
@@ -49,271 +52,183 @@ def verify_nanoset(project: Project, name: str, split: SplitName, deep: bool = F
 def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
     """Check the index files of every corpus of one split.
 
-    The files are those that the trainer will look for, of the sizes written (`deep`: sha256), made from the .idx that
-    lies there now; document_index within the split's sequences, sample_index ascending and within the sequences,
-    shuffle_index within the samples; `deep`: each sequence once an epoch, each sample once. 256 spread samples of each
-    corpus are read: whole, and of tokens of the vocabulary.
+    The files are those that the trainer will look for, of the sizes written, made from the .idx that lies there now.
+    256 spread samples of each corpus are read: whole, and of tokens of the vocabulary. `deep`: the files have the
+    sha256 that was noted, and hold what the plan gives when they are built again.
     """
     report = Report(f"{STAGE}/{name}/{split}/{MAPPINGS}")
-    with report.catching(_BUILD):
-        manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
         check_freshness(report, project, mapping.INDEX_MAPPINGS, Key(name, split), manifest)
-        plan = _plan(project, manifest)
+        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         report.figures["samples"] = manifest.facts["samples"]
         if plan is None:
             return report
-        whole = _check_cache(report, project, name, manifest, plan, deep)
+        cache = cache_folder(project, name)
+        sets = {member.sidecar: member_set(member, config, cache) for member in plan.members}
+        whole = _check_cache(report, manifest, sets, deep)
         for member in plan.members:
             _check_idx(report, project, name, member)
         if whole and report.passed:
-            loaded = _open(project, name, split, plan)
-            for nanoset in loaded:
-                _check_member(report, nanoset, deep)
-            if report.passed:
-                for nanoset in loaded:
+            for member in plan.members if deep else ():
+                _rebuild_member(report, member, config, cache, manifest.access)
+            # Without the blend, which may not be there yet.
+            for nanoset in open_members(plan.members, config, cache, manifest.access):
+                with report.catching(BUILD):
                     _check_samples(report, project, nanoset)
     return report
 
 
 def verify_blend(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
-    """Check the blend of one split: its files as in `verify_mappings`, every corpus and sample number within range."""
+    """Check the blend of one split: its files as in `verify_mappings`, and that it belongs to the index mappings."""
     report = Report(f"{STAGE}/{name}/{split}/{BLEND}")
-    with report.catching(_BUILD):
-        manifest = _current(project, f"{name}/{split}/{BLEND}")
-        mappings = _current(project, f"{name}/{split}/{MAPPINGS}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{BLEND}")
+        mappings = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
         if manifest.recipe["parents"][MAPPINGS] != mappings.digest:
             report.error(
                 "the blend belongs to other index mappings than the live ones",
                 where=manifest.folder,
                 found=manifest.recipe["parents"][MAPPINGS],
                 expected=mappings.digest,
-                remedy=_BUILD,
+                remedy=BUILD,
             )
             return report
-        plan = _plan(project, manifest)
+        plan, _ = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         if plan is None or plan.blend is None:
             return report
-        if _check_cache(report, project, name, manifest, plan, deep):
-            _check_blend(report, plan, plan.blend, cache_folder(project, name), manifest.access)
+        cache = cache_folder(project, name)
+        if _check_cache(report, manifest, {plan.blend.sidecar: blend_set(plan, plan.blend, cache)}, deep):
+            found = open_blend(plan, cache, manifest.access)
+            _check_blend(report, plan, plan.blend, found, cache)
+            if deep:
+                _compare(report, found, build_blend_indices(plan), plan.blend.files, cache)
+        for member in manifest.facts["members"]:
+            report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
     return report
 
 
-def _current(project: Project, place: str) -> Manifest:
-    return project.outputs.require(STAGE, place, remedy=_BUILD)
-
-
-def _plan(project: Project, manifest: Manifest) -> SplitPlan | None:
-    """The plan as it was written, with prefixes that start at the output root."""
-    return manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[0]
-
-
-def _check_cache(report: Report, project: Project, name: str, manifest: Manifest, plan: SplitPlan, deep: bool) -> bool:
-    """Whether every file that the trainer will look for is there, as it was written."""
-    cache = cache_folder(project, name)
-    config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))[1]
+def _check_cache(report: Report, manifest: Manifest, sets: Mapping[str, FileSet], deep: bool) -> bool:
+    """Check that every file that the trainer will look for is there, as it was written; `sets` by their sidecars."""
     facts: Mapping[str, Any] = manifest.facts["cache_files"]
-    wanted = [name for part in _parts(manifest, plan) for name in part.cache_files]
-    sidecars = [part.sidecar for part in _parts(manifest, plan)]
-    sizes = manifest.access.sizes(cache, [*wanted, *facts, *sidecars])
+    cache = next(iter(sets.values())).folder
+    wanted = [name for files in sets.values() for name in files.files.values()]
+    sizes = manifest.access.sizes(cache, [*wanted, *facts, *sets])
     whole = True
     for file in dict.fromkeys([*wanted, *facts]):
-        whole &= _check_cache_file(report, manifest.access, cache / file, sizes.get(file), facts.get(file), deep)
-    for part in _parts(manifest, plan):
-        if part.sidecar not in sizes:
+        path, fact = cache / file, facts.get(file)
+        if fact is None:
+            what = "the trainer looks for a file that the build does not list"
+            report.error(what, where=path, remedy=f"{BUILD} --force")
+            whole = False
+            continue
+        sha256 = fact["sha256"] if deep else None
+        whole &= check_written(
+            report, manifest.access, path, sizes.get(file), fact["bytes"], sha256, BUILD, _DELETE, "an index file"
+        )
+    for sidecar, files in sets.items():
+        if sidecar not in sizes:
             report.error(
                 "the note of what index files were made from is missing: a changed dataset would not be noticed",
-                where=cache / part.sidecar,
-                remedy=_BUILD,
+                where=cache / sidecar,
+                remedy=BUILD,
             )
             whole = False
         elif whole:
-            files = member_set(part, config, cache) if isinstance(part, MemberPlan) else blend_set(plan, part, cache)
-            _check_description(report, manifest.access, files, {name: facts[name] for name in part.files.values()})
+            _check_description(report, manifest.access, files, {name: facts[name] for name in files.files.values()})
     return whole
-
-
-def _parts(manifest: Manifest, plan: SplitPlan) -> tuple[MemberPlan | BlendPlan, ...]:
-    if manifest.name.endswith(f"/{BLEND}"):
-        return () if plan.blend is None else (plan.blend,)
-    return plan.members
-
-
-def _check_cache_file(
-    report: Report, access: FileAccess, path: Path, size: int | None, fact: Mapping[str, Any] | None, deep: bool
-) -> bool:
-    if fact is None:
-        report.error(
-            "the trainer looks for a file that the build does not list", where=path, remedy=f"{_BUILD} --force"
-        )
-        return False
-    if size is None:
-        report.error(
-            "an index file that the trainer looks for is missing",
-            where=path,
-            expected=f"{fact['bytes']:,} bytes",
-            remedy=_BUILD,
-        )
-        return False
-    if size != fact["bytes"]:
-        report.error(
-            "an index file has another size than when it was written",
-            where=path,
-            found=f"{size:,} bytes",
-            expected=f"{fact['bytes']:,} bytes",
-            remedy=_BUILD,
-        )
-        return False
-    if deep and (digest := access.sha256(path)) != fact["sha256"]:
-        report.error(
-            "an index file has other bytes than when it was written",
-            where=path,
-            found=f"sha256 {digest}",
-            expected=f"sha256 {fact['sha256']}",
-            remedy=f"delete it, and {_BUILD}",
-        )
-        return False
-    return True
 
 
 def _check_description(
     report: Report, access: FileAccess, files: FileSet, facts: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Whether description and note say what was planned."""
+    """Check that description and note say what was planned."""
     if "description" in files.files:
         path = access.fetch(files.folder / files.files["description"])
         if read_regular(path) != files.description.encode():
-            report.error("the description is not the one that the file names were made from", where=path, remedy=_BUILD)
+            report.error("the description is not the one that the file names were made from", where=path, remedy=BUILD)
     path = access.fetch(files.folder / files.sidecar)
     try:
         noted = json.loads(read_regular(path))
     except (ValueError, RecursionError):
         noted = None
     if noted != files.note(facts):
+        made_from = noted.get("made_from") if isinstance(noted, dict) else None
+        changes = setting_differences(made_from if isinstance(made_from, dict) else {}, files.made_from)
         report.error(
             "the note of what index files were made from does not say what was planned, and what was written",
             where=path,
-            found="; ".join(setting_differences(_made_from(noted), files.made_from)) or "other files than were written",
-            remedy=_BUILD,
+            found="; ".join(changes) or "other files than were written",
+            remedy=BUILD,
         )
 
 
-def _made_from(noted: object) -> Mapping[str, Any]:
-    made_from = noted.get("made_from") if isinstance(noted, dict) else None
-    return made_from if isinstance(made_from, dict) else {}
-
-
 def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) -> None:
-    """Whether the .idx is the one that the index files were made from."""
+    """Check that the .idx is the one that the index files were made from."""
     path = project.outputs.access.fetch(idx_path(member.prefix))
     if not path.is_file():
-        report.error("a dataset of the nanoset is missing", where=path, remedy=_BUILD)
+        report.error("a dataset of the nanoset is missing", where=path, remedy=BUILD)
     elif (digest := sha256_file(path)) != member.idx_sha256:
         report.error(
             "index files are stale: the dataset is not the one that they were made from",
             where=path,
             found=f"sha256 {digest}",
             expected=f"sha256 {member.idx_sha256}",
-            remedy=f"{_BUILD}; it makes {name} anew",
+            remedy=f"{BUILD}; it makes {name} anew",
         )
 
 
-def _open(project: Project, name: str, split: SplitName, plan: SplitPlan) -> list[Nanoset]:
-    """The members on their index files, without the blend, which may not be there yet."""
-    manifest = _current(project, f"{name}/{split}/{MAPPINGS}")
-    _, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
-    cache = cache_folder(project, name)
-    return open_members(plan.members, config, cache, manifest.access)
+def _rebuild_member(report: Report, member: MemberPlan, config: NanosetConfig, cache: Path, access: FileAccess) -> None:
+    """Check that index files hold what the plan gives."""
+    lengths = read_idx(index_here(member.prefix), validate=False).sequence_lengths
+    found = open_member(member, config, cache, access)
+    _compare(report, found, build_member_indices(member, config, lengths), member.files, cache)
 
 
-def _check_member(report: Report, nanoset: Nanoset, deep: bool) -> None:
-    member, where = nanoset.member, Path(nanoset.cache_dir or "")
-    files = {part: where / name for part, name in member.files.items()}
-    ranges = {
-        "document_index": (nanoset.document_index, *member.rows),
-        "shuffle_index": (nanoset.shuffle_index, 0, member.samples_built),
-    }
-    repeats = {"document_index": member.epochs, "shuffle_index": member.repeats}
-    for part, (array, begin, end) in ranges.items():
-        if not check_within(report, files[part], array, begin, end):
-            return
-        if not deep:
-            continue
-        if (bad := count_misplaced(array, begin, end, repeats[part])) is not None:
-            value, count = bad
+def _compare(
+    report: Report,
+    found: MemberIndices | BlendIndices,
+    expected: MemberIndices | BlendIndices,
+    files: Mapping[str, str],
+    cache: Path,
+) -> None:
+    for part in (field.name for field in fields(expected)):
+        there, wanted = getattr(found, part), getattr(expected, part)
+        if not np.array_equal(there, wanted):
+            at = int(np.argmax((there != wanted).reshape(len(wanted), -1).any(axis=1)))
             report.error(
-                f"{part} does not hold each entry as often as it must",
-                where=files[part],
-                found=f"{value} {count} times",
-                expected=f"each of {begin} to {end - 1} {repeats[part]} times",
-                remedy=f"delete it, and {_BUILD}",
+                f"entry {at} of {part} is not what the plan gives",
+                where=cache / files[part],
+                found=there[at].tolist(),
+                expected=wanted[at].tolist(),
+                remedy=_DELETE,
             )
-    _check_sample_index(report, files["sample_index"], nanoset)
 
 
-def _check_sample_index(report: Report, path: Path, nanoset: Nanoset) -> None:
-    rows, documents = nanoset.sample_index, nanoset.document_index
-    for begin in range(0, len(rows), _CHUNK):
-        # one row more, so that neighbours across chunks are compared
-        part = rows[begin : begin + _CHUNK + 1].astype(np.int64)
-        places, offsets = part[:, 0], part[:, 1]
-        wrong = (places < 0) | (places >= max(len(documents), 1)) | (offsets < 0)
-        if not wrong.any() and len(documents):
-            wrong |= offsets > nanoset.dataset.sequence_lengths[documents[places]]
-        steps = np.diff(places)
-        backwards = (steps < 0) | ((steps == 0) & (np.diff(offsets) <= 0))
-        wrong[1:] |= backwards
+def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, found: BlendIndices, cache: Path) -> None:
+    """Check that 256 spread entries of a blend name corpora and samples that exist."""
+    rows = spread_rows(blend.size, _SAMPLES_READ)
+    lengths = np.array([member.samples_given for member in plan.members], np.int64)
+    limits = None if get_preset(plan.preset).wraps == "read" else lengths
+    members, samples = found.dataset_index[rows].astype(np.int64), found.dataset_sample_index[rows]
+    foreign = (members < 0) | (members >= len(lengths))
+    outside = (samples < 0) | (False if limits is None else samples >= limits[np.where(foreign, 0, members)])
+    for part, wrong, values in (("dataset_index", foreign, members), ("dataset_sample_index", outside, samples)):
         if wrong.any():
             at = int(np.argmax(wrong))
+            most = len(lengths) - 1 if part == "dataset_index" else int(lengths[members[at]]) - 1
             report.error(
-                f"row {begin + at} of the sample index is out of order, or outside of the documents",
-                where=path,
-                found=part[at].tolist(),
-                expected=f"after row {begin + at - 1}, a place below {len(documents)}, an offset within its sequence",
-                remedy=f"delete it, and {_BUILD}",
+                f"entry {int(rows[at])} of the blend is outside of its datasets",
+                where=cache / blend.files[part],
+                found=int(values[at]),
+                expected=f"0 to {most}",
+                remedy=_DELETE,
             )
             return
-
-
-def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, cache: Path, access: FileAccess) -> None:
-    indices = open_blend(plan, cache, access)
-    lengths = np.array([member.samples_given for member in plan.members], np.int64)
-    wraps = get_preset(plan.preset).wraps == "read"
-    taken = np.zeros(len(lengths), np.int64)
-    for begin in range(0, blend.size, _CHUNK):
-        members = indices.dataset_index[begin : begin + _CHUNK].astype(np.int64)
-        samples = indices.dataset_sample_index[begin : begin + _CHUNK]
-        foreign = (members < 0) | (members >= len(lengths))
-        if foreign.any():
-            _report_blend(
-                report, cache / blend.files["dataset_index"], begin, foreign, members, f"0 to {len(lengths) - 1}"
-            )
-            return
-        outside = (samples < 0) | (np.zeros_like(foreign) if wraps else samples >= lengths[members])
-        if outside.any():
-            limit = f"0 to {int(lengths[members[np.argmax(outside)]]) - 1}"
-            _report_blend(report, cache / blend.files["dataset_sample_index"], begin, outside, samples, limit)
-            return
-        taken += np.bincount(members, minlength=len(lengths))
-    for member, count in zip(plan.members, taken.tolist(), strict=True):
-        corpus = Path(member.prefix).parent.parent.name
-        report.figures[f"share_{corpus}"] = round(count / max(blend.size, 1), 6)
-
-
-def _report_blend(
-    report: Report, path: Path, begin: int, wrong: NDArray[np.bool_], values: NDArray[Any], expected: str
-) -> None:
-    at = int(np.argmax(wrong))
-    report.error(
-        f"entry {begin + at} of the blend is outside of its datasets",
-        where=path,
-        found=int(values[at]),
-        expected=expected,
-        remedy=f"delete it, and {_BUILD}",
-    )
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
-    """Read spread samples of a corpus: whole, and of tokens of the vocabulary."""
+    """Read spread samples of a corpus: they are whole, and of tokens of the vocabulary."""
     samples = spread_rows(len(nanoset), _SAMPLES_READ)
     report.figures["samples_read"] = int(report.figures.get("samples_read", 0)) + len(samples)
     limit = project.tokenizer.max_id
@@ -328,3 +243,41 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
             expected=f"at most {limit}",
             remedy="build again with the tokenizer that made the data",
         )
+
+
+def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:
+    """Check the current handoff of a nanoset; `deep` makes no difference.
+
+    Every file is there and holds, line by line, what the live index mappings and settings give; where it is stale, what
+    was written.
+    """
+    report = Report(f"{STAGE}/{name}/{HANDOFF}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, f"{name}/{HANDOFF}")
+        fresh = check_freshness(report, project, handoff.TRAINER_FILES, Key(name), manifest)
+        wanted = handoff.handoff_texts(project, manifest, name) if fresh else {}
+        remedy = f"delete {manifest.url()}, and {BUILD}; settings of your own belong behind the arguments, not in them"
+        for file, fact in manifest.files.items():
+            if file not in wanted:
+                check_file(report, manifest, file, fact.size, fact.sha256, remedy)
+            elif manifest.access.size(manifest.folder / file) is None:
+                check_file(report, manifest, file, fact.size, None, BUILD)
+            else:
+                _check_text(report, manifest, file, wanted[file], remedy)
+    return report
+
+
+def _check_text(report: Report, manifest: Manifest, file: str, wanted: bytes, remedy: str) -> None:
+    """Note the first line of a file that is not as it should be."""
+    found = manifest.path(file).read_bytes()
+    if found == wanted:
+        return
+    pairs = zip_longest(found.splitlines(keepends=True), wanted.splitlines(keepends=True))
+    line, (there, expected) = next((number, pair) for number, pair in zip(count(1), pairs) if pair[0] != pair[1])
+    report.error(
+        "a line of the handoff is not what the index mappings and settings give",
+        where=f"{manifest.url(file)}:{line}",
+        found="the end of the file" if there is None else there.decode(errors="replace").rstrip("\n") or "no line end",
+        expected="the end of the file" if expected is None else expected.decode().rstrip("\n"),
+        remedy=remedy,
+    )

@@ -21,19 +21,17 @@ from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.verification.dataset import QUICK_TOKENS, spread_chunks
-from nanoset_core.verification.files import check_file, check_freshness, live_manifest
-from nanoset_core.verification.parts import PART_BYTES, DeepCheck, Runner, done_here
+from nanoset_core.verification.files import BUILD, check_file, check_freshness, live_manifest
+from nanoset_core.verification.ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
 from nanoset_core.verification.report import Report
-from nanoset_core.verification.tokens import StoredTokens, TokenCheck
+from nanoset_core.verification.tasks import PART_BYTES, DeepCheck, Run, run_here
 
-_BUILD = "run `nanoset build`"
 _CHUNK_DOCUMENTS = 1 << 16
 _READ_TOKENS = 1 << 20
 _NO_ENTRIES = np.empty(0, np.int64), np.empty(0, np.int64)
 
 
-def verify_packed(project: Project, corpus: str, deep: bool = False, run: Runner = done_here) -> Report:
+def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current .pbin of a corpus.
 
     It is there, of the size written (`deep`: sha256), in the present layout; its index, which is read whole, covers the
@@ -42,12 +40,12 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Runner
     where there are no more than 16 Mi, else those at 256 places. `run` has all of them looked at.
     """
     report = Report(f"{packed_stage.STAGE}/{corpus}")
-    with report.catching(_BUILD):
-        manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus, _BUILD)
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus)
         check_freshness(report, project, packed_stage.PACKED, Key(corpus), manifest)
         report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
         whole = [
-            check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, _BUILD)
+            check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, BUILD)
             for file, fact in manifest.files.items()
         ]
         if all(whole):
@@ -55,15 +53,16 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Runner
     return report
 
 
-def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Runner) -> None:
-    remedy = f"delete {manifest.url()}, and {_BUILD}"
+def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Run) -> None:
+    remedy = f"delete {manifest.url()}, and {BUILD}"
     try:
         path, size = manifest.folder / manifest.facts["file"], manifest.files[manifest.facts["file"]].size
         as_copy = not deep and path.is_file() and path.stat().st_size == size
         file = open_packed(path, manifest.access.open_bytes(path, as_copy=as_copy))
         index = scan_index(file)
     except FormatError as error:
-        report.error(error.what, where=error.where, found=error.found, expected=error.expected, remedy=remedy)
+        error.remedy = remedy
+        report.note_error(error)
         return
     dataset = _dataset_of(project, manifest)
     if _check_index(report, manifest.facts, file, index, remedy) and (
@@ -72,7 +71,7 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
         check = _token_check(manifest, file, dataset, project.tokenizer.max_id, remedy, as_copies=as_copy)
         whole = deep or index.tokens <= QUICK_TOKENS
         parts = list(_ranges(index.tokens, PART_BYTES // file.token_bytes) if whole else spread_chunks(index.tokens))
-        report.include((run if deep else done_here)(check, parts))
+        report.include((run if deep else run_here)(check, parts))
 
 
 def _dataset_of(project: Project, manifest: Manifest) -> MMapIndexedDataset | None:
@@ -167,12 +166,12 @@ class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
     """Tokens of a .pbin, from one to another, are those of its dataset, or of the vocabulary where that is gone."""
 
     output: str
-    packed: StoredTokens
-    dataset: StoredTokens | None
+    packed: StoredArray
+    dataset: StoredArray | None
     limit: int
     """Greatest id of the vocabulary."""
     remedy: str
-    at_once: ClassVar[int] = TokenCheck.at_once
+    at_once: ClassVar[int] = AT_ONCE
 
     def look(self, part: tuple[int, int]) -> tuple[int, _Difference | None]:
         for begin in range(*part, _READ_TOKENS):
@@ -192,7 +191,7 @@ class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
         if first := next((found for _, found in outcomes if found is not None), None):
             report.error(
                 f"a token is not {'in the vocabulary' if self.dataset is None else 'that of the dataset'}",
-                where=f"{self.packed.store.url(self.packed.name)}, byte {self.packed.place(first.token)}",
+                where=f"{self.packed.store.url(self.packed.name)}, byte {self.packed.byte(first.token)}",
                 found=f"id {first.found}",
                 expected=first.expected,
                 remedy=self.remedy,
@@ -214,9 +213,9 @@ def _token_check(
     as_copies: bool,
 ) -> PackedCheck:
     store, name = manifest.access.stored_at(file.path, as_copy=as_copies)
-    packed, other = StoredTokens(store, name, file.dtype, file.layout.header_bytes), None
+    packed, other = StoredArray(store, name, file.dtype, file.layout.header_bytes), None
     if dataset is not None:
         store, prefix = dataset.stored(as_copies=as_copies)
-        other = StoredTokens(store, f"{prefix}.bin", dataset.dtype)
+        other = StoredArray(store, f"{prefix}.bin", dataset.dtype)
     output = f"{packed_stage.STAGE}/{manifest.name}"
     return PackedCheck(output, packed, other, limit, remedy)

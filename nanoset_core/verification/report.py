@@ -72,32 +72,32 @@ class Report:
         texts = {key: None if value is None else str(value) for key, value in details.items()}
         self.findings.append(Finding(severity, self.output, what, **texts))
 
+    def note_error(self, error: NanosetError, severity: Severity = "error", remedy: str | None = None) -> None:
+        """Note a NanosetError; `remedy` is taken where the error has none."""
+        names = ("where", "found", "expected")
+        details = {name: getattr(error, name) for name in names} | {"remedy": error.remedy or remedy}
+        self._note(severity, error.what, details)
+
     @contextmanager
     def catching(self, remedy: str | None = None) -> Iterator[None]:
-        """Turn an error of ours that leaves the block into a finding; `remedy` stands in where it has none."""
+        """Turn a NanosetError that leaves the block into a finding; `remedy` is taken where it has none."""
         try:
             yield
         except NanosetError as error:
-            self.error(
-                error.what,
-                where=error.where,
-                found=error.found,
-                expected=error.expected,
-                remedy=error.remedy or remedy,
-            )
+            self.note_error(error, remedy=remedy)
 
     def include(self, other: Report) -> None:
-        """Take over the findings and figures of a report on a part of this output."""
+        """Add the findings and figures of a report on a part of this output."""
         self.findings.extend(other.findings)
         self.figures.update(other.figures)
 
     def moved(self, here: str, there: str) -> Report:
-        """The same on what lies elsewhere, of which a copy was looked at: paths that begin so are put right."""
+        """Return the report with paths below `here` given as paths below `there`, of which `here` is a copy."""
         moved = [replace(found, where=found.where and found.where.replace(here, there)) for found in self.findings]
         return replace(self, findings=moved)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the report as plain values."""
         return {
             "output": self.output,
             "passed": self.passed,

@@ -17,7 +17,7 @@ from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
 from nanoset_core.lineage.tokens_again import Retokenizer, retokenizer
 from nanoset_core.lineage.unchanged import file_state
 from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.dataset import spread_rows
+from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report, Severity
 
 SAMPLED_DOCUMENTS = 64

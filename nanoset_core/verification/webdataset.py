@@ -25,19 +25,18 @@ from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.verification.dataset import spread_rows
-from nanoset_core.verification.files import check_file, check_freshness, live_manifest
-from nanoset_core.verification.parts import PART_BYTES, ProjectCheck, Runner, done_here, runs
+from nanoset_core.verification.files import BUILD, check_file, check_freshness, live_manifest
+from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report
+from nanoset_core.verification.tasks import PART_BYTES, ProjectCheck, Run, run_here, runs
 
-_BUILD = "run `nanoset build`"
-_AGAIN = f"{_BUILD} --force"
+_AGAIN = f"{BUILD} --force"
 _TARS_OPENED = 8
 _TILE = 256
 _MOST_PARTS = 64
 
 
-def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runner = done_here) -> Report:
+def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current version of a webdataset.
 
     Every tar is there, of the size written (`deep`: sha256), the three lists name just these tars with these counts;
@@ -46,8 +45,8 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runn
     lie in a bucket and no copy may stay here, the first and last of each tar are compared. `run` has tars looked at.
     """
     report = Report(f"{shuffling.STAGE}/{name}")
-    with report.catching(_BUILD):
-        manifest = live_manifest(project.outputs, shuffling.STAGE, name, _BUILD)
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, shuffling.STAGE, name)
         check_freshness(report, project, shuffling.WEBDATASET, Key(name), manifest)
         _check_shuffle(report, project, manifest)
         facts = manifest.facts
@@ -71,12 +70,12 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Runn
             some = runs(sizes, max(PART_BYTES, sum(sizes) // _MOST_PARTS))
             report.include(run(check, [tuple(numbers[part.start : part.stop]) for part in some]))
         elif all(sound.values()):
-            report.include(done_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
+            report.include(run_here(check, [tuple(spread_rows(len(rows), _TARS_OPENED).tolist())]))
     return report
 
 
 @dataclass(frozen=True, slots=True)
-class TarCheck(ProjectCheck[tuple[int, ...], Report]):
+class TarCheck(ProjectCheck[tuple[int, ...]]):
     """Some tars of a webdataset, by the numbers of their rows: what their members hold is what the plan says."""
 
     name: str
@@ -94,7 +93,7 @@ class TarCheck(ProjectCheck[tuple[int, ...], Report]):
         for number in part:
             row = rows[number]
             tar = _tar(row)
-            with report.catching(f"delete the tar, and {_BUILD}"):
+            with report.catching(f"delete the tar, and {BUILD}"):
                 fact = manifest.files[tar]
                 if not self.deep or check_file(report, manifest, tar, fact.size, fact.sha256, _AGAIN):
                     read += _check_tar(report, manifest.path(tar), row, expect, self.deep)
@@ -147,7 +146,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
         indexed_shards = {row["url"]: (row["nsamples"], row["filesize"]) for row in wids}
         described = json.loads(read_regular(manifest.path(EXP_DATA_NAME)))["num_sequences"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=_BUILD)
+        report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=BUILD)
         return
     for name, found in ((MANIFEST_NAME, listed), (WIDS_NAME, indexed_shards)):
         if found != written:
@@ -157,7 +156,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
                 where=manifest.path(name),
                 found=f"{len(found):,} tars; wrong or missing: {', '.join(wrong[:5])}",
                 expected=f"{len(written):,} tars",
-                remedy=f"{_BUILD} --force",
+                remedy=_AGAIN,
             )
     if described != manifest.facts["sequences"] or not text.endswith(b"\n"):
         report.error(
@@ -165,7 +164,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
             where=manifest.folder,
             found=f"{described:,} sequences, {text[-20:]!r}",
             expected=f"{manifest.facts['sequences']:,} sequences",
-            remedy=f"{_BUILD} --force",
+            remedy=_AGAIN,
         )
 
 
@@ -184,7 +183,7 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expe
             where=path,
             found=f"{len(members):,}",
             expected=f"{row['sequences']:,}",
-            remedy=f"delete the tar, and {_BUILD}",
+            remedy=f"delete the tar, and {BUILD}",
         )
         return 0
     chosen = range(len(members)) if deep else sorted({0, len(members) - 1})
@@ -264,7 +263,7 @@ class _Expectation:
                     where=path,
                     found=found,
                     expected=wish,
-                    remedy=f"delete the tar, and {_BUILD}",
+                    remedy=f"delete the tar, and {BUILD}",
                 )
                 return False
         return True

@@ -16,6 +16,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline import handoff, indexed, raw, shuffling, stage, tokenization
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.verification.verify import (
     targets,
     verify_blend,
@@ -204,10 +205,10 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
     report = verify_indexed(project, "web")
     assert report.passed
-    (_, what) = whats(report, "warning")
+    (what, _) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
     path.unlink()
-    (_, what) = whats(verify_indexed(project, "web"), "warning")
+    (what, _) = whats(verify_indexed(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
 
 
@@ -298,59 +299,64 @@ def test_a_cut_index_file_and_one_of_other_bytes(copy):
 
 
 @pytest.mark.parametrize(
-    ("part", "entry", "value", "what"),
+    ("part", "entry", "value"),
     [
-        ("document_index.npy", 3, 10**6, "an index file has an entry out of range"),
-        ("shuffle_index.npy", 3, 10**6, "an index file has an entry out of range"),
-        ("sample_index.npy", 8, 10**6, "is out of order, or outside of the documents"),
-        ("sample_index.npy", 9, 10**6, "is out of order, or outside of the documents"),
-        ("sample_index.npy", 9, -1, "is out of order, or outside of the documents"),
+        ("document_index.npy", 3, 10**6),
+        ("shuffle_index.npy", 3, 10**6),
+        ("sample_index.npy", 8, 10**6),
+        ("sample_index.npy", 9, 10**6),
+        ("sample_index.npy", 9, -1),
     ],
 )
-def test_entries_out_of_range(copy, part, entry, value, what):
+def test_entries_out_of_range(copy, part, entry, value):
     project = copy()
-    path = cache_file(project, "plain", "train", part)
+    change_array(cache_file(project, "plain", "train", part), entry, value)
+    assert whats(verify_mappings(project, "plain", "train")) == ["the index files don't fit the dataset"]
+
+
+def change_array(path, entry, value):
     array = np.load(path)
     array.reshape(-1)[entry] = value
     np.save(path, array)
-    (found,) = whats(verify_mappings(project, "plain", "train"))
-    assert what in found
 
 
-def test_an_entry_twice_is_found_deeply(copy):
-    project = copy()
-    path = cache_file(project, "plain", "train", "shuffle_index.npy")
-    array = np.load(path)
-    array[0] = array[1]
-    np.save(path, array)
-    manifest = one(project, "nanosets/plain/train/index_mappings/*/manifest.json")
-    value = json.loads(manifest.read_bytes())
-    from nanoset_core.storage.atomic import sha256_file
-
-    value["facts"]["cache_files"][path.name]["sha256"] = sha256_file(path)
-    del value["sha256"]  # of a manifest that holds other facts
-    manifest.write_text(json.dumps(value))
-    note = path.with_name(path.name.replace("shuffle_index.npy", "nanoset.json"))
+def note_changed(project, path, part, output):
+    """Let manifest and note say that a changed index file is the one that was written."""
+    sha256 = sha256_file(path)
+    manifest = one(project, f"nanosets/{output}/*/manifest.json")
+    facts = json.loads(manifest.read_bytes())["facts"]["cache_files"]
+    facts[path.name]["sha256"] = sha256
+    change_facts(manifest, cache_files=facts)
+    note = path.with_name(path.name.replace(part, "nanoset.json"))
     noted = json.loads(note.read_bytes())
-    noted["files"][path.name]["sha256"] = sha256_file(path)
+    noted["files"][path.name]["sha256"] = sha256
     note.write_text(json.dumps(noted))
-    assert verify_mappings(project, "plain", "train").passed
-    assert whats(verify_mappings(project, "plain", "train", deep=True)) == [
-        "shuffle_index does not hold each entry as often as it must"
-    ]
+
+
+@pytest.mark.parametrize("part", ["document_index.npy", "sample_index.npy", "shuffle_index.npy"])
+def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part):
+    project = copy()
+    path = cache_file(project, "plain", "train", part)
+    array = np.load(path).reshape(-1)
+    change_array(path, 2, array[4])
+    note_changed(project, path, part, "plain/train/index_mappings")
+    row = 1 if part == "sample_index.npy" else 2
+    assert whats(verify_mappings(project, "plain", "train", deep=True))[0] == (
+        f"entry {row} of {part.removesuffix('.npy')} is not what the plan gives"
+    )
 
 
 def test_a_blend_that_names_what_is_not_there(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
-    array = np.load(path)
-    array[5] = 10**6
-    np.save(path, array)
-    assert whats(verify_blend(project, "pretrain", "train")) == ["entry 5 of the blend is outside of its datasets"]
+    change_array(path, 0, 10**6)
+    assert whats(verify_blend(project, "pretrain", "train")) == ["entry 0 of the blend is outside of its datasets"]
+    note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
+    assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
+        verify_blend(project, "pretrain", "train", deep=True)
+    )
     path = cache_file(project, "pretrain", "train", "dataset_index.npy")
-    array = np.load(path)
-    array[2] = 7
-    np.save(path, array)
+    change_array(path, 0, 7)
     report = verify_blend(project, "pretrain", "train")
     assert (report.errors[0].found, report.errors[0].expected) == ("7", "0 to 1")
 

@@ -54,7 +54,7 @@ def command(
     if prefix is not None:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
-        from nanoset_core.verification.prefix import verify_prefix
+        from nanoset_core.verification.dataset import verify_prefix
 
         reports = iter([verify_prefix(prefix, tokenizer, eod, deep=deep)])
     else:

@@ -10,9 +10,9 @@ from built_project import one, poke
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.workplace import Workplace, working_at
-from nanoset_core.verification import packed, parts, tokens
+from nanoset_core.verification import packed, ranges, tasks, verify
 from nanoset_core.verification.report import Report
-from nanoset_core.verification.verify import _verify_elsewhere, targets
+from nanoset_core.verification.verify import Target, targets, verify_by
 
 
 class Elsewhere:
@@ -32,9 +32,9 @@ class Elsewhere:
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(tokens, "PART_BYTES", 2000)
+    monkeypatch.setattr(ranges, "PART_BYTES", 2000)
     monkeypatch.setattr(packed, "PART_BYTES", 2000)
-    monkeypatch.setattr(parts.runs, "__defaults__", (5000,))
+    monkeypatch.setattr(tasks.runs, "__defaults__", (5000,))
 
 
 def said(reports):
@@ -43,13 +43,13 @@ def said(reports):
 
 def test_the_reports_are_those_of_one_process(project, tmp_path, small_parts):
     chosen, elsewhere = targets(project), Elsewhere(tmp_path)
-    assert said(_verify_elsewhere(elsewhere, chosen)) == said(target.run(True) for target in chosen)
-    assert elsewhere.done.count("_look") > 50
+    assert said(verify_by(elsewhere, chosen)) == said(target.run(True) for target in chosen)
+    assert elsewhere.done.count("look_at") > 50
 
 
 def test_targets_that_are_looked_at_here_alone(project, tmp_path):
     chosen = targets(project, ["*/handoff"])
-    assert said(_verify_elsewhere(Elsewhere(tmp_path), chosen)) == said(target.run(True) for target in chosen) != []
+    assert said(verify_by(Elsewhere(tmp_path), chosen)) == said(target.run(True) for target in chosen) != []
 
 
 def test_so_are_findings(copy, tmp_path, small_parts):
@@ -61,7 +61,7 @@ def test_so_are_findings(copy, tmp_path, small_parts):
     chosen = targets(project)
     here = [target.run(True) for target in chosen]
     assert sum(not report.passed for report in here) >= 3
-    for found, wanted in zip(_verify_elsewhere(Elsewhere(tmp_path), chosen), here, strict=True):
+    for found, wanted in zip(verify_by(Elsewhere(tmp_path), chosen), here, strict=True):
         assert (found.output, found.passed) == (wanted.output, wanted.passed)
         # What is looked at where all else is sound is looked at before the parts are.
         assert set(found.findings) >= set(wanted.findings)
@@ -73,22 +73,22 @@ def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
 
     class Thief(Elsewhere):
         def run(self, work, tasks):
-            if work.__name__ == "_look":
+            if work.__name__ == "look_at":
                 shutil.rmtree(sorted(project.outputs.folder.glob("shards/web/*"))[2])
             yield from super().run(work, tasks)
 
-    reports = {report.output: report for report in _verify_elsewhere(Thief(tmp_path), targets(project))}
+    reports = {report.output: report for report in verify_by(Thief(tmp_path), targets(project))}
     (finding,) = reports["corpora/web"].errors
     assert finding.what == "a shard is not whole"
     assert not [report.output for report in reports.values() if report.errors and report.output != "corpora/web"]
 
 
 def test_runs():
-    assert [list(run) for run in parts.runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
-    assert list(parts.runs([])) == []
+    assert [list(run) for run in tasks.runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
+    assert list(tasks.runs([])) == []
 
 
-class Same(parts.DeepCheck[int, int]):
+class Same(tasks.DeepCheck[int, int]):
     def look(self, part):
         if part < 0:
             raise NanosetError("it is negative")
@@ -98,8 +98,15 @@ class Same(parts.DeepCheck[int, int]):
         return Report("same", figures={"sum": sum(outcomes)})
 
 
-def test_reports_come_in_their_order_as_soon_as_they_are_whole(tmp_path):
-    noted = [parts.Deferred(Same(), numbers) for numbers in ([], [1, 2, 3], [], [4, -1, -2], [])]
-    found = list(parts.done_by(Elsewhere(tmp_path), noted))
+def verify_numbers(project, numbers, deep, run):
+    report = Report("numbers")
+    report.include(run(Same(), numbers))
+    return report
+
+
+def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "_IN_PARTS", (verify_numbers,))
+    lists = ([], [1, 2, 3], [], [4, -1, -2], [])
+    found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, verify_numbers, (one,)) for one in lists]))
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]
     assert [[finding.what for finding in report.findings] for report in found] == [[], [], [], ["it is negative"], []]

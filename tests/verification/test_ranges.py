@@ -13,24 +13,25 @@ from verification.conftest import write_sequences as write
 
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceDigest
-from nanoset_core.verification import duplicates, tokens
+from nanoset_core.verification import duplicates
+from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
-from nanoset_core.verification.parts import done_here, runs
-from nanoset_core.verification.tokens import Promise, TokenCheck, token_ranges
+from nanoset_core.verification.ranges import Expected, TokenCheck, token_ranges
+from nanoset_core.verification.tasks import run_here, runs
 
-PROMISE = Promise(max_id=4, before=(1, 2), after=(3,))
-
-
-def verified(dataset, promise=PROMISE, pieces=()):
-    check = TokenCheck.of(dataset, promise, "it", as_copies=False)
-    return done_here(check, token_ranges(dataset, pieces))
+EXPECTED = Expected(max_id=4, before=(1, 2), after=(3,))
 
 
-def expected(sequences):
+def verified(dataset, expected=EXPECTED, pieces=()):
+    check = TokenCheck.of(dataset, expected, "it", deep=True)
+    return run_here(check, token_ranges(dataset, pieces))
+
+
+def wanted(sequences):
     """What a loop over all tokens finds: (sequences not framed, first token outside, share of copies)."""
     unframed = [number for number, one in enumerate(sequences) if len(one) < 3 or (one[:2], one[-1:]) != ([1, 2], [3])]
     flat = [(number, token) for number, one in enumerate(sequences) for token in one]
-    outside = next(((2 * at, *found) for at, found in enumerate(flat) if found[1] > PROMISE.max_id), None)
+    outside = next(((2 * at, *found) for at, found in enumerate(flat) if found[1] > EXPECTED.max_id), None)
     filled = [tuple(one) for one in sequences if one]
     return unframed, outside, round(1 - len(set(filled)) / len(filled), 6) if filled else 0.0
 
@@ -49,13 +50,13 @@ any_ids = st.lists(st.integers(0, 5), max_size=6)
 def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
     dataset = write(tmp_path_factory.mktemp("d") / "d", sequences)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "PART_BYTES", part)
-        patch.setattr(tokens, "_BLOCK_SEQUENCES", 3)
-        patch.setattr(tokens, "_READ_BYTES", read)
-        patch.setattr(tokens, "CHUNK_TOKENS", chunk)
+        patch.setattr(module, "PART_BYTES", part)
+        patch.setattr(module, "_BLOCK_SEQUENCES", 3)
+        patch.setattr(module, "_READ_BYTES", read)
+        patch.setattr(module, "CHUNK_TOKENS", chunk)
         report = verified(dataset)
         ranges = token_ranges(dataset)
-    unframed, outside, share = expected(sequences)
+    unframed, outside, share = wanted(sequences)
     assert all(one.end == other.begin and one.last == other.first for one, other in itertools.pairwise(ranges))
     if ranges:
         assert (ranges[0].first, ranges[0].begin) == (0, 0)
@@ -66,9 +67,9 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
         "duplicate_documents": share,
     }
     found = {finding.what: finding.where for finding in report.findings}
-    stranger = found.pop("a token is not in the vocabulary", None)
+    foreign = found.pop("a token is not in the vocabulary", None)
     where = dataset.prefix + ".bin"
-    assert stranger == (outside and f"{where}, byte {outside[0]} (sequence {outside[1]})")
+    assert foreign == (outside and f"{where}, byte {outside[0]} (sequence {outside[1]})")
     wrong = found.pop("a sequence does not begin and end with the tokens that it should", None)
     more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
     begins = np.cumsum([0, *map(len, sequences)]) * 2
@@ -90,8 +91,8 @@ SEQUENCES = [[1, 2, number % 5, 3] for number in range(40)]
 @pytest.mark.parametrize("sizes", [[80, 80, 160], [8] * 40, [320], [12, 68, 100, 140]])
 @pytest.mark.parametrize("part", [1, 30, 100, 1 << 20])
 def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, part):
-    monkeypatch.setattr(tokens, "PART_BYTES", part)
-    monkeypatch.setattr("nanoset_core.verification.tokens.runs", lambda sizes: runs(sizes, part))
+    monkeypatch.setattr(module, "PART_BYTES", part)
+    monkeypatch.setattr(module, "runs", lambda sizes: runs(sizes, part))
     dataset = write(tmp_path / "d", SEQUENCES)
     path = tmp_path / "d.bin"
     data = path.read_bytes()
@@ -111,9 +112,9 @@ def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, par
 
 def test_a_file_that_becomes_shorter_is_no_data(tmp_path):
     dataset = write(tmp_path / "d", SEQUENCES)
-    check, ranges = TokenCheck.of(dataset, PROMISE, "it", as_copies=False), token_ranges(dataset)
+    check, ranges = TokenCheck.of(dataset, EXPECTED, "it", deep=True), token_ranges(dataset)
     (tmp_path / "d.bin").write_bytes(b"\1\0")
-    (finding,) = done_here(check, ranges).errors
+    (finding,) = run_here(check, ranges).errors
     assert finding.what == "the object is not the one that was listed"
     assert isinstance(check.tokens.store, LocalStore)
 
@@ -122,25 +123,25 @@ def test_pieces_that_are_not_all_of_the_file(tmp_path):
     write(tmp_path / "d", SEQUENCES)
     data = (tmp_path / "d.bin").read_bytes()
     for sizes in ([80, 80], [80, 80, 160, 2]):
-        report = verify_dataset(tmp_path / "d", promise=PROMISE, deep=True, pieces=digests(data + b"\0\0", sizes))
+        report = verify_dataset(tmp_path / "d", expected=EXPECTED, deep=True, pieces=digests(data + b"\0\0", sizes))
         assert [finding.what for finding in report.findings] == ["the pieces of a file are not all of it"]
         assert report.figures["tokens_read"] == 160
 
 
 def test_a_name_that_is_no_text(tmp_path):
     dataset = write(tmp_path / "n\udcffx", SEQUENCES)
-    assert verify_dataset(dataset.prefix, promise=PROMISE, deep=True).findings == []
+    assert verify_dataset(dataset.prefix, expected=EXPECTED, deep=True).findings == []
 
 
 def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     """About as many are kept as there is room for, in each range its share."""
-    monkeypatch.setattr(tokens, "PART_BYTES", 1000)
+    monkeypatch.setattr(module, "PART_BYTES", 1000)
     rng = np.random.default_rng(5)
     unique = [rng.integers(0, 5, 12).tolist() for _ in range(2000)]
     dataset = write(tmp_path / "d", unique + unique[:1000])
-    whole = verified(dataset, Promise()).figures["duplicate_documents"]
-    monkeypatch.setattr(tokens, "hash_limit", lambda count: duplicates.hash_limit(count, 600))
-    check = TokenCheck.of(dataset, Promise(), "it", as_copies=False)
+    whole = verified(dataset, Expected()).figures["duplicate_documents"]
+    monkeypatch.setattr(module, "hash_limit", lambda count: duplicates.hash_limit(count, 600))
+    check = TokenCheck.of(dataset, Expected(), "it", deep=True)
     outcomes = [check.look(one) for one in token_ranges(dataset)]
     assert 400 < sum(outcome.hashes.kept for outcome in outcomes) < 900
     assert abs(check.conclude(outcomes).figures["duplicate_documents"] - whole) < 0.08
