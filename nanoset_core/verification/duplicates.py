@@ -11,6 +11,7 @@ can be put together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class SequenceHashes:
         filled = lengths[lengths > 0]
         self._ends = np.cumsum(filled, dtype=np.int64)
         self._begins = self._ends - filled
-        self._ramp = np.arange(chunk_tokens, dtype=np.uint64) * _PLACE_FACTOR
+        self._ramp = _ramp(chunk_tokens)
         self._limit, self._kept = np.uint64(limit), [np.empty(0, np.uint64)]
         self._begin, self._carried = 0, np.zeros(1, np.uint64)
 
@@ -91,6 +92,12 @@ class SequenceHashes:
         """Return what was kept."""
         kept = np.concatenate(self._kept)
         return Sample(np.unique(kept), len(kept))
+
+
+@cache
+def _ramp(tokens: int) -> NDArray[np.uint64]:
+    """Return the factor of each place, uint64[tokens]."""
+    return np.arange(tokens, dtype=np.uint64) * _PLACE_FACTOR
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
