@@ -1,7 +1,8 @@
-"""Writes a first nanoset.yaml, in which every key is explained by the help of its field."""
+"""Write a first nanoset.yaml, in which every key is explained by the help of its field, and its JSON schema."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.raw.contents import Notice, contents_of
 from nanoset_core.raw.measuring import Measure, measure
 from nanoset_core.raw.survey import RawText, list_corpora
-from nanoset_core.serialization.settings import inner_sections, setting
+from nanoset_core.serialization.settings import inner_sections, json_schema, setting
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+SCHEMA_FILE = "nanoset.schema.json"
+"""Name of the JSON schema beside nanoset.yaml, by which editors complete and check its keys."""
 _TEXT_KEY = "text"
 _LENGTH = 2048
 _MOST_TOKEN_BYTES = 16
@@ -37,7 +40,7 @@ _LEAST_ROOM = 20
 
 @dataclass(frozen=True, slots=True)
 class Suggested:
-    """A value that is written as a comment, for the reader to take or leave."""
+    """A value that is written as a comment."""
 
     value: Any
     """What the key would hold."""
@@ -45,7 +48,7 @@ class Suggested:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A value with a word on why it is this one."""
+    """A value with the reason for it."""
 
     value: Any
     """What the key holds."""
@@ -68,7 +71,7 @@ class Start:
 
 
 def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
-    """Write nanoset.yaml into `folder`, naming the corpora found in its raw folder, if there are any.
+    """Write nanoset.yaml and its JSON schema into `folder`, naming the corpora found in its raw folder.
 
     The first build of what is written succeeds, however little text there is. `key_prefix` is put before the keys of
     its assets in Dagster.
@@ -89,8 +92,9 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
         raise ConfigError("there is a configuration already", where=path, remedy="edit it, or remove it first")
     for fault in text.faults.values():
         raise fault
-    if not there:
-        with writing_to(folder):
+    with writing_to(folder):
+        write_atomic(folder / SCHEMA_FILE, schema_text().encode())
+        if not there:
             write_atomic(path, content)
     return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora}, not there)
 
@@ -173,12 +177,19 @@ def _defaults(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
 
 
 def config_text(values: Mapping[str, Any]) -> str:
-    """A nanoset.yaml with the help of every key above it.
+    """Return a nanoset.yaml with the help of every key above it.
 
     Args:
         values: key → plain value, or mapping of the keys within it, or Suggested or Noted; in the order to write.
     """
-    return "".join(f"{line}\n" for line in _lines(ProjectConfig, values))
+    lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}", *_lines(ProjectConfig, values)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def schema_text() -> str:
+    """Return the JSON schema of nanoset.yaml."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": CONFIG_FILE}
+    return json.dumps(head | json_schema(ProjectConfig), indent=1, ensure_ascii=False) + "\n"
 
 
 def _lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:

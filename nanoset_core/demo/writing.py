@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.template import config_text
+from nanoset_core.config.template import SCHEMA_FILE, config_text, schema_text
 from nanoset_core.demo import texts
 from nanoset_core.demo.texts import Document
 from nanoset_core.errors import ConfigError
@@ -28,7 +28,6 @@ BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in th
 _ENOUGH_MEGABYTES = 12.0
 _FEW_DOCUMENTS = {"on_reject": "quarantine", "max_rejected_fraction": 0.5}
 """Of a smaller demo, where the one broken line is more than a hundredth of its corpus."""
-HEAD = "# Written by `nanoset demo`. docs/configuration.md has every key.\n"
 CONFIG: dict[str, Any] = {
     "raw": "raw",
     "root": "data",
@@ -93,10 +92,9 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half)
     values = CONFIG if megabytes >= _ENOUGH_MEGABYTES else CONFIG | {"documents": _FEW_DOCUMENTS}
-    write_atomic(
-        folder / CONFIG_FILE,
-        f"# Written by `nanoset demo`; docs/configuration.md has every key.\n{config_text(values)}".encode(),
-    )
+    write_atomic(folder / SCHEMA_FILE, schema_text().encode())
+    head = "# Written by `nanoset demo`; docs/configuration.md has every key.\n"
+    write_atomic(folder / CONFIG_FILE, (head + config_text(values)).encode())
 
 
 def _clear(raw: Path, tokenizer: Path) -> None:

@@ -1,7 +1,13 @@
+import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
 
+from nanoset_core.cli import nanoset
 from nanoset_core.config import template
 from nanoset_core.config.project import load_config
 from nanoset_core.config.template import Suggested, config_text, write_config
@@ -18,6 +24,18 @@ def test_what_is_written_can_be_read(tmp_path):
     config = load_config(write_config(tmp_path).path)
     assert config.nanosets["pretrain"].blend == "web"
     assert config.webdatasets["shuffled"].corpora == ("web",)
+
+
+def test_an_editor_finds_the_schema(tmp_path):
+    path = write_config(tmp_path).path
+    assert path.read_text().startswith("# yaml-language-server: $schema=nanoset.schema.json\n")
+    written = (tmp_path / "nanoset.schema.json").read_text()
+    assert CliRunner().invoke(nanoset, ["init", "--schema"]).output == written
+    validator = Draft202012Validator(json.loads(written))
+    full = yaml.safe_load((Path(__file__).parents[1] / "golden/outputs/full.yaml").read_text())
+    for value in (yaml.safe_load(path.read_text()), full):
+        assert not list(validator.iter_errors(value))
+        assert list(validator.iter_errors(value | {"nanoset": {}}))
 
 
 def test_without_text_no_name_is_invented(tmp_path):

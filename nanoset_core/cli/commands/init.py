@@ -12,13 +12,20 @@ from nanoset_core.errors import NanosetError, one_line
 
 @click.command("init")
 @click.argument("folder", type=FOLDER, default=Path())
-def command(folder: Path) -> None:
-    """Write a nanoset.yaml to start from into FOLDER, naming the corpora that its raw folder holds."""
-    from nanoset_core.config.template import write_config
+@click.option("--schema", is_flag=True, help="Only print the JSON schema of nanoset.yaml.")
+def command(folder: Path, schema: bool) -> None:
+    """Write a nanoset.yaml to start from into FOLDER, naming the corpora that its raw folder holds.
+
+    Its JSON schema is written beside it, so that editors complete keys and show mistakes.
+    """
+    from nanoset_core.config.template import schema_text, write_config
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.tokenization import check_tokenizer
     from nanoset_core.serialization.text import format_bytes, format_count
 
+    if schema:
+        click.echo(schema_text(), nl=False)
+        return
     start = write_config(folder)
     raw, found = start.path.parent / "raw", start.text
     for name, corpus in found.corpora.items():
