@@ -29,7 +29,7 @@ _NAMED = 3
 """Corpora, nanosets and webdatasets that one line names."""
 
 
-@click.command()
+@click.command(short_help="Build what is missing or stale.")
 @CONFIG_OPTION
 @click.option("--corpus", multiple=True, help="Build only this corpus, up to its dataset.")
 @click.option(

@@ -1,17 +1,16 @@
-"""What the UI shows of a corpus: its files, what became of each, its documents, and who reads them."""
+"""Metadata of a corpus: its files, what became of each, its documents, and what reads them."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from typing import Any
 
 import dagster as dg
 
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, place, size_bytes, table
-from nanoset_assets.ui.pictures import length_histogram
 from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
@@ -29,6 +28,8 @@ from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
+_BAR = 24
+"""Characters of the longest bar."""
 _DOCUMENTS_READ = 2_000_000
 """Documents whose rows are read for the sake of a table, at most: some tenths of a second."""
 
@@ -36,7 +37,7 @@ _DOCUMENTS_READ = 2_000_000
 def raw_metadata(
     project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
 ) -> dict[str, Any]:
-    """Of an inventory; `before` is the one that was current until now, `notices` what is to be told of the files."""
+    """Return the metadata of an inventory; `before` is the previous one, `notices` are about files."""
     sizes: Counter[str] = Counter()
     for piece in inventory.pieces:
         sizes[piece.path] += piece.size
@@ -60,7 +61,7 @@ def raw_metadata(
 
 
 def what_changed(before: Inventory | None, after: Inventory) -> str:
-    """How the files differ from those of an earlier inventory."""
+    """Return how the files differ from those of an earlier inventory."""
     if before is None:
         return "the first inventory"
     old, new = _digests(before), _digests(after)
@@ -88,7 +89,8 @@ def tokenized_metadata(
     seconds: float,
     engine: str,
 ) -> dict[str, Any]:
-    """Of a corpus's shards, in document order; those of the digests `made` were made in these seconds."""
+    """Return the metadata of a corpus's shards, in document order; those of the digests `made` were made in these
+    seconds."""
     facts = manifest.facts
     speed = per_second(sum(shard.facts["tokens"] for shard in shards if shard.digest in made), seconds)
     count = format_count(len(shards), "shard")
@@ -97,10 +99,14 @@ def tokenized_metadata(
         work = f"Nothing was tokenized: {count} had been made before."
     reasons = [{"reason": reason, "lines": f"{count:,}"} for reason, count in facts["reasons"].items()]
     columns = ("documents", "tokens", *(["rejected"] if facts["rejected"] else []))
-    rows = [_shard(shard, columns) for shard in shards[:ROWS_SHOWN]]
+    rows = [
+        {"shard": shard.digest, "stored": format_bytes(shard.facts["stored_bytes"])}
+        | {name: f"{shard.facts[name]:,}" for name in columns}
+        for shard in shards[:ROWS_SHOWN]
+    ]
     return {
         "summary": markdown(_tokenized(facts), *_lost(project, manifest), work),
-        "token_lengths": length_histogram(facts["length_histogram"], facts["tokens"]),
+        **length_metadata(facts["length_histogram"], facts["tokens"]),
         **(
             {"rejects": table(reasons), "first_rejected": first_rejects(shards, LineNumbers.of(facts))}
             if reasons
@@ -122,9 +128,30 @@ def tokenized_metadata(
     }
 
 
-def _shard(shard: Manifest, columns: Iterable[str]) -> dict[str, str]:
-    counts = {name: f"{shard.facts[name]:,}" for name in columns}
-    return {"shard": shard.digest, "stored": format_bytes(shard.facts["stored_bytes"]), **counts}
+def length_metadata(counts: Sequence[int], tokens: int) -> dict[str, Any]:
+    """Return documents by length as a table with bars, and the usual length.
+
+    Args:
+        counts: entry b is the documents of 2^(b-1) to 2^b - 1 tokens, entry 0 the empty ones.
+        tokens: of all documents.
+    """
+    documents, reached = sum(counts), list(accumulate(counts))
+    if not documents:
+        return {}
+    ends = [((1 << b) >> 1, (1 << b) - 1) for b in range(len(counts))]
+    middle = next(b for b, count in enumerate(reached) if count >= (documents + 1) // 2)
+    filled = [b for b, count in enumerate(counts) if count]
+    rows = [
+        {
+            "tokens": f"{ends[b][0]:,} to {ends[b][1]:,}",
+            "documents": f"{counts[b]:,}",
+            "share": "█" * -(-counts[b] * _BAR // max(counts)),
+        }
+        for b in range(filled[0], filled[-1] + 1)
+    ]
+    least, most = ends[middle]
+    usual = f"{tokens / documents:,.0f} tokens on average, the median between {least:,} and {most:,}"
+    return {"usual_length": usual, "token_lengths": table(rows)}
 
 
 def _tokenized(facts: Mapping[str, Any]) -> str:
@@ -154,7 +181,7 @@ def _files(project: Project, manifest: Manifest, shards: Sequence[Manifest]) -> 
 def tokenized_files(
     inventory: Inventory, tokenized: Manifest, shards: Sequence[Manifest]
 ) -> dg.TableMetadataValue | None:
-    """What became of the first files of a corpus; `shards` are all of them, in document order.
+    """Return what became of the first files of a corpus; `shards` are all of them, in document order.
 
     A shard of one file says it in its manifest; of the others the tables of documents are read, up to a limit.
     None where the shards are not cut as the inventory's files would be today.
@@ -214,7 +241,7 @@ def _found_in_several(source: SourceRange, shard: Manifest) -> dict[str, Counter
 
 
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Of a corpus's merged dataset: its first documents, and what it is read by."""
+    """Return the metadata of a corpus's merged dataset: its first documents, and what reads it."""
     facts = manifest.facts
     lost = [f"{format_count(facts['rejected'], 'line')} rejected"] if facts["rejected"] else []
     lost += [f"{format_count(facts['faults'], 'file')} not readable to the end"] if facts["faults"] else []
@@ -244,7 +271,7 @@ def _readers(project: Project, corpus: str) -> str:
 
 
 def packed_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Of a corpus's `.pbin`."""
+    """Return the metadata of a corpus's `.pbin`."""
     facts = manifest.facts
     left_out = f"; {format_count(facts['left_out'], 'document')} left out" if facts["left_out"] else ""
     size = format_bytes(size_bytes(manifest))

@@ -1,4 +1,4 @@
-"""What the UI shows of a nanoset: how many samples, of what, how often each corpus is read, and how to start on it."""
+"""Metadata of nanosets: samples, how often each corpus is read, and how to start training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, place, table
 from nanoset_assets.ui.previews import first_samples
+from nanoset_core.cli.rows import member_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND
@@ -22,7 +23,7 @@ Member = Mapping[str, Any]
 
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Of one split's index mappings, or of its blend."""
+    """Return the metadata of one split's index mappings, or of its blend."""
     facts, spec = manifest.facts, project.nanoset(name)
     files = facts["cache_files"]
     tokens = facts["samples"] * spec.sequence_length
@@ -32,7 +33,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     if facts["members"]:
         passes = [member["epochs"] for member in facts["members"]]
         metadata |= {
-            "plan": table(plan_rows(facts["members"][:ROWS_SHOWN]), len(facts["members"])),
+            "plan": table(member_rows(facts["members"][:ROWS_SHOWN]), len(facts["members"])),
             **_samples(project, manifest, name, split),
             "epochs_least": round(min(passes), 3),
             "epochs_most": round(max(passes), 3),
@@ -57,53 +58,21 @@ def _summary(split: str, samples: int, length: int, members: Sequence[Member]) -
     return f"**{format_count(samples, 'sample')} of {format_count(length, 'token')}**: {epochs}{seen}."
 
 
-def plan_rows(members: Sequence[Member]) -> list[dict[str, str]]:
-    """What is read of each corpus, and the tokens of an epoch; columns that say nothing of any corpus are left out."""
-    rows = [_row(member) for member in members]
-    as_asked = all(row["asked"] == row["given"] for row in rows)
-    limited = any(row["limit"] != "none" for row in rows)
-    left_out = {name for name, says in (("given", not as_asked), ("limit", limited)) if not says}
-    return [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-
-
-def _row(member: Member) -> dict[str, str]:
-    limit, unseen = member["max_epochs"], member["tokens_unseen"]
-    return {
-        "corpus": member["corpus"],
-        "asked": _percent(member["weight"]),
-        "given": _percent(member["share"]),
-        "samples": f"{member['samples_given']:,}",
-        "surplus": f"{member['surplus']:,}",
-        "epochs": f"{member['epochs']:.2f}",
-        "limit": "none" if limit is None else f"{limit:g}",
-        "tokens": f"{member['tokens']:,}",
-        "unseen": "by chance" if unseen is None else f"{unseen:,}",
-    }
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g}%"
-
-
 def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """The first samples, once nothing more is to be made of them, and how to ask for others."""
+    """The first samples, where this is the last step of the split, and the command that shows others."""
     is_last = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
     if not is_last or not manifest.facts["samples"]:
         return {}
+    file = project.config.file.name
+    option = "" if file == CONFIG_FILE else f" --config {shlex.quote(file)}"
     return {
         "first_samples": first_samples(project, name, split),
-        "explain": markdown(code(f"nanoset explain {name} {split} 0{_option(project)}")),
+        "explain": markdown(code(f"nanoset explain {name} {split} 0{option}")),
     }
 
 
-def _option(project: Project) -> str:
-    """That names the configuration to a command which is started in the project's folder."""
-    name = project.config.file.name
-    return "" if name == CONFIG_FILE else f" --config {shlex.quote(name)}"
-
-
 def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Of the files with which a trainer starts."""
+    """Return the metadata of the files with which a trainer starts."""
     samples = manifest.facts["samples"]
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
     return {

@@ -1,7 +1,6 @@
-"""A first look at what is in an output: a few documents, rejected lines and samples, each with where it came from.
+"""Previews of outputs: their first documents, rejected lines and samples, each with where it came from.
 
-Each reads a handful of documents, whatever the size of the output. A preview that cannot be made says why in its
-place: what it would have shown is made all the same.
+Each reads a handful of documents, whatever the size of the output. Where a preview fails, its error is shown instead.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_assets.ui.metadata import code, markdown
+from nanoset_core.cli.rows import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.excerpts import Excerpts, shorten
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.loading.blended import BlendedNanoset
@@ -37,17 +37,17 @@ _TOKENS_DECODED = 96
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
-    """The first documents of a merged dataset, decoded, with file and line."""
+    """Return the first documents of a merged dataset, decoded, with file and line."""
     return _shown(lambda: _documents(_place(project), dataset))
 
 
 def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.MarkdownMetadataValue:
-    """The first lines that became no document, with place and reason; numbers: of the lines of the shards' corpus."""
+    """Return the first rejected lines with place and reason; `numbers` are those of the lines of the shards' corpus."""
     return _shown(lambda: _rejects(shards, numbers))
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
-    """The first samples of a built split: the documents that each is made of, and its first tokens as text."""
+    """Return the first samples of a built split: the documents that each is made of, and its first tokens as text."""
     return _shown(lambda: _samples(project, name, split))
 
 
@@ -59,7 +59,7 @@ def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
 
 
 def _place(project: Project) -> InspectionContext:
-    """Without the raw folder: looking up a line of a compressed file means reading all that lies before it."""
+    """A context without the raw folder: finding a line of a compressed file means reading all that is before it."""
     return InspectionContext(project.outputs, None, project.config.tokenizer_file)
 
 
@@ -69,8 +69,10 @@ def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
     for origin in Lineage(place.outputs, manifest).origins(range(min(SHOWN, manifest.facts["documents"]))):
         tokens = _document(dataset, origin.document)
         identity = f", id {code(origin.id)}" if origin.id is not None else ""
-        text = excerpts.decoded(tokens)
-        yield f"**{_format_origin(origin)}**{identity}: {format_count(origin.tokens, 'token')}\n\n{_text(text, tokens)}"
+        decoded = excerpts.decoded(tokens)  # None where the tokenizer that made them is not the current one
+        text = decoded if decoded is not None else " ".join(map(str, tokens[:24].tolist()))
+        shown = _quoted(text if text.strip() else "(empty)")
+        yield f"**{code(place_of(origin))}**{identity}: {format_count(origin.tokens, 'token')}\n\n{shown}"
 
 
 def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]:
@@ -81,18 +83,8 @@ def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]
     return dataset.get(begin, 0, min(_TOKENS_DECODED + 1, int(dataset.sequence_lengths[begin])))
 
 
-def _text(text: str | None, tokens: NDArray[np.generic]) -> str:
-    """The decoded text, or the token ids where the tokenizer that made them is not the one of today."""
-    shown = text if text is not None else " ".join(map(str, tokens[:24].tolist()))
-    return _quoted(shown if shown.strip() else "(empty)")
-
-
 def _quoted(text: str) -> str:
     return f"> {code(text)}"
-
-
-def _format_origin(origin: DocumentOrigin) -> str:
-    return code(f"{origin.corpus}/{origin.file}:{origin.line}")
 
 
 def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
@@ -121,7 +113,7 @@ def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, ND
 
 
 def _sample(sample: int, corpus: str, origins: Sequence[PieceOrigin], count: int) -> str:
-    places = ", ".join(f"{_format_origin(piece.origin)} tokens {_span(piece)}" for piece in origins)
+    places = ", ".join(f"{code(place_of(piece.origin))} tokens {_span(piece)}" for piece in origins)
     more = f" and {format_count(count - len(origins), 'document')} more" if count > len(origins) else ""
     first = origins[0].text if origins else None
     text = "" if first is None else f"\n\n{_quoted(first)}"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import commands, failures
-from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.execution.interruption import interruptible, received_signal
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 PLUGINS = "nanoset.commands"
 
 
-class _Commands(WholeSummaries):
+class _Commands(click.Group):
     """The files of nanoset_core.cli.commands, and what installed packages add; each is imported when used."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -1,11 +1,11 @@
-"""What commands print: tables, lines as they are, and JSON."""
+"""What commands print: tables of rows, lines as they are, and JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ _LEAST_TEXT = 12
 
 
 def wide_console() -> Console:
-    """Where tables are printed: as wide as the terminal, and wide where there is none."""
+    """Return a console for tables: as wide as the terminal, and wide where there is none."""
     from rich.console import Console
 
     console = Console()
@@ -29,28 +29,46 @@ def wide_console() -> Console:
     return console
 
 
-def make_table(
-    *columns: str, left: Collection[str] = (), whole: Collection[str] = (), title: str | None = None
-) -> Table:
-    """An empty table whose first column is text, and whose others are numbers.
+def print_rows(
+    console: Console,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    text: Collection[str] = (),
+    whole: Collection[str] = (),
+    title: str | None = None,
+    total: Mapping[str, Any] | None = None,
+) -> None:
+    """Print rows as a table, with every column and no number cut in two: on a narrow terminal without its frame.
 
     Args:
-        columns: their headings.
-        left: headings of further columns that are text, and start at the left.
+        console: where to.
+        rows: heading → integer, text or rich's Text; all with the keys of the first. No rows print nothing.
+        text: headings of columns that are text, besides the first; all others are numbers.
         whole: headings of columns whose cells stay on one line.
         title: above the table.
+        total: a last row, under a line.
     """
     from rich.table import Table
 
+    if not rows:
+        return
     table = Table(title=title, title_justify="left")
-    for number, column in enumerate(columns):
-        justify = "left" if number == 0 or column in left else "right"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)  # type: ignore[arg-type]
-    return table
+    for number, heading in enumerate(rows[0]):
+        justify = "left" if number == 0 or heading in text else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading in whole)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    if total is not None:
+        table.add_section()
+        table.add_row(*(_cell(total.get(heading, "")) for heading in rows[0]))
+    _print_table(console, table)
 
 
-def print_table(console: Console, table: Table) -> None:
-    """Print a table with every column and no number cut in two: on a narrow terminal without its frame."""
+def _cell(value: Any) -> Any:
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _print_table(console: Console, table: Table) -> None:
     from rich.cells import cell_len
 
     for column in table.columns:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 import signal
-import zlib
 
 import dagster as dg
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +16,11 @@ from sample_project import build_all, jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.ui import corpus
-from nanoset_assets.ui.corpus import tokenized_files, what_changed
+from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, folded, markdown, place, table
-from nanoset_assets.ui.nanoset import plan_rows, split_metadata
-from nanoset_assets.ui.pictures import BARS_HEIGHT, WIDTH, histogram_png, length_histogram
+from nanoset_assets.ui.nanoset import split_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
+from nanoset_core.cli.rows import member_rows
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
@@ -36,46 +33,21 @@ ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
 BROKEN = b'{"id": "cut", "text": "never en\n\n'
 
 
-def pixels(png):
-    """bool[height, width] of a one-bit PNG without filters, True = black."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
-    begin = png.index(b"IDAT")
-    length = int.from_bytes(png[begin - 4 : begin])
-    rows = np.frombuffer(zlib.decompress(png[begin + 4 : begin + 4 + length]), np.uint8).reshape(height, -1)
-    assert not rows[:, 0].any()
-    return ~np.unpackbits(rows[:, 1:], axis=1)[:, :width].astype(bool)
-
-
 def rows_of(value):
     return [dict(record.data) for record in value.records]
 
 
-def test_the_bars_are_as_high_as_their_counts():
-    ink = pixels(histogram_png([1, 0, 50, 100], ["1", "2", "4", "8"]))
-    assert ink.shape[1] == WIDTH
-    heights = [int(ink[:BARS_HEIGHT, middle].sum()) for middle in (52, 156, 260, 364)]
-    assert heights == [1, 0, 31, 62]
-    assert ink[BARS_HEIGHT].all(), "the axis"
-    assert all(ink[BARS_HEIGHT + 2 :, begin : begin + 104].any() for begin in (0, 104, 208, 312)), "a label each"
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=32, max_size=32))
-def test_a_histogram_is_always_shown_inline(counts):
-    documents = sum(counts)
-    shown = length_histogram(counts, documents * 700).value
-    assert len(shown) < INLINE_CHARACTERS
-    assert shown == "no documents" if documents == 0 else "Documents by length" in shown
-
-
-def test_a_histogram_says_where_the_middle_lies():
+def test_lengths_are_shown_with_bars_and_the_middle():
     counts = [0] * 32
     counts[5], counts[6], counts[10] = 4, 5, 2  # 16 to 31, 32 to 63, 512 to 1,023 tokens
-    text = length_histogram(counts, 1_234_567).value
-    assert "Documents by length, in powers of two from 16 to 1,023 tokens" in text
-    assert "112,233 on average, the median between 32 and 63" in text
-    picture = re.search(r"\(data:image/png;base64,([^)]+)\)", text)
-    assert pixels(base64.b64decode(picture.group(1))).shape == (78, WIDTH)
+    shown = length_metadata(counts, 1_234_567)
+    assert shown["usual_length"] == "112,233 tokens on average, the median between 32 and 63"
+    rows = rows_of(shown["token_lengths"])
+    assert [row["tokens"] for row in rows] == [f"{1 << n:,} to {(2 << n) - 1:,}" for n in range(4, 10)]
+    assert [row["documents"] for row in rows] == ["4", "5", "0", "0", "0", "2"]
+    assert [len(row["share"]) for row in rows] == [20, 24, 0, 0, 0, 10]
+    assert length_metadata([0] * 32, 0) == {}
+    assert rows_of(length_metadata([3, 1], 1)["token_lengths"])[0]["tokens"] == "0 to 0"
 
 
 def test_a_table_says_what_it_leaves_out():
@@ -340,8 +312,8 @@ def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
     member = {"weight": 0.5, "share": 0.5, "samples_given": 5, "surplus": 0, "epochs": 1.0, "max_epochs": None}
     member |= {"tokens": 1000, "tokens_unseen": None}
     same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
-    assert "given" not in plan_rows([same, same])[0]
-    assert [row["given"] for row in plan_rows([same, other])] == ["50%", "49.99%"]
+    assert "given" not in member_rows([same, same])[0]
+    assert [row["given"] for row in member_rows([same, other])] == ["50%", "49.99%"]
 
 
 def test_paths_hold_when_the_project_is_moved(twice, tmp_path):

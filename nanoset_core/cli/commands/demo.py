@@ -9,7 +9,7 @@ import click
 from nanoset_core.cli.options import FOLDER, NumberRange
 
 
-@click.command("demo")
+@click.command("demo", short_help="Write and build an example project.")
 @click.argument("folder", type=FOLDER, default=Path("demo"))
 @click.option(
     "--megabytes",

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.tables import make_table, print_json, print_line, print_table, wide_console
+from nanoset_core.cli.tables import print_json, print_line, print_rows, wide_console
 from nanoset_core.serialization.text import format_age
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from nanoset_core.tokenization.document_table import FileCounts
     from nanoset_core.versions.diff import DatasetDiff
 
 _STYLES = {"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"}
 _CHANGES = {"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"}
 
 
-@click.command("diff")
+@click.command("diff", short_help="Compare two versions of a dataset.")
 @click.argument("first", metavar="CORPUS|A")
 @click.argument("second", metavar="[B]", required=False)
 @CONFIG_OPTION
@@ -45,59 +44,59 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 def _print_tables(diff: DatasetDiff, show: int) -> None:
     """Print the two versions, settings, the files that differ most, and what becomes of the outputs."""
     console = wide_console()
-    print_table(console, _versions(diff))
+    print_rows(console, _versions(diff))
     for setting in diff.settings:
         print_line(console, f"setting: {setting}")
-    if diff.files:
-        print_table(console, _files(diff, show))
-        if len(diff.files) > show:
-            rest = f"… and {len(diff.files) - show:,} files more, with fewer tokens in or out (--show)"
-            console.print(rest, highlight=False)
-    console.print(
+    print_rows(console, _files(diff, show), text=["change"])
+    if len(diff.files) > show:
+        print_line(console, f"… and {len(diff.files) - show:,} files more, with fewer tokens in or out (--show)")
+    print_line(
+        console,
         f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}; "
         f"shards that were there before: {diff.shards_kept:,} of {len(diff.new.shards):,}",
-        highlight=False,
     )
-    print_table(console, _outcomes(diff))
+    print_rows(console, _outcomes(diff), text=["fate", "why"])
 
 
-def _versions(diff: DatasetDiff) -> Table:
-    table = make_table(diff.new.corpus, "documents", "tokens", "rejected", "files", "age")
-    rows = [diff.to_json()[side] for side in ("old", "new")]
-    for label, row in zip(("before", "after"), rows, strict=True):
-        age = format_age(time.time() - row["made_at"])
-        counts = [row["documents"], row["tokens"], row["rejected"] + row["faults"], row["files"]]
-        table.add_row(f"{label}: {row['digest']}", *(f"{count:,}" for count in counts), age)
-    old, new = rows
-    steps = [new[name] - old[name] for name in ("documents", "tokens")]
-    rejected = new["rejected"] + new["faults"] - old["rejected"] - old["faults"]
-    table.add_row("difference", *(f"{step:+,}" for step in (*steps, rejected, new["files"] - old["files"])), "")
-    return table
+def _versions(diff: DatasetDiff) -> list[dict[str, Any]]:
+    corpus, rows = diff.new.corpus, [diff.to_json()[side] for side in ("old", "new")]
+    names = ("documents", "tokens", "rejected", "files")
+    old, new = ({**row, "rejected": row["rejected"] + row["faults"]} for row in rows)
+    shown = [
+        {corpus: f"{label}: {row['digest']}", **{name: row[name] for name in names}}
+        | {"age": format_age(time.time() - row["made_at"])}
+        for label, row in (("before", old), ("after", new))
+    ]
+    return [*shown, {corpus: "difference", **{name: f"{new[name] - old[name]:+,}" for name in names}, "age": ""}]
 
 
-def _files(diff: DatasetDiff, show: int) -> Table:
+def _files(diff: DatasetDiff, show: int) -> list[dict[str, Any]]:
     from rich.text import Text
 
-    table = make_table("file", "change", "documents", "tokens", "documents ±", "tokens ±", left=["change"])
+    def row(path: str, change: Text | str, before: FileCounts, after: FileCounts) -> dict[str, Any]:
+        counts = {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens}
+        documents, tokens = after.documents - before.documents, after.tokens - before.tokens
+        return counts | {"documents ±": f"{documents:+,}", "tokens ±": f"{tokens:+,}"}
+
     most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
-    for file in sorted(most, key=diff.files.index):
-        counts = (file.after.documents, file.after.tokens)
-        steps = (file.after.documents - file.before.documents, file.after.tokens - file.before.tokens)
-        change = Text(file.change, style=_CHANGES[file.change])
-        table.add_row(file.path, change, *(f"{count:,}" for count in counts), *(f"{step:+,}" for step in steps))
-    before, after = diff.total("before"), diff.total("after")
-    steps = (after.documents - before.documents, after.tokens - before.tokens)
-    counts = (after.documents, after.tokens)
-    table.add_row("all that differ", "", *(f"{count:,}" for count in counts), *(f"{step:+,}" for step in steps))
-    return table
+    rows = [
+        row(file.path, Text(file.change, style=_CHANGES[file.change]), file.before, file.after)
+        for file in sorted(most, key=diff.files.index)
+    ]
+    return [*rows, row("all that differ", "", diff.total("before"), diff.total("after"))] if diff.files else []
 
 
-def _outcomes(diff: DatasetDiff) -> Table:
+def _outcomes(diff: DatasetDiff) -> list[dict[str, Any]]:
     from rich.text import Text
 
-    table = make_table("output", "fate", "index files kept", "why", left=["fate", "why"])
-    for outcome in diff.outcomes:
-        known = outcome.index_files is not None
-        kept = f"{outcome.kept_files:,} of {outcome.index_files:,}" if known else ""
-        table.add_row(outcome.output, Text(outcome.fate, style=_STYLES[outcome.fate]), kept, outcome.why)
-    return table
+    return [
+        {
+            "output": outcome.output,
+            "fate": Text(outcome.fate, style=_STYLES[outcome.fate]),
+            "index files kept": ""
+            if outcome.index_files is None
+            else f"{outcome.kept_files:,} of {outcome.index_files:,}",
+            "why": outcome.why,
+        }
+        for outcome in diff.outcomes
+    ]

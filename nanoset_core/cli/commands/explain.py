@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
+from nanoset_core.cli.rows import place_of
 from nanoset_core.cli.tables import print_json
 from nanoset_core.serialization.text import format_count
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nanoset_core.pipeline.project import Project
 
 
-@click.command("explain")
+@click.command("explain", short_help="Show the documents of a sample, or a document's samples.")
 @click.argument("nanoset", metavar="NAME")
 @click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
@@ -198,10 +199,7 @@ def _piece(piece: PieceOrigin) -> Iterator[str]:
 def _format_origin(origin: DocumentOrigin) -> str:
     byte = f" (byte {origin.byte_offset:,})" if origin.byte_offset >= 0 else " (row)"
     identity = f", id {origin.id!r}" if origin.id is not None else ""
-    return (
-        f"{origin.corpus}/{origin.file}:{origin.line}{byte}{identity}, "
-        f"document {origin.document:,} of {origin.tokens:,} tokens"
-    )
+    return f"{place_of(origin)}{byte}{identity}, document {origin.document:,} of {origin.tokens:,} tokens"
 
 
 def _source(source: SourceExcerpt) -> str:

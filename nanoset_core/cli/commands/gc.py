@@ -21,7 +21,7 @@ _SHOWN = 50
 """Outputs in the table."""
 
 
-@click.command("gc")
+@click.command("gc", short_help="List, or remove, old versions that nothing needs.")
 @CONFIG_OPTION
 @click.option("--yes", is_flag=True, help="Remove it; without this, it is only listed.")
 @click.option("--keep", type=click.IntRange(0), default=0, show_default=True, help="Older versions of each that stay.")
@@ -65,16 +65,19 @@ def command(
 def _print_collection(found: Collection, *, done: bool) -> None:
     """A table of the outputs with most to remove, what was left alone and why, and the total."""
     console = tables.wide_console()
-    table = tables.make_table("output", "versions", "files", "size")
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
-    for output, items in outputs[:_SHOWN]:
-        versions = sum(item.kind != "cache file" for item in items)
-        size = format_bytes(sum(item.size for item in items))
-        table.add_row(output, f"{versions:,}", f"{len(items) - versions:,}", size)
-    if found.garbage:
-        tables.print_table(console, table)
-        if len(outputs) > _SHOWN:
-            console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
+    rows = [
+        {
+            "output": output,
+            "versions": (versions := sum(item.kind != "cache file" for item in items)),
+            "files": len(items) - versions,
+            "size": format_bytes(sum(item.size for item in items)),
+        }
+        for output, items in outputs[:_SHOWN]
+    ]
+    tables.print_rows(console, rows)
+    if len(outputs) > _SHOWN:
+        console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
         tables.print_line(console, f"left alone: {item.path}: {item.why}", "yellow")
     if found.unseen is not None:

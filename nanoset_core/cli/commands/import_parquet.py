@@ -9,7 +9,7 @@ import click
 from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
 
 
-@click.command("import-parquet")
+@click.command("import-parquet", short_help="Write Parquet or Arrow tables as JSON lines.")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--output", type=PATH, required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file.")
 @click.option("--columns", help="Keep only these, in this order: a,b,c.")

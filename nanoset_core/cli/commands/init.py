@@ -10,7 +10,7 @@ from nanoset_core.cli.options import FOLDER
 from nanoset_core.errors import NanosetError, one_line
 
 
-@click.command("init")
+@click.command("init", short_help="Write a nanoset.yaml to start from.")
 @click.argument("folder", type=FOLDER, default=Path())
 @click.option("--schema", is_flag=True, help="Only print the JSON schema of nanoset.yaml.")
 def command(folder: Path, schema: bool) -> None:

@@ -20,7 +20,7 @@ SHOWN_TOKENS = 24
 SHOWN_CHARACTERS = 160
 
 
-@click.command("inspect", cls=ManyValued)
+@click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset holds.")
 @click.argument("prefix", type=ANY_PATH)
 @tokenizer_options("to decode with")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")

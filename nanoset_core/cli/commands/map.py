@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.options import ANY_FOLDER, CONFIG_OPTION, FILE, OVERWRITE_OPTION, ManyValued, option_for
-from nanoset_core.cli.tables import make_table, print_json, print_table, wide_console
+from nanoset_core.cli.rows import member_rows
+from nanoset_core.cli.tables import print_json, print_line, print_rows, wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
@@ -19,8 +20,6 @@ from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from nanoset_core.mapping.coverage import MemberCoverage
     from nanoset_core.mapping.epoch_limits import ExceededLimit
 
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
 _NO_BLEND = "without --data-cache-path the trainer keeps no file of a blend"
-_COLUMNS = ("corpus", "tokens", "asked", "given", "share", "epochs", "surplus", "never seen")
 
 
-@click.command("map", cls=ManyValued)
+@click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
 @CONFIG_OPTION
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be built; build nothing.")
@@ -168,10 +166,12 @@ def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> Non
         return
     console = wide_console()
     for (name, split), found in plans.items():
-        if found:
-            print_table(console, _plan_table(f"{name} {split}", found))
-        else:
-            console.print(f"{name} {split}: no data", highlight=False)
+        if not found:
+            print_line(console, f"{name} {split}: no data")
+        rows = member_rows({"corpus": corpus, **row.to_json()} for corpus, row in found)
+        counts = {name: f"{sum(getattr(row, name) for _, row in found):,}" for name in ("tokens", "samples_given")}
+        total = {"corpus": "all", "samples": counts["samples_given"], "tokens": counts["tokens"]}
+        print_rows(console, rows, whole=["corpus"], title=f"{name} {split}", total=total if len(rows) > 1 else None)
     for warning in _warnings(plans):
         click.secho(f"warning: {warning}", fg="yellow", err=True)
     for one in exceeded:
@@ -189,27 +189,3 @@ def _warnings(plans: Plans) -> Iterator[str]:
         for corpus, row in found:
             if row.epochs > MANY_EPOCHS and row.max_epochs is None:
                 yield f"{name} {split} reads {corpus} {row.epochs:,.1f} times (max_epochs would limit that)"
-
-
-def _plan_table(title: str, members: Sequence[tuple[str, MemberCoverage]]) -> Table:
-    """A row for each (corpus, what is taken of it): tokens of an epoch, samples, share, epochs, tokens never seen."""
-    table = make_table(*_COLUMNS, whole=["corpus"], title=title)
-    for corpus, row in members:
-        table.add_row(corpus, *_cells(row))
-    if len(members) > 1:
-        rows = [row for _, row in members]
-        counts = (
-            sum(row.tokens for row in rows), sum(row.samples_asked for row in rows),
-            sum(row.samples_given for row in rows),
-        )  # fmt: skip
-        table.add_section()
-        table.add_row("all", *(f"{count:,}" for count in counts), "", "", "", "")
-    return table
-
-
-def _cells(row: MemberCoverage) -> list[str]:
-    given = "" if abs(row.share - row.weight) < 5e-5 else f" of {row.weight:.2%} asked"
-    limit = "" if row.max_epochs is None else f" (limit {row.max_epochs:g})"
-    unseen = "by chance" if row.tokens_unseen is None else f"{row.tokens_unseen:,}"
-    counts = [f"{row.tokens:,}", f"{row.samples_asked:,}", f"{row.samples_given:,}"]
-    return [*counts, f"{row.share:.2%}{given}", f"{row.epochs:.2f}{limit}", f"{row.surplus:,}", unseen]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nanoset_core.storage.remote_folder import Location
 
 
-@click.command("merge")
+@click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")
 @click.option(
     "--input", "folder", type=LocationType(file_okay=False, exists=True, anywhere=True), required=True,
     help="Folder of the pairs.",

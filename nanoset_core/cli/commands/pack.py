@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import ANY_FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
-from nanoset_core.cli.summaries import WholeSummaries
 from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
@@ -32,7 +31,7 @@ _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
 _OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
 
 
-class _Pack(WholeSummaries):
+class _Pack(click.Group):
     """Takes arguments that do not begin with a subcommand's name for those of `write`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -44,7 +43,7 @@ class _Pack(WholeSummaries):
         return list(self.commands)  # in the order of this file
 
 
-@click.group("pack", cls=_Pack)
+@click.group("pack", cls=_Pack, short_help="Write and work on Modalities' .pbin files.")
 def command() -> None:
     """Write and work on the .pbin files that Modalities trains on.
 
@@ -52,7 +51,7 @@ def command() -> None:
     """
 
 
-@command.command(cls=ManyValued)
+@command.command(cls=ManyValued, short_help="Pack a .bin/.idx pair, or text.")
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
 @tokenizer_options("text needs one", own_vocab_size=True)
@@ -84,7 +83,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     _say(output, made.facts, more + emphasis(made.lost), is_new=is_new)
 
 
-@command.command()
+@command.command(short_help="Join FILES of any layout, with a sound index.")
 @click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 @_OUTPUT
 @OVERWRITE_OPTION
@@ -101,7 +100,7 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
     _say(output, facts, is_new=is_new)
 
 
-@command.command()
+@command.command(short_help="Shuffle the documents of files.")
 @click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 @_OUTPUT
 @click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
@@ -133,7 +132,7 @@ def shuffle(
     _say(output, facts, is_new=is_new)
 
 
-@command.command("filter")
+@command.command("filter", short_help="Keep the documents that meet all conditions.")
 @click.argument("file", type=ANY_FILE)
 @_OUTPUT
 @click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
@@ -161,7 +160,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     _say(output, facts, f" of {len(mask):,} documents", is_new=is_new)
 
 
-@command.command()
+@command.command(short_help="Write FILE again as Modalities can read it.")
 @click.argument("file", type=ANY_FILE)
 @click.option(
     "--output", "-o", type=ANY_FILE, help="The file to write; default: FILE itself, replaced once it is whole."
@@ -192,7 +191,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     _say(output or file, facts, was, is_new=is_new)
 
 
-@command.command("raw-index")
+@command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
 @click.argument("text", type=ANY_FILE)
 @click.option("--output", "-o", type=ANY_FILE, help="The index; default: TEXT's name, ending in .idx.")
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
@@ -219,7 +218,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     click.echo(f"{index}: {facts['documents']:,} of {facts['lines']:,} lines{more}")
 
 
-@command.command()
+@command.command(short_help="Say what FILES hold.")
 @click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.options import ANY_FOLDER, FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
-from nanoset_core.cli.terminal import print_notices, progress_bars
+from nanoset_core.cli.rows import quality_rows, source_rows
+from nanoset_core.cli.tables import print_rows, wide_console
+from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
+from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
+    from nanoset_core.shuffling.inputs import ShuffleInputs
+    from nanoset_core.shuffling.preview import Preview
+    from nanoset_core.shuffling.standalone import Shuffled
     from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
+_SOURCES_SHOWN = 50
 
-@click.command("shuffle", cls=ManyValued)
+
+@click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
 @click.option(
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
@@ -75,7 +84,6 @@ def command(
     **options: object,
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
-    from nanoset_core.cli.shuffle_tables import print_preview, result_line
     from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.shuffling.dclm import load_sampling
     from nanoset_core.shuffling.inputs import find_inputs
@@ -104,7 +112,7 @@ def command(
     )
     print_notices(found.notices)
     if plan_only:
-        print_preview(preview(found, settings), found)
+        _print_preview(preview(found, settings), found)
         return
     if output_json is not None:
         others = (path for path in (sampling, input_json) if path is not None)
@@ -114,4 +122,56 @@ def command(
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)
-    click.echo(result_line(result))
+    click.echo(_result_line(result))
+
+
+def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
+    """Print what would be written and what it takes, and the sources."""
+    from rich.table import Table
+
+    from nanoset_core.shuffling.quality import shuffle_quality
+
+    console = wide_console()
+    totals = Table("", "", show_header=False)
+    for what, much in _totals(found):
+        totals.add_row(what, much)
+    if inputs.left_out:
+        totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
+    console.print(totals)
+    quality = shuffle_quality(found.plan).to_json()
+    print_rows(console, quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
+    print_rows(console, source_rows(found.plan, _SOURCES_SHOWN), title="Sources")
+    if len(found.plan.table.sources) > _SOURCES_SHOWN:
+        console.print(f"… and {len(found.plan.table.sources) - _SOURCES_SHOWN:,} sources more")
+
+
+def _totals(found: Preview) -> Iterator[tuple[str, str]]:
+    plan, about = found.plan, "about " if found.estimated else ""
+    share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
+    filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
+    yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
+    yield "shards", f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.even else "")
+    yield "tokens", f"{about}{plan.tokens:,}"
+    yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
+    yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
+    if plan.even:
+        yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
+    yield "tars", f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}"
+    tokens, buckets = format_bytes(found.token_bytes), format_bytes(found.engine.scratch_bytes)
+    yield "scratch", f"{about}{tokens} tokens, {buckets} buckets"
+    yield "engine", f"{found.engine.engine}: {found.engine.reason}"
+    yield "sweeps over the tokens", f"{found.engine.passes:,}"
+    yield "memory", f"{format_bytes(found.engine.memory_bytes)} in all"
+
+
+def _result_line(result: Shuffled) -> str:
+    plan = result.manifest.facts["plan"]
+    rejected = result.manifest.facts["rejected"]
+    line = (
+        f"{result.folder}: {plan['shards']:,} shards, {plan['contexts']:,} contexts, {plan['tokens']:,} tokens, "
+        f"{plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} padded"
+    )
+    line += f", {plan['contexts_left_out']:,} contexts left out" if plan["even"] else ""
+    line += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    line += emphasis("; ".join(result.lost))
+    return line if result.made else f"{line} (there already)"

@@ -11,7 +11,7 @@ import click
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 
 
-@click.command("status")
+@click.command("status", short_help="Show what is up to date, stale, missing or failing.")
 @CONFIG_OPTION
 @JSON_OPTION
 def command(config: Path, as_json: bool) -> None:

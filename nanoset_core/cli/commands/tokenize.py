@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nanoset_core.tokenization.framing import SpecialTokens
 
 
-@click.command("tokenize", cls=ManyValued)
+@click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
 @click.option("--output-prefix", type=ANY_PATH, required=True, help="Names of the outputs begin so.")
 @tokenizer_options()

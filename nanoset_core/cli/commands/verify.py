@@ -14,8 +14,6 @@ from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyV
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from nanoset_core.storage.remote_folder import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
@@ -24,7 +22,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 """Figures that are shares, besides those named share_…"""
 
 
-@click.command("verify", cls=ManyValued)
+@click.command("verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair.")
 @click.argument("prefix", type=ANY_PATH, required=False)
 @CONFIG_OPTION
 @click.option(
@@ -90,7 +88,7 @@ def _collect(reports: Iterable[Report]) -> list[Report]:
 def _print_tables(reports: list[Report]) -> None:
     """A table of the outputs, and below it every finding."""
     console = tables.wide_console()
-    tables.print_table(console, _table(reports))
+    tables.print_rows(console, [_row(report) for report in reports], text=["result", "figures"])
     for finding in [finding for report in reports for finding in report.findings]:
         head, _, rest = str(finding).partition("\n")
         tables.print_line(console, head, "bold red" if finding.severity == "error" else "yellow")
@@ -100,15 +98,12 @@ def _print_tables(reports: list[Report]) -> None:
     console.print(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
 
 
-def _table(reports: list[Report]) -> Table:
-    table = tables.make_table("output", "result", "figures", left=["result", "figures"])
-    for report in reports:
-        result = f"{len(report.errors):,} errors" if not report.passed else "passed"
-        result += f", {len(report.warnings):,} warnings" if report.warnings else ""
-        style = "red" if not report.passed else "yellow" if report.warnings else "green"
-        figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
-        table.add_row(report.output, f"[{style}]{result}[/{style}]", figures)
-    return table
+def _row(report: Report) -> dict[str, str]:
+    result = "passed" if report.passed else f"{len(report.errors):,} errors"
+    result += f", {len(report.warnings):,} warnings" if report.warnings else ""
+    style = "red" if not report.passed else "yellow" if report.warnings else "green"
+    figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
+    return {"output": report.output, "result": f"[{style}]{result}[/{style}]", "figures": figures}
 
 
 def _format_figure(name: str, value: Figure) -> str:
