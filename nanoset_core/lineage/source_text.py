@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from nanoset_core.errors import FormatError, InputError, NanosetError
-from nanoset_core.raw.columns import leaf_at, locate_text, texts_of
-from nanoset_core.raw.decompression import Codec, Fault, codec_of, decompress
+from nanoset_core.raw.columns import locate_text, texts_at
+from nanoset_core.raw.decompression import Codec, codec_of, decompress
 from nanoset_core.raw.endings import is_parquet, is_table
-from nanoset_core.raw.opening import open_raw
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.stored import StoredPiece
-from nanoset_core.raw.tables import TableBatch, read_table
+from nanoset_core.raw.rejects import FaultError
+from nanoset_core.raw.stored import StoredPiece, open_raw
+from nanoset_core.raw.tables import read_table
 from nanoset_core.storage.remote_folder import RawFolder
 
 MOST_LINE_BYTES = 64 << 20
@@ -131,9 +131,9 @@ class _CompressedLines:
 
     def __init__(self, folder: RawFolder, file: str, codec: Codec, most: int | None) -> None:
         self._folder, self._file, self._codec, self._most = folder, file, codec, most
-        self._chunks: Iterator[bytes | Fault] | None = None
+        self._chunks: Iterator[bytes] | None = None
         self._begin, self._text = 0, b""
-        self._fault: Fault | None = None
+        self._fault: FaultError | None = None
 
     def line(self, source: SourceLine) -> bytes:
         """The line that begins at a byte of the text."""
@@ -155,16 +155,16 @@ class _CompressedLines:
 
     def _next(self, source: SourceLine) -> bytes:
         """The text that follows; nothing at its end."""
-        if self._fault is None and self._chunks is not None:
-            chunk = next((chunk for chunk in self._chunks if chunk), b"")
-            if not isinstance(chunk, Fault):
-                return chunk
-            self._fault = chunk
+        try:
+            if self._fault is None and self._chunks is not None:
+                return next((chunk for chunk in self._chunks if chunk), b"")
+        except FaultError as error:
+            self._fault = error
         if self._fault is not None:
             raise _moved(self._folder, source, f"{self._fault.reason}: {self._fault.detail}")
         return b""
 
-    def _decompressed(self) -> Iterator[bytes | Fault]:
+    def _decompressed(self) -> Iterator[bytes]:
         self._fault = None
         with open_raw(self._folder / self._file) as file:
             size = file.seek(0, 2)
@@ -179,30 +179,28 @@ def _whole(folder: RawFolder, source: SourceLine, line: bytes) -> bytes:
 
 def _text_of_row(path: RawFolder, row: int, text_key: str, most: int | None) -> str:
     where = SourceLine(path.name, row, -1)
-    for batch in _batches_to(path, row, text_key, most):
-        index = row - batch.first_row
-        if index < batch.rows.num_rows:
-            place = locate_text(batch.rows.schema, text_key)
-            texts = texts_of(leaf_at(batch.rows, place).slice(index, 1), text_key, MOST_LINE_BYTES)
-            if texts.texts[0] is None:
-                raise _moved(path.parent, where, f"{texts.bad[0][0].reason}: {texts.bad[0][0].detail}")
-            return texts.texts[0]
-        batch.release()
+    for first_row, rows in _rows_to(path, row, text_key, most):
+        if row - first_row < rows.num_rows:
+            place = locate_text(rows.schema, text_key)
+            found = texts_at(rows.slice(row - first_row, 1), place, text_key, MOST_LINE_BYTES)
+            if found.bad or (text := found.texts[0]) is None:
+                raise _moved(path.parent, where, ": ".join(found.bad[0][:2]))
+            return text
     raise _moved(path.parent, where, "the table ends before that row")
 
 
-def _batches_to(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
-    """Batches of a table that hold a row, or lead up to it; in Parquet from its row group on."""
+def _rows_to(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[tuple[int, Any]]:
+    """(first row, record batch) of a table up to a row; in Parquet from its row group on."""
     if is_parquet(path.name):
         yield from _parquet_batches(path, row, text_key, most)
         return
-    for batch in read_table(path, lambda schema: [_selector(path, schema, text_key)]):
-        if isinstance(batch, Fault):
-            raise _moved(path.parent, SourceLine(path.name, row, -1), f"{batch.reason}: {batch.detail}")
-        yield batch
+    try:
+        yield from read_table(path, lambda schema: [_selector(path, schema, text_key)])
+    except FaultError as fault:
+        raise _moved(path.parent, SourceLine(path.name, row, -1), f"{fault.reason}: {fault.detail}") from fault
 
 
-def _parquet_batches(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[TableBatch]:
+def _parquet_batches(path: RawFolder, row: int, text_key: str, most: int | None) -> Iterator[tuple[int, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -221,7 +219,7 @@ def _parquet_batches(path: RawFolder, row: int, text_key: str, most: int | None)
                 raise _not_read(path.parent, SourceLine(path.name, row, -1), f"{skipped:,} bytes into a row group")
             columns = [_selector(path, table.schema_arrow, text_key)]
             for batch in table.iter_batches(256, row_groups=[group], columns=columns, use_threads=False):
-                yield TableBatch(batch, first, 0, lambda: None)
+                yield first, batch
                 first += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, NanosetError):

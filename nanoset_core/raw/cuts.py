@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nanoset_core.raw.opening import Probe
+from nanoset_core.raw.stored import Probe
 from nanoset_core.storage.store import in_parallel
 
 WINDOW_BYTES = 64 << 10

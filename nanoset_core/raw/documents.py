@@ -1,26 +1,26 @@
-"""Lines and rows → documents, with every one that is none kept as a reject."""
+"""Lines and rows → documents, with every one that is none kept as a reject, and every fault of a file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, cast
 
 import numpy as np
 
-from nanoset_core.raw.decompression import Fault
-from nanoset_core.raw.endings import is_table
-from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
-from nanoset_core.raw.opening import too_large
-from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line, parse_lines
+from nanoset_core.raw.columns import ColumnPath, column_at, is_text_type, locate, locate_text, strings, texts_at
+from nanoset_core.raw.endings import format_of
+from nanoset_core.raw.json_values import NotJsonError, json_values
+from nanoset_core.raw.lines import LineBlock, read_lines
+from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
 from nanoset_core.raw.pieces import Piece, SourceRange
-from nanoset_core.raw.rejects import NO_OFFSET, Reject, excerpt
-from nanoset_core.raw.rows import RowBlock, read_rows
-from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
+from nanoset_core.raw.stored import StoredPiece, too_large
+from nanoset_core.raw.tables import read_table, table_fault
 from nanoset_core.storage.remote_folder import RawFolder
 
-Item = TypeVar("Item")
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
 ZEROS = "\0" * 8
@@ -52,6 +52,17 @@ class DocumentBatch:
     counted: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
 
+    def take(self, part: DocumentBatch, file: int) -> None:
+        """Append what was read of a file of the range."""
+        self.texts += part.texts
+        self.files += [file] * len(part.texts)
+        self.lines += part.lines
+        self.offsets += part.offsets
+        self.ids += part.ids
+        self.rejects += part.rejects
+        self.read_bytes += part.read_bytes
+        self.read_lines += part.read_lines
+
 
 def read_documents(
     folder: RawFolder,
@@ -64,7 +75,7 @@ def read_documents(
     batch_bytes: int = BATCH_BYTES,
     verify: bool = True,
 ) -> Iterator[DocumentBatch]:
-    """Documents of a source range in file order, and by line or row within a file.
+    """Read the documents of a source range in file order, and by line or row within a file.
 
     Lines and rows = documents + rejected ones, always; a fault that ends a file is one reject more.
 
@@ -78,120 +89,160 @@ def read_documents(
             with the others required, gives the same documents every time.
         max_line_bytes: longer lines are rejected; so are rows with a longer text at one of the keys.
         batch_bytes: a batch is given once it has read about this many bytes, or holds 10,000 rejects.
-        verify: compare the bytes read with the inventory's digests.
+        verify: compare the bytes read with the inventory's digests. A table is hashed in a pass of its own after its
+            rows were given, so that a change meanwhile is seen.
 
     Raises:
-        MissingError, InputError, SourceChangedError: see read_lines and read_rows; InputError, too, where memory runs
-            out, which is no fault of the file.
+        MissingError, InputError: a file is gone, or cannot be opened; InputError, too, where memory runs out.
+        SourceChangedError: the bytes read are not those of the inventory.
     """
     fields = Fields(text_key, id_key, required_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
-    items: Iterator[RowBlock | LineBlock | LongLine | Fault]
     for piece in source.pieces:
-        if is_table(piece.path):
-            items = read_rows(folder, piece, fields, max_text_bytes=max_line_bytes, verify=verify)
-        else:
-            items = read_lines(folder, piece, max_line_bytes=max_line_bytes, verify=verify)
-        lines = _Lines(_within_memory(items, folder / piece.path))
-        for item in lines:
-            if isinstance(item, Fault):
-                batch.rejects.append(Reject(piece.path, item.line, item.offset, item.reason, item.detail, ""))
-                batch.faults += 1
-            elif isinstance(item, LongLine):
-                _reject_long(batch, item, piece.path)
-            elif isinstance(item, RowBlock):
-                _take_rows(batch, item, piece.path, numbers[piece.path])
-            else:
-                _take(batch, item, piece.path, numbers[piece.path], fields)
-            if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
-                yield batch
-                batch = DocumentBatch()
+        stored, lines = StoredPiece(folder, piece), 0
+        try:
+            for part in reader_of(piece.path)(stored, fields, max_line_bytes, verify):
+                lines += part.read_lines
+                batch.take(part, numbers[piece.path])
+                batch.zeroed.update(part.zeroed)
+                if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
+                    yield batch
+                    batch = DocumentBatch()
+        except FaultError as fault:
+            batch.rejects.append(fault.reject(piece.path))
+            batch.faults += 1
+        except MemoryError as error:
+            raise too_large(stored.path) from error
+        if verify:
+            stored.check()
         if piece.first_line == 0:
-            batch.counted.append((piece, lines.count or _line_ends(folder, piece)))
+            batch.counted.append((piece, lines or _line_ends(folder, piece)))
     yield batch
 
 
-class _Lines:
-    """Passes on what is read of a piece, and counts its lines."""
-
-    def __init__(self, items: Iterator[RowBlock | LineBlock | LongLine | Fault]) -> None:
-        self._items = items
-        self.count = 0
-
-    def __iter__(self) -> Iterator[RowBlock | LineBlock | LongLine | Fault]:
-        for item in self._items:
-            if isinstance(item, LineBlock):
-                self.count += len(item.lines)
-            elif isinstance(item, LongLine):
-                self.count += 1
-            yield item
+def reader_of(path: str) -> Callable[[StoredPiece, Fields, int, bool], Iterator[DocumentBatch]]:
+    """The function that reads files of this name, by their format."""
+    return {"lines": _read_lines, "parquet": _read_table, "arrow": _read_table}[format_of(path)]
 
 
 def _line_ends(folder: RawFolder, piece: Piece) -> int:
-    """Of a piece that was taken for no lines, and not read."""
+    """Count the lines of a piece that was not read, since it was taken for no lines."""
     return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
-def _within_memory(items: Iterator[Item], path: RawFolder) -> Iterator[Item]:
-    try:
-        yield from items
-    except MemoryError as error:
-        raise too_large(path) from error
+def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verify: bool) -> Iterator[DocumentBatch]:
+    for block in read_lines(stored, max_line_bytes):
+        yield _documents_of_lines(block, stored.piece.path, fields)
 
 
-def _take(batch: DocumentBatch, block: LineBlock, path: str, file: int, fields: Fields) -> None:
+def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
     count = len(block.lines)
-    batch.read_lines += count
-    batch.read_bytes += block.end - block.begin
+    found = DocumentBatch(read_bytes=block.end - block.begin, read_lines=count)
+    if block.long_bytes:
+        size, start = f"{block.long_bytes:,} bytes", excerpt(block.lines[0])
+        found.rejects.append(Reject(path, block.first_number, block.begin, "line_too_long", size, start))
+        return found
     sizes = np.fromiter(map(len, block.lines), np.int64, count) + 1
     offsets = (np.cumsum(sizes) - sizes + block.begin).tolist()
-    numbers = range(block.first_number, block.first_number + count)
     parsed = parse_lines(block.lines, fields)
-    if parsed is None:
-        _take_one_by_one(batch, block, path, file, fields, offsets)
-        return
-    texts, ids = parsed
-    batch.texts += texts
-    batch.ids += ids
-    batch.files += [file] * count
-    batch.lines += numbers
-    batch.offsets += offsets
-
-
-def _take_one_by_one(
-    batch: DocumentBatch, block: LineBlock, path: str, file: int, fields: Fields, offsets: list[int]
-) -> None:
-    """A block in which at least one line is unlike the others."""
+    if parsed is not None:
+        found.texts, found.ids = parsed
+        found.lines, found.offsets = list(range(block.first_number, block.first_number + count)), offsets
+        return found
     for number, (line, offset) in enumerate(zip(block.lines, offsets, strict=True), block.first_number):
         try:
             text, identity = parse_line(line, fields)
         except NotADocumentError as error:
-            batch.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt(line)))
+            found.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt(line)))
             continue
-        batch.texts.append(text)
-        batch.ids.append(identity)
-        batch.files.append(file)
-        batch.lines.append(number)
-        batch.offsets.append(offset)
+        found.texts.append(text)
+        found.ids.append(identity)
+        found.lines.append(number)
+        found.offsets.append(offset)
+    return found
 
 
-def _take_rows(batch: DocumentBatch, block: RowBlock, path: str, file: int) -> None:
-    count = len(block.texts)
-    if ZEROS in "\n".join(block.texts):
-        batch.zeroed[path] += sum(ZEROS in text for text in block.texts)
-    batch.read_lines += block.row_count
-    batch.read_bytes += block.text_bytes
-    batch.texts += block.texts
-    batch.ids += block.ids
-    batch.files += [file] * count
-    batch.lines += block.rows
-    batch.offsets += [NO_OFFSET] * count
-    batch.rejects += block.rejects
+def _read_table(stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool) -> Iterator[DocumentBatch]:
+    """Read the documents of a Parquet or Arrow file in row order.
+
+    A row is what the line would be that import_parquet writes for it: the same text and id, and a reject where that
+    line would be one. Text that is not UTF-8 is a reject too.
+    """
+    import pyarrow as pa
+
+    reader = _RowReader(stored.piece.path, fields, max_text_bytes)
+    for first_row, rows in read_table(stored.path, reader.choose, stored.piece.size if verify else None):
+        try:
+            yield reader.documents(rows, first_row)
+        except MemoryError:
+            raise  # pyarrow's is an ArrowException as well
+        except pa.ArrowException as error:
+            raise table_fault(stored.path, first_row, error) from error
 
 
-def _reject_long(batch: DocumentBatch, line: LongLine, path: str) -> None:
-    batch.read_lines += 1
-    batch.read_bytes += line.end - line.begin
-    size = f"{line.size:,} bytes"
-    batch.rejects.append(Reject(path, line.number, line.begin, "line_too_long", size, excerpt(line.head)))
+class _RowReader:
+    """Makes documents of the rows of one table."""
+
+    def __init__(self, path: str, fields: Fields, max_text_bytes: int) -> None:
+        self._path, self._fields, self._max_text_bytes = path, fields, max_text_bytes
+        self._texts: list[ColumnPath] = []
+        self._id: ColumnPath | None = None
+        self._error: NotADocumentError | None = None
+        """Why no row can be a document."""
+
+    def choose(self, schema: Any) -> list[str]:
+        """Look the fields up and name the columns to read: none where no row can be a document, to count the rows."""
+        try:
+            self._texts = [locate_text(schema, key) for key in self._fields.texts]
+        except NotADocumentError as error:
+            self._error = error
+            return []
+        with suppress(NotADocumentError):
+            self._id = locate(schema, self._fields.id)
+        places = self._texts if self._id is None else [*self._texts, self._id]
+        return list(dict.fromkeys(place.selector for place in places))
+
+    def documents(self, rows: Any, first_row: int) -> DocumentBatch:
+        """The documents of a record batch, and its other rows as rejects."""
+        count: int = rows.num_rows
+        found = DocumentBatch(read_lines=count)
+        if (error := self._error) is not None:
+            numbers = range(first_row, first_row + count)
+            found.rejects = [Reject(self._path, row, NO_OFFSET, error.reason, error.detail, "") for row in numbers]
+            return found
+        columns = [
+            texts_at(rows, place, key, self._max_text_bytes)
+            for place, key in zip(self._texts, self._fields.texts, strict=True)
+        ]
+        ids: list[str | None] = [None] * count if self._id is None else _ids_at(rows, self._id)
+        texts = cast(list[str], columns[0].texts)  # rows without a text are bad
+        bad = {row: why for column in reversed(columns) for row, why in column.bad.items()}
+        kept = range(count) if not bad else [row for row in range(count) if row not in bad]
+        if bad:
+            texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
+        found.texts, found.ids, found.lines = texts, ids, [first_row + row for row in kept]
+        found.rejects = [Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())]
+        found.offsets = [NO_OFFSET] * len(found.texts)
+        found.read_bytes = columns[0].text_bytes
+        if ZEROS in "\n".join(found.texts):
+            found.zeroed[self._path] = sum(ZEROS in text for text in found.texts)
+        return found
+
+
+def _ids_at(rows: Any, place: ColumnPath) -> list[str | None]:
+    """Ids as text; none where their type cannot be written as JSON."""
+    array, nulls = column_at(rows, place)
+    values: list[Any] | None
+    if is_text_type(place.type):
+        if (values := strings(array)) is None:
+            values = [None if data is None else data.decode("utf-8", "backslashreplace") for data in array.to_pylist()]
+    else:
+        try:
+            values = json_values(array)
+        except NotJsonError:
+            return [None] * len(array)
+    ids = [id_text(value) for value in values]
+    for _, is_null in nulls:
+        ids = [None if null else value for value, null in zip(ids, is_null.tolist(), strict=True)]
+    return ids

@@ -1,19 +1,25 @@
-"""What a file's name says of it: whether it is read, as lines or as a table, and what others are there for."""
+"""What a file's name and first bytes say of it: its format, or what else it is."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
+Format = Literal["lines", "parquet", "arrow"]
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".zst")
-LINE_SUFFIXES = tuple(plain + packed for plain in LINES for packed in ("", *COMPRESSED))
 PARQUET = ".parquet"
 ARROW = ".arrow"
-SUFFIXES = (*LINE_SUFFIXES, PARQUET, ARROW)
-"""Endings of files that are read, in small or capital letters."""
+FORMATS: dict[str, Format] = {
+    **{plain + packed: "lines" for plain in LINES for packed in ("", *COMPRESSED)},
+    PARQUET: "parquet",
+    ARROW: "arrow",
+}
+"""Format by the ending of a file's name, in small or capital letters. Other files are not read."""
 ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PARQUET} or {ARROW}"
-"""The same, to be read."""
+"""The same, for messages."""
 
+HEAD_BYTES = 4096
 _HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
 _DESCRIPTION = re.compile(r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state)\.json", re.IGNORECASE)
 """What tools write beside a dataset's files to describe them; x.manifest.json too, as `nanoset tokenize` does."""
@@ -24,43 +30,60 @@ _COMPANION = re.compile(
     r"|.*\.(md|crc|md5|sha\d+|sig|asc|lock|bin|idx|pbin)",
     re.IGNORECASE,
 )
+_KINDS = (
+    (re.compile(rb"\x1f\x8b\x08"), "gzip data, whose name should end in .gz"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd data, whose name should end in .zst"),
+    (re.compile(rb"PAR1"), "a Parquet file, whose name should end in .parquet"),
+    (re.compile(rb"ARROW1\0\0"), "an Arrow file, whose name should end in .arrow"),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2 data, which is not read: compress it with gzip or zstd"),
+    (re.compile(rb"\xfd7zXZ\0"), "xz data, which is not read: compress it with gzip or zstd"),
+    (re.compile(rb"PK\x03\x04"), "a zip archive, which is not read: unpack it"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "text in UTF-16, which is not read: convert it to UTF-8"),
+)
+_NO_LINES = (
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{"), "one JSON array"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\""), "JSON that is spread over lines"),
+)
+_NOT_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
+_AN_OBJECT_A_LINE = "JSON lines are expected, one object a line (if it is no text of the corpus, move it elsewhere)"
 
 
 def suffix_of(path: str) -> str | None:
-    """Which of SUFFIXES a file's name ends in, in whatever letters; None where it has another ending."""
+    """The one of FORMATS that a file's name ends in; None where it has another ending."""
     name = path.lower()
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+
+
+def format_of(path: str) -> Format:
+    """The format that a file is read in, by its name; a file of another ending that is named as input has lines."""
+    suffix = suffix_of(path)
+    return "lines" if suffix is None else FORMATS[suffix]
 
 
 def is_text(path: str) -> bool:
-    """Whether a file is read, judged by its name.
+    """Whether a file of a folder is read, judged by its name.
 
     Descriptions such as `dataset_info.json` are not. Nor is what Hugging Face `datasets` leaves beside a saved
     dataset's own files: `cache-<fingerprint>.arrow` holds the outcome of a map, filter or shuffle, and so the same
     documents again.
     """
     name = path.rpartition("/")[2]
-    return name.lower().endswith(SUFFIXES) and not _is_no_data(name)
-
-
-def is_json(path: str) -> bool:
-    """Whether a file is named as JSON, which may be one value or one a line."""
-    return path.lower().endswith(tuple(".json" + packed for packed in ("", *COMPRESSED)))
+    return suffix_of(name) is not None and not _is_no_data(name)
 
 
 def is_parquet(path: str) -> bool:
     """Whether a file is read as Parquet."""
-    return path.lower().endswith(PARQUET)
+    return format_of(path) == "parquet"
 
 
 def is_table(path: str) -> bool:
     """Whether a file is read as rows of a table, not as lines."""
-    return path.lower().endswith((PARQUET, ARROW))
+    return format_of(path) in ("parquet", "arrow")
 
 
 def is_cuttable(path: str) -> bool:
     """Whether a file can be cut into pieces at line ends, which takes plain lines."""
-    return not is_table(path) and not path.lower().endswith(COMPRESSED)
+    return format_of(path) == "lines" and not path.lower().endswith(COMPRESSED)
 
 
 def is_companion(path: str) -> bool:
@@ -79,9 +102,51 @@ def is_unfinished(path: str) -> bool:
 
 
 def ending_of(path: str) -> str:
-    """What tells files apart that are not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
+    """The ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
     name = path.rpartition("/")[2]
     parts = name.lower().split(".")
     packed = len(parts) > 2 and parts[-1] in ("gz", "zst", "bz2", "xz", "zip", "lz4", "br")
     ending = ".".join(parts[-2:] if packed else parts[-1:])
     return f".{ending}" if len(parts) > 1 and ending else "no ending"
+
+
+def looks_like(head: bytes, expected: bytes) -> str | None:
+    """What a file is that begins with these bytes, and what to do about it.
+
+    Args:
+        head: the first bytes, as stored.
+        expected: what the file begins with where it is what its name says.
+
+    Returns:
+        None where it begins so, or where that cannot be told.
+    """
+    if head.startswith(expected):
+        return None
+    if (kind := _kind_of(head)) is not None:
+        return kind
+    if head.strip() and not _NOT_TEXT.search(head) and _is_utf8(head):
+        return "plain text, whose name should end in .jsonl if it is JSON lines"
+    return None
+
+
+def no_lines(head: bytes, path: str) -> str | None:
+    """What a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be.
+
+    Only a file named .json is refused as one JSON value: in others each line is judged alone.
+    """
+    kind = _kind_of(head)
+    if kind is not None or not path.lower().endswith((".json", ".json.gz", ".json.zst")):
+        return kind
+    return next((f"{kind}: {_AN_OBJECT_A_LINE}" for pattern, kind in _NO_LINES if pattern.match(head)), None)
+
+
+def _kind_of(head: bytes) -> str | None:
+    return next((kind for pattern, kind in _KINDS if pattern.match(head)), None)
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.start > len(head) - 4  # a character that the head cuts
+    return True

@@ -17,8 +17,8 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.raw.cuts import chained_cuts, separate_cuts
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
-from nanoset_core.raw.opening import open_raw, probe_raw, status_of
 from nanoset_core.raw.pieces import ETAG, Piece, checked_piece, etag_digest, part_digest
+from nanoset_core.raw.stored import open_raw, probe_raw, status_of
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder

@@ -12,15 +12,13 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.recorded import make_once
-from nanoset_core.raw.columns import Leaf, slices
-from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.endings import ARROW, PARQUET, is_table, is_text
 from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.tables import read_table
 from nanoset_core.storage.atomic import atomic_file
 
-WRITE_BYTES = 1 << 20
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 3
@@ -83,10 +81,12 @@ def import_parquet(
     with atomic_file(target) as file:
         compress, finish = _compressor(target.name)
         for path in paths:
-            for count, lines in _lines(path, columns, progress or _ignore):
+            for count, lines in _lines(path, columns):
                 rows += count
                 written += len(lines)
                 file.write(compress(lines))
+            if progress is not None:
+                progress(path.stat().st_size)
         file.write(finish())
         stored = file.tell()
     return ImportFacts(len(paths), rows, written, stored)
@@ -116,10 +116,6 @@ def import_once(
     return ImportFacts(**facts), made
 
 
-def _ignore(_count: int) -> None:
-    pass
-
-
 def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
@@ -138,26 +134,19 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     return paths
 
 
-def _lines(path: Path, columns: Sequence[str] | None, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+def _lines(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, bytes]]:
     """(rows, their lines) of a table, in order, about a MiB of values at a time."""
-    done = 0
-    for item in read_table(path, lambda schema: _chosen(path, schema, columns)):
-        if isinstance(item, Fault):
-            raise FormatError(
-                "a table is damaged",
-                where=path,
-                found=item.detail,
-                expected="a whole Parquet file" if item.reason == "corrupt_parquet" else "a whole Arrow file",
-                remedy="fetch or write it anew; as a file of a corpus, it is read up to the fault",
-            )
-        names = item.rows.schema.names if columns is None else columns
-        arrays = {name: item.rows.column(item.rows.schema.names.index(name)) for name in names}
-        for begin, count in slices([Leaf(array, ()) for array in arrays.values()], item.rows.num_rows, WRITE_BYTES):
-            yield count, _objects(path, item.first_row + begin, arrays, begin, count)
-            item.release()
-        progress(item.position - done)
-        done = item.position
-    progress(path.stat().st_size - done)
+    try:
+        for first_row, rows in read_table(path, lambda schema: _chosen(path, schema, columns)):
+            yield rows.num_rows, _objects(path, first_row, rows, columns or rows.schema.names)
+    except FaultError as fault:
+        raise FormatError(
+            "a table is damaged",
+            where=path,
+            found=fault.detail,
+            expected="a whole Parquet file" if fault.reason == "corrupt_parquet" else "a whole Arrow file",
+            remedy="fetch or write it anew; as a file of a corpus, it is read up to the fault",
+        ) from fault
 
 
 def _chosen(path: Path, schema: Any, columns: Sequence[str] | None) -> list[str] | None:
@@ -174,30 +163,23 @@ def _chosen(path: Path, schema: Any, columns: Sequence[str] | None) -> list[str]
     return None if columns is None else list(columns)
 
 
-def _objects(path: Path, first_row: int, arrays: dict[str, Any], begin: int, count: int) -> bytes:
+def _objects(path: Path, first_row: int, rows: Any, names: Sequence[str]) -> bytes:
     import pyarrow as pa
 
     values: list[list[Any]] = []
-    for name, array in arrays.items():
+    for name in names:
         try:
-            part = array.slice(begin, count)
-            part.validate(full=True)
-            values.append(json_values(part))
+            values.append(json_values(rows.column(rows.schema.names.index(name))))
         except (NotJsonError, pa.ArrowException) as error:
-            raise _unfit(path, name, first_row, count, error) from error
-    names = list(arrays)
-    rows = zip(*values, strict=True) if names else [()] * count
-    return b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
-
-
-def _unfit(path: Path, name: str, first_row: int, rows: int, error: Exception) -> InputError:
-    return InputError(
-        f"the column {name!r} cannot be written as JSON",
-        where=path,
-        found=f"{error}, in rows {first_row:,} to {first_row + rows - 1:,}",
-        expected="text, numbers, times, and lists and structs of them",
-        remedy="name the columns to keep, without this one",
-    )
+            raise InputError(
+                f"the column {name!r} cannot be written as JSON",
+                where=path,
+                found=f"{error}, in rows {first_row:,} to {first_row + rows.num_rows - 1:,}",
+                expected="text, numbers, times, and lists and structs of them",
+                remedy="name the columns to keep, without this one",
+            ) from error
+    objects = zip(*values, strict=True) if names else [()] * rows.num_rows
+    return b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in objects)
 
 
 def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:

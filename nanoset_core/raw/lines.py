@@ -1,16 +1,14 @@
-"""Pieces of files → lines, in blocks of whole lines; what cannot be read is kept apart from what can."""
+"""Pieces of files → lines, in blocks of whole lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from nanoset_core.raw.content import HEAD_BYTES, looks_like, no_lines
-from nanoset_core.raw.decompression import WRONG_FORMAT, Codec, Fault, codec_of, decompress
-from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.rejects import EXCERPT_BYTES
+from nanoset_core.raw.decompression import Codec, codec_of, decompress
+from nanoset_core.raw.endings import HEAD_BYTES, looks_like, no_lines
+from nanoset_core.raw.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
 from nanoset_core.raw.stored import StoredPiece
-from nanoset_core.storage.remote_folder import RawFolder
 
 SPLIT_BYTES = 256 << 10
 """Split at once: bounds how many lines there can be in a block, were they all empty."""
@@ -18,83 +16,57 @@ SPLIT_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Consecutive whole lines."""
+    """Consecutive whole lines, or the beginning of one line that is too long to be held in memory."""
 
     lines: list[bytes]
-    """Without their line ends."""
+    """Without their line ends; of a line that is too long, its first 200 bytes."""
     first_number: int
-    """1-based number, in its file, of the first line; in its piece, where lines have not been counted."""
+    """1-based number of the first line, in its file; in its piece, where lines have not been counted."""
     begin: int
     """Offset of the first line's first byte in the decompressed file."""
     end: int
     """Offset after the last line, its line end included where it has one."""
+    long_bytes: int = 0
+    """Size of the one line that is too long, without its line end; else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class LongLine:
-    """A line above the limit, which was not held in memory."""
-
-    head: bytes
-    """Its first 200 bytes."""
-    size: int
-    """Bytes, without the line end."""
-    number: int
-    """1-based, in its file; in its piece, where lines have not been counted."""
-    begin: int
-    """Offset of its first byte in the decompressed file."""
-    end: int
-    """Offset after it, its line end included where it has one."""
-
-
-def read_lines(
-    folder: RawFolder, piece: Piece, *, max_line_bytes: int, verify: bool = True
-) -> Iterator[LineBlock | LongLine | Fault]:
-    """Lines of one piece in order; a fault of the compression comes last, after everything before it.
+def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
+    """Read the lines of one piece in order.
 
     A line ends with a line feed (a carriage return before it stays in the line), the last one also with the file. At
     a fault, what was read of the line in which it lies comes as a line of its own.
 
     Args:
-        folder: the corpus's folder.
-        piece: which bytes of which file.
+        stored: the piece.
         max_line_bytes: a longer line is counted but not held in memory.
-        verify: compare the bytes read with the piece's digest.
 
     Raises:
-        MissingError, InputError: the file is gone, or cannot be opened.
-        SourceChangedError: the bytes read are not those of the inventory.
+        FaultError: the file cannot be decompressed to its end, or holds no lines.
+        MissingError, InputError, SourceChangedError: see StoredPiece.blocks.
     """
-    stored = StoredPiece(folder, piece)
-    codec = codec_of(piece.path)
-    chunks = stored.blocks() if codec is None else decompress(stored, codec)
+    piece, codec, fault = stored.piece, codec_of(stored.piece.path), None
     splitter = _Splitter(piece.first_line or 1, piece.begin, max_line_bytes)
-    fault: Fault | None = None
-    for number, chunk in enumerate(chunks):
-        if isinstance(chunk, Fault):
-            fault = (
-                _named(chunk, stored, codec)
-                if number == 0 and codec is not None
-                else replace(chunk, line=splitter.number)
-            )
-        elif number == piece.begin == 0 and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None:
-            fault = Fault(0, WRONG_FORMAT, f"the file is {kind}", 1)
-            break
-        else:
+    is_head = True
+    try:
+        for chunk in stored.blocks() if codec is None else decompress(stored, codec):
+            if is_head and not piece.begin and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None:
+                raise FaultError(WRONG_FORMAT, f"the file is {kind}", offset=0)
+            is_head = False
             for begin in range(0, len(chunk), SPLIT_BYTES):
                 yield from splitter.feed(chunk[begin : begin + SPLIT_BYTES])
+    except FaultError as error:
+        fault, fault.line = error, splitter.number
+        if is_head and codec is not None:
+            fault.detail = _kind_of(stored, codec) + fault.detail
     yield from splitter.finish()
     if fault is not None:
-        yield fault
-    if verify:
-        stored.check()
+        raise fault
 
 
-def _named(fault: Fault, stored: StoredPiece, codec: Codec) -> Fault:
-    """The fault of a file of which nothing could be decompressed, with what the file looks like."""
-    begin = stored.piece.begin
-    head = b"".join(stored.reread(begin, min(begin + HEAD_BYTES, stored.piece.end)))
-    kind = looks_like(head, codec.magic)
-    return replace(fault, line=1, detail=fault.detail if kind is None else f"the file is {kind}; {fault.detail}")
+def _kind_of(stored: StoredPiece, codec: Codec) -> str:
+    """What a file looks like of which nothing could be decompressed; empty where that is not known."""
+    kind = looks_like(stored.head(HEAD_BYTES), codec.magic)
+    return "" if kind is None else f"the file is {kind}; "
 
 
 class _Splitter:
@@ -108,8 +80,8 @@ class _Splitter:
         self._held: list[bytes] = []
         self._held_bytes = 0
 
-    def feed(self, chunk: bytes) -> Iterator[LineBlock | LongLine]:
-        """The lines that end in `chunk`."""
+    def feed(self, chunk: bytes) -> Iterator[LineBlock]:
+        """Give the lines that end in `chunk`."""
         first, *rest = chunk.split(b"\n")
         self._hold(first)
         if not rest:
@@ -127,40 +99,32 @@ class _Splitter:
             yield self._block(lines, size)
         self._hold(tail)
 
-    def finish(self) -> Iterator[LineBlock | LongLine]:
-        """The last line, where it has no line end."""
+    def finish(self) -> Iterator[LineBlock]:
+        """Give the last line, where it has no line end."""
         if self._held_bytes:
             yield self._release(0)
 
     def _hold(self, part: bytes) -> None:
         self._held_bytes += len(part)
-        if self._held_bytes <= self._limit:
-            self._held.append(part)
-        else:
-            self._held = [_head([*self._held, part])]
+        self._held.append(part)
+        if self._held_bytes > self._limit:
+            self._held = [_head(self._held)]
 
-    def _release(self, line_end_bytes: int) -> LineBlock | LongLine:
-        """The line that is held."""
-        held, size = self._held, self._held_bytes
+    def _release(self, line_end_bytes: int) -> LineBlock:
+        """Give the line that is held."""
+        lines, size = [b"".join(self._held)], self._held_bytes
         self._held, self._held_bytes = [], 0
-        if size <= self._limit:
-            return self._block([b"".join(held)], size + line_end_bytes)
-        begin, number = self._offset, self.number
-        self._offset += size + line_end_bytes
-        self.number += 1
-        return LongLine(held[0], size, number, begin, self._offset)
+        return self._block(lines, size + line_end_bytes, size if size > self._limit else 0)
 
-    def _block(self, lines: list[bytes], size: int) -> LineBlock:
+    def _block(self, lines: list[bytes], size: int, long_bytes: int = 0) -> LineBlock:
         begin, number = self._offset, self.number
         self._offset += size
         self.number += len(lines)
-        return LineBlock(lines, number, begin, self._offset)
+        return LineBlock(lines, number, begin, self._offset, long_bytes)
 
 
 def _head(parts: list[bytes]) -> bytes:
     head = b""
     for part in parts:
         head += part[: EXCERPT_BYTES - len(head)]
-        if len(head) == EXCERPT_BYTES:
-            break
     return head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Fields:
 
 
 class NotADocumentError(Exception):
-    """A line that is no document; caught where lines are read, and kept as a reject."""
+    """A line that is no document. It is kept as a reject."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -40,7 +40,7 @@ class NotADocumentError(Exception):
 
 
 def find(value: Any, key: str) -> Any:
-    """The value at a key of nested JSON objects.
+    """Return the value at a key of nested JSON objects.
 
     A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise what stands before
     its first dot names an object, in which the rest is looked for in the same way.
@@ -56,8 +56,36 @@ def find(value: Any, key: str) -> Any:
     return value[key]
 
 
-def find_all(values: Iterable[Any], key: str) -> list[Any]:
-    """`find` in each of many values; the same errors."""
+def find_or_explain(value: Any, key: str, fields: Callable[[Any, str], Any]) -> tuple[Any, tuple[str, ...]]:
+    """Do as `find`, in JSON objects or in the fields of a table's schema.
+
+    Args:
+        value: what is looked in.
+        key: the key.
+        fields: gives the mapping of names in a value at a dotted name; NotADocumentError where it has none.
+
+    Returns:
+        (the value, the names that lead to it).
+
+    Raises:
+        NotADocumentError: missing_key or not_an_object, if there is no such value.
+    """
+    names: tuple[str, ...] = ()
+    inside = fields(value, "")
+    while key not in inside:
+        outer, dot, key = key.partition(".")
+        if not dot or outer not in inside:
+            raise NotADocumentError("missing_key", _missing(outer, inside, ".".join(names)))
+        names = (*names, outer)
+        inside = fields(inside[outer], ".".join(names))
+    return inside[key], (*names, key)
+
+
+def _missing(name: str, names: Collection[str], level: str) -> str:
+    return f"no {name!r} among {sorted(names)[:10]}" + (f" in {level!r}" if level else "")
+
+
+def _find_all(values: Iterable[Any], key: str) -> list[Any]:
     if "." in key:
         return [find(value, key) for value in values]
     return [value[key] for value in values]
@@ -71,10 +99,10 @@ def _find_or_none(value: dict[str, Any], key: str) -> Any:
 
 
 def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None]] | None:
-    """Texts and ids of lines that are all plain documents; None when one of them wants a closer look."""
+    """Parse lines that are all plain documents → (texts, ids); None when one of them needs a closer look."""
     try:
         values = list(map(orjson.loads, lines))
-        columns = [find_all(values, key) for key in fields.texts]
+        columns = [_find_all(values, key) for key in fields.texts]
         ids = [value.get(fields.id) for value in values]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
@@ -82,15 +110,14 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
         ids = [_find_or_none(value, fields.id) for value in values]
     if not all(type(text) is str for column in columns for text in column):
         return None
-    texts = columns[0]
-    return texts, [
+    return columns[0], [
         identity if _is_plain(identity) else _id_text(identity, line, fields)
         for identity, line in zip(ids, lines, strict=True)
     ]
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
-    """Text and id of one line.
+    """Parse one line → (text, id).
 
     What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts).
 
@@ -101,36 +128,30 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        value = _second_opinion(line)
-    if type(value) is not dict:
-        raise NotADocumentError("not_an_object", f"a JSON {_json_type(value)}")
+        value = _parse_as_python(line)
     texts = [_text_at(value, key) for key in fields.texts]
     return texts[0], _id_text(_find_or_none(value, fields.id), line, fields)
 
 
-def _text_at(value: dict[str, Any], key: str) -> str:
-    """`find`, with the reason when there is no text."""
-    path, level = key, ""
-    while key not in value:
-        outer, dot, inner = key.partition(".")
-        if not dot or outer not in value:
-            raise NotADocumentError("missing_key", missing(outer, value, level))
-        value, key, level = value[outer], inner, path[: len(path) - len(inner) - 1]
-        if type(value) is not dict:
-            raise NotADocumentError("not_an_object", f"{level!r} is a JSON {_json_type(value)}")
-    text = value[key]
+def _text_at(value: Any, key: str) -> str:
+    text, _ = find_or_explain(value, key, _object)
     if type(text) is not str:
-        raise NotADocumentError("text_not_a_string", f"{path!r} is a JSON {_json_type(text)}")
-    _refuse_surrogates(text)
+        raise NotADocumentError("text_not_a_string", f"{key!r} is a JSON {_json_type(text)}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = f"\\u{ord(text[error.start]):04x} without its other half, at character {error.start} of the text"
+        raise NotADocumentError("lone_surrogate", found) from error
     return text
 
 
-def missing(name: str, names: Iterable[str], level: str) -> str:
-    """The detail of missing_key: what there is instead, and at which level of nested objects."""
-    return f"no {name!r} among {sorted(names)[:10]}" + (f" in {level!r}" if level else "")
+def _object(value: Any, level: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise NotADocumentError("not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}")
+    return value
 
 
-def _second_opinion(line: bytes) -> Any:
+def _parse_as_python(line: bytes) -> Any:
     """Parse as Python's json does; give the reason when it refuses too."""
     if not line.strip():
         raise NotADocumentError("blank_line", "nothing but white space")
@@ -141,14 +162,6 @@ def _second_opinion(line: bytes) -> Any:
         raise NotADocumentError("invalid_utf8", found) from error
     except (ValueError, RecursionError) as error:
         raise NotADocumentError("invalid_json", str(error)) from error
-
-
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        found = f"\\u{ord(text[error.start]):04x} without its other half, at character {error.start} of the text"
-        raise NotADocumentError("lone_surrogate", found) from error
 
 
 def _is_plain(identity: Any) -> bool:

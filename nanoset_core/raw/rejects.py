@@ -1,4 +1,4 @@
-"""What is kept of a line or row that is no document."""
+"""Rejects: lines and rows that are no documents, and faults that end a file early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from nanoset_core.serialization.settings import Range
 
 OnReject = Literal["quarantine", "fail"]
-"""What a line that is no document does: it is kept aside, or it ends the run."""
+"""Whether a line that is no document is kept aside or ends the run."""
 RejectedFraction = Annotated[float, Range(0, 1)]
 """Share of lines above which nothing is written."""
 MAX_REJECTED_FRACTION = 0.01
@@ -19,9 +19,10 @@ MAX_UNREADABLE_FRACTION = 0.0
 """Default of that share: every file must be whole."""
 
 NO_OFFSET = -1
-"""Stands for the byte offset of a row of a table, which has none."""
+"""Byte offset of a table's row, which has none."""
 EXCERPT_BYTES = 200
-FAULTS = ("corrupt_", "truncated_", "wrong_format")
+WRONG_FORMAT = "wrong_format"
+FAULTS = ("corrupt_", "truncated_", WRONG_FORMAT)
 """What the reasons of faults begin with."""
 
 
@@ -32,10 +33,10 @@ class Reject:
     file: str
     """Relative to the corpus folder."""
     line: int
-    """1-based number of the line or row; for a fault the one in which it lies. It counts within a piece where the file
+    """1-based number of the line or row; of a fault, the one in which it lies. Counted within its piece where the file
     was cut without being read (see tokenization/line_numbers.py)."""
     offset: int
-    """Of the line's first byte (a fault: of the first byte that is lost) in the decompressed file; -1 in a table."""
+    """Of the line's first byte (of a fault: of the first lost byte) in the decompressed file; -1 in a table."""
     reason: str
     """A short fixed word, such as invalid_json."""
     detail: str
@@ -45,8 +46,25 @@ class Reject:
 
     @property
     def is_fault(self) -> bool:
-        """Whether it is no line, but where a file could not be read to its end."""
+        """Whether it stands for a file that could not be read to its end, not for a line."""
         return not self.excerpt and is_fault(self.reason)
+
+
+class FaultError(Exception):
+    """A file cannot be read to its end. It is raised after everything before the fault was given.
+
+    `nanoset_core.raw.documents` turns it into a Reject.
+    """
+
+    def __init__(self, reason: str, detail: str, *, line: int = 0, offset: int = NO_OFFSET) -> None:
+        """reason: corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet, corrupt_arrow or
+        wrong_format; detail: what the decoder said, and where in the stored file; line, offset: as in Reject."""
+        super().__init__(reason, detail)
+        self.reason, self.detail, self.line, self.offset = reason, detail, line, offset
+
+    def reject(self, path: str) -> Reject:
+        """The fault of a file as a reject."""
+        return Reject(path, self.line, self.offset, self.reason, self.detail, "")
 
 
 def is_fault(reason: str) -> bool:

@@ -1,56 +1,145 @@
-"""The stored bytes of a piece, hashed on their way through and compared with the inventory."""
+"""Opening files of raw text, and reading pieces of them that are compared with the inventory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
-from nanoset_core.errors import SourceChangedError
-from nanoset_core.raw.opening import open_raw, source_changed, status_of
+from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.raw.pieces import CRC, ETAG, Piece, etag_digest
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, stat_of_object
+from nanoset_core.storage.store import THREADS
 
 READ_BYTES = 1 << 20
 
 
-class _Sum(Protocol):
-    """What hashlib gives."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
+def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
+    """Size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
+    return stat_of_object(file.facts) if hasattr(file, "facts") else os.fstat(file.fileno())
 
 
-class _Crc:
-    def __init__(self) -> None:
-        from isal import isal_zlib
+@contextmanager
+def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file of an inventory for reading.
 
-        self._update, self._value = isal_zlib.crc32, 0
+    Args:
+        path: of the file.
+        begin: of what will be read first, where `end` is given; the file is at its first byte all the same.
+        end: of what will be read, so that no more of an object is fetched ahead; absent = the file's end.
 
-    def update(self, data: bytes, /) -> None:
-        self._value = self._update(data, self._value)
+    Raises:
+        MissingError: it is gone.
+        InputError: it cannot be opened, or reading it fails within the block.
+        FormatError: it is a pipe or a device.
+    """
 
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
+    def opened() -> BinaryIO:
+        return open_regular(path) if isinstance(path, Path) else path.open("rb", begin=begin, end=end)
+
+    with _explained(path), opened() as file:
+        yield file
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Small reads here and there of one version of a file, from several threads at once."""
+
+    status: os.stat_result | ObjectStat
+    """As it was when it was opened."""
+    read: Callable[[int, int], bytes]
+    """Bytes [begin, end); fewer where a file on a file system is shorter by now."""
+    at_once: int
+    """How many reads are worth having under way together."""
+
+
+@contextmanager
+def probe_raw(path: RawFolder) -> Iterator[Probe]:
+    """Open a file of an inventory for small reads: of an object in a bucket nothing else is asked for.
+
+    Raises:
+        MissingError, InputError, FormatError: see open_raw.
+        SourceChangedError: the object is replaced within the block.
+    """
+    with _explained(path):
+        if isinstance(path, Path):
+            with open_regular(path) as file:
+                number = file.fileno()
+                yield Probe(os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin), 1)
+            return
+        store = path.store
+        if (facts := store.stat(path.path)) is None:
+            raise FileNotFoundError(str(path))
+        name, mark = facts.name, facts.mark
+        yield Probe(stat_of_object(facts), lambda begin, end: store.read_range(name, begin, end, mark), THREADS)
+
+
+@contextmanager
+def _explained(path: RawFolder) -> Iterator[None]:
+    try:
+        yield
+    except NanosetError:
+        raise
+    except MemoryError as error:
+        raise too_large(path) from error
+    except FileNotFoundError as error:
+        raise MissingError(
+            "a file of the corpus is gone", where=path, remedy="build again: the inventory is taken anew"
+        ) from error
+    except OSError as error:
+        raise InputError(
+            "a file of the corpus cannot be read",
+            where=path,
+            found=f"{error.strerror} (errno {error.errno})",
+            expected="a file that this user may read, on a healthy disk",
+            remedy="mend that, or remove the file; then build again",
+        ) from error
+
+
+def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
+    """The error for a file that is not what its inventory says."""
+    return SourceChangedError(
+        "the file is not as the inventory found it",
+        where=path,
+        found=found,
+        expected=expected,
+        remedy="build again once nothing writes to it: the inventory is taken anew",
+    )
+
+
+def too_large(path: RawFolder) -> InputError:
+    """The error where memory runs out. It is no fault of the file: a larger machine may read on."""
+    return InputError(
+        "a file of the corpus needs more memory than there is",
+        where=path,
+        expected="memory for its longest line or text, and for the largest page, batch or window that it is stored in",
+        remedy="lower documents.max_line_mib, give each worker more memory (fewer workers), or remove the file",
+    )
 
 
 class StoredPiece:
-    """Reads one piece of one file, once, in order."""
+    """Reads one piece of one file, once, in order, and hashes it on the way."""
 
     def __init__(self, folder: RawFolder, piece: Piece) -> None:
         self.path, self.piece = folder / piece.path, piece
-        self._sum: _Sum = _Crc() if piece.digest.startswith(CRC) else hashlib.sha256()
+        self._crc: int | None = 0 if piece.digest.startswith(CRC) else None
+        self._sha256 = hashlib.sha256()
         self._position = piece.begin
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes not read yet, up to 1 MiB at a time.
+        """Give the bytes not read yet, up to 1 MiB at a time.
 
         Raises:
             MissingError, InputError: see open_raw.
             SourceChangedError: the file ends before the piece does.
         """
+        from isal.isal_zlib import crc32
+
         with open_raw(self.path, begin=self._position, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
@@ -61,17 +150,19 @@ class StoredPiece:
                 block = file.read(min(READ_BYTES, self.piece.end - self._position))
                 if not block:
                     raise self._changed(f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
-                self._sum.update(block)
+                if self._crc is None:
+                    self._sha256.update(block)
+                else:
+                    self._crc = crc32(block, self._crc)
                 self._position += len(block)
                 yield block
 
-    def reread(self, begin: int, end: int) -> Iterator[bytes]:
-        """Bytes [begin, end) once more, not hashed, up to 1 MiB at a time."""
+    def head(self, size: int) -> bytes:
+        """Read the first bytes, at most `size`, without hashing them."""
+        begin, end = self.piece.begin, min(self.piece.begin + size, self.piece.end)
         with open_raw(self.path, begin=begin, end=end) as file:
             file.seek(begin)
-            while begin < end and (block := file.read(min(READ_BYTES, end - begin))):
-                begin += len(block)
-                yield block
+            return file.read(end - begin)
 
     def check(self) -> None:
         """Read what is left, and compare everything with the inventory.
@@ -87,15 +178,15 @@ class StoredPiece:
         if self._position < self.piece.end or not self._position or isinstance(self.path, Path):
             for _ in self.blocks():
                 pass
-        kind, expected = "sha256", self.piece.digest
-        if expected.startswith(CRC):
-            kind, expected = "CRC-32", expected.split(":")[1]
-        if (found := self._sum.hexdigest()) != expected:
+        kind, found, expected = "sha256", self._sha256.hexdigest(), self.piece.digest
+        if self._crc is not None:
+            kind, found, expected = "CRC-32", f"{self._crc:08x}", expected.split(":")[1]
+        if found != expected:
             extent = f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
             raise self._changed(f"{kind} {found[:16]}… {extent}", f"{kind} {expected[:16]}… {extent}")
 
     def _check_etag(self, mark: int) -> None:
-        """Where the piece is known by its ETag: that it has that one. What is read after has it, too."""
+        """Compare ETags, where the piece is known by its own. What is read afterwards has the same one."""
         if self.piece.digest.startswith(ETAG) and etag_digest(mark) != self.piece.digest:
             raise self._changed("another ETag", "the one that was listed")
 

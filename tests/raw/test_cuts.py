@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.raw import cuts
 from nanoset_core.raw.cuts import chained_cuts, line_end, separate_cuts
-from nanoset_core.raw.opening import Probe, probe_raw
+from nanoset_core.raw.stored import Probe, probe_raw
 
 TEXTS = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=40).map(b"\n".join)
 

@@ -1,52 +1,34 @@
+import bz2
 import gzip
 import json
+import lzma
 
 import pytest
 import zstandard
 
-from nanoset_core.raw.documents import read_documents
-from nanoset_core.raw.endings import ending_of, is_companion, is_cuttable, is_table, is_text, is_unfinished
+from nanoset_core.raw import fingerprints
+from nanoset_core.raw.documents import read_documents, reader_of
+from nanoset_core.raw.endings import FORMATS, ending_of, is_companion, is_cuttable, is_table, is_text, is_unfinished
+from nanoset_core.raw.fingerprints import fingerprint
+from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
 
+READ = """
+    a.jsonl sub/a.jsonl.zst c4-train.00000-of-01024.json.gz a.json a.json.zst a.ndjson a.ndjson.gz A.JSONL.GZ a.Parquet
+    a.parquet data-00000-of-00002.arrow cache-dump.arrow cache-0123456789abcdef.parquet state.jsonl state.json.gz
+    estate.json california.state.json web.metadata.json
+"""
+NOT_READ = """
+    sub/cache-0123456789abcdef.arrow cache-0123456789abcdef_00001_of_00008.arrow state.json sub/dataset_info.json
+    out/web_text_document.manifest.json dataset_dict.json web_text_document.manifest.json tmp1a2b3c4d a.arrow.lock a.txt
+    a.jsonl.bz2 jsonl a.csv
+"""
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("a.jsonl", True),
-        ("sub/a.jsonl.zst", True),
-        ("c4-train.00000-of-01024.json.gz", True),
-        ("a.json", True),
-        ("a.json.zst", True),
-        ("a.ndjson", True),
-        ("a.ndjson.gz", True),
-        ("A.JSONL.GZ", True),
-        ("a.Parquet", True),
-        ("a.parquet", True),
-        ("data-00000-of-00002.arrow", True),
-        ("cache-dump.arrow", True),
-        ("sub/cache-0123456789abcdef.arrow", False),
-        ("cache-0123456789abcdef_00001_of_00008.arrow", False),
-        ("cache-0123456789abcdef.parquet", True),
-        ("state.json", False),
-        ("sub/dataset_info.json", False),
-        ("out/web_text_document.manifest.json", False),
-        ("dataset_dict.json", False),
-        ("web_text_document.manifest.json", False),
-        ("state.jsonl", True),
-        ("state.json.gz", True),
-        ("estate.json", True),
-        ("california.state.json", True),
-        ("web.metadata.json", True),
-        ("tmp1a2b3c4d", False),
-        ("a.arrow.lock", False),
-        ("a.txt", False),
-        ("a.jsonl.bz2", False),
-        ("jsonl", False),
-    ],
-)
-def test_what_is_read(path, expected):
-    assert is_text(path) is expected
+
+def test_what_is_read():
+    assert [path for path in READ.split() if not is_text(path)] == []
+    assert [path for path in NOT_READ.split() if is_text(path)] == []
 
 
 @pytest.mark.parametrize(("path", "table", "cuttable"), [
@@ -57,17 +39,15 @@ def test_how_it_is_read(path, table, cuttable):
     assert (is_table(path), is_cuttable(path)) == (table, cuttable)
 
 
-@pytest.mark.parametrize("path", [
-    "README.md", "sub/readme", "LICENSE", "LICENSE.txt", "_SUCCESS", "_committed_123", "a.jsonl.crc", "sha256sums.txt",
-    "a.jsonl.md5", "state.json", "cache-0123456789abcdef.arrow", "notes.md",
-])  # fmt: skip
-def test_companions(path):
-    assert is_companion(path)
-
-
-@pytest.mark.parametrize("path", ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv"])
-def test_no_companions(path):
-    assert not is_companion(path)
+def test_companions():
+    paths = (
+        "README.md sub/readme LICENSE LICENSE.txt _SUCCESS _committed_123 a.jsonl.crc sha256sums.txt a.jsonl.md5 "
+        "state.json cache-0123456789abcdef.arrow notes.md"
+    )
+    assert [path for path in paths.split() if not is_companion(path)] == []
+    assert [
+        path for path in ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv"] if is_companion(path)
+    ] == []
 
 
 @pytest.mark.parametrize(("path", "ending"), [
@@ -81,6 +61,14 @@ def test_endings_that_are_told_apart(path, ending):
 def test_unfinished():
     assert is_unfinished("a.jsonl.part")
     assert not is_unfinished("a.jsonl")
+
+
+def test_a_format_of_its_own_is_not_read_as_lines(monkeypatch):
+    """An ending that is added must name a format that has a reader."""
+    monkeypatch.setitem(FORMATS, ".csv", "csv")
+    assert not is_cuttable("a.csv")
+    with pytest.raises(KeyError):
+        reader_of("a.csv")
 
 
 def test_every_ending_gives_its_documents(tmp_path):
@@ -104,3 +92,79 @@ def test_every_ending_gives_its_documents(tmp_path):
     assert batch.texts == list(inventory.files)
     assert len(batch.texts) == 11
     assert batch.rejects == []
+
+
+LINES = b'{"text": "one"}\n{"text": "two"}\n'
+ROWS = [{"text": "one"}, {"text": "two"}]
+
+
+# The bytes are in no test's name: gzip's hold the time, and two processes would collect different tests.
+
+
+def parquet():
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": ["one", "two"]}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def read(folder, name, data):
+    (folder / name).write_bytes(data)
+    (stat,) = list_files(folder)
+    return list(read_documents(folder, SourceRange(tuple(fingerprint(folder, stat)))))
+
+
+@pytest.mark.parametrize(("name", "data", "said"), [
+    ("a.jsonl", gzip.compress(LINES, mtime=0), "gzip data, whose name should end in .gz"),
+    ("a.jsonl", zstandard.compress(LINES), "zstd data"),
+    ("a.jsonl", bz2.compress(LINES), "bzip2 data, which is not read"),
+    ("a.json", lzma.compress(LINES), "xz data"),
+    ("a.jsonl", parquet(), "a Parquet file"),
+    ("a.jsonl", LINES.decode().encode("utf-16"), "text in UTF-16"),
+    ("a.jsonl.gz", LINES, "plain text, whose name should end in .jsonl"),
+    ("a.jsonl.gz", zstandard.compress(LINES), "zstd data"),
+    ("a.jsonl.gz", gzip.compress(gzip.compress(LINES, mtime=0), mtime=0), "gzip data"),
+    ("a.jsonl.zst", LINES, "plain text"),
+    ("a.jsonl.zst", gzip.compress(LINES, mtime=0), "gzip data"),
+    ("a.parquet", LINES, "plain text"),
+    ("a.arrow", gzip.compress(LINES, mtime=0), "gzip data"),
+    ("a.arrow", parquet(), "a Parquet file"),
+    ("a.json", json.dumps(ROWS).encode(), "one JSON array: JSON lines are expected"),
+    ("a.json", json.dumps(ROWS, indent=1).encode(), "one JSON array"),
+    ("a.json.gz", gzip.compress(json.dumps(ROWS, indent=1).encode(), mtime=0), "one JSON array"),
+    ("a.json", json.dumps(ROWS[0], indent=1).encode(), "JSON that is spread over lines"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_names_what_it_looks_like(tmp_path, name, data, said):
+    (batch,) = read(tmp_path, name, data)
+    (reject,) = batch.rejects
+    assert reject.is_fault
+    assert (reject.file, batch.faults, batch.texts) == (name, 1, [])
+    assert said in reject.detail
+
+
+@pytest.mark.parametrize(("name", "data"), [
+    ("a.jsonl.gz", b"\0" * 300),
+    ("a.parquet", b"\0" * 300),
+    ("a.jsonl.gz", b"\x1f\x8b\x08" + b"\xff" * 300),
+    ("a.parquet", b"PAR1" + b"\0" * 300),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_damage_is_not_taken_for_another_kind(tmp_path, name, data):
+    (batch,) = read(tmp_path, name, data)
+    assert not batch.rejects[0].detail.startswith("the file is")
+
+
+@pytest.mark.parametrize("data", [
+    b'[{"text": "one"}]\n{"text": "two"}\n', b'{\n"text": "one"}\n', b'[1, 2]\n{"text": "one"}\n',
+    b'\n{"text": "one"}\n', b'{\t"text": "one"}\n', b"prose\n",
+])  # fmt: skip
+def test_lines_are_judged_one_by_one(tmp_path, data):
+    (batch,) = read(tmp_path, "a.jsonl", data)
+    assert batch.faults == 0
+
+
+def test_lines_after_the_first_piece_are_not_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
+    batches = read(tmp_path, "a.jsonl", b'{"text": "one"}\n[{"text": "two"}]\n')
+    assert sum(batch.faults for batch in batches) == 0

@@ -11,30 +11,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
-from nanoset_core.raw import fingerprints, opening
+from nanoset_core.raw import fingerprints
 from nanoset_core.raw import stored as stored_module
-from nanoset_core.raw.decompression import Fault
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.lines import LineBlock, LongLine, read_lines
+from nanoset_core.raw.lines import LineBlock, read_lines
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.rejects import FaultError
+from nanoset_core.raw.stored import StoredPiece
 
 Row = tuple[int, int, int, bytes | None]
 """number, begin, end, line (None when it is too long)"""
 
 
-def rows(folder, piece, limit=1 << 30) -> tuple[list[Row], Fault | None]:
-    """Every line as a row, and the fault, which must come last."""
-    found: list[Row] = []
-    fault = None
-    for item in read_lines(folder, piece, max_line_bytes=limit):
-        assert fault is None
-        if isinstance(item, Fault):
-            fault = item
-        elif isinstance(item, LongLine):
-            found.append((item.number, item.begin, item.end, None))
-        else:
-            found.extend(rows_of(item))
+def rows(folder, piece, limit=1 << 30) -> tuple[list[Row], FaultError | None]:
+    """Every line as a row, and the fault that ends the file."""
+    stored, found, fault = StoredPiece(folder, piece), [], None
+    try:
+        for block in read_lines(stored, limit):
+            found += [(block.first_number, block.begin, block.end, None)] if block.long_bytes else rows_of(block)
+    except FaultError as error:
+        fault = error
+    stored.check()
     return found, fault
 
 
@@ -123,10 +121,11 @@ def test_pieces_of_a_file_give_the_lines_of_the_file(tmp_path, monkeypatch):
 def test_head_of_a_long_line_is_kept(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(stored_module, "READ_BYTES", 64)
     data = b"short\n" + b"0123456789" * 100 + b"\nshort\n" + b"abc" * 100
-    items = list(read_lines(tmp_path, stored("a.jsonl", data), max_line_bytes=250))
-    first, second = [item for item in items if isinstance(item, LongLine)]
-    assert first == LongLine((b"0123456789" * 20), 1000, 2, 6, 1007)
-    assert second == LongLine((b"abc" * 67)[:200], 300, 4, 1013, 1313)
+    blocks = list(read_lines(StoredPiece(tmp_path, stored("a.jsonl", data)), 250))
+    assert [block for block in blocks if block.long_bytes] == [
+        LineBlock([b"0123456789" * 20], 2, 6, 1007, 1000),
+        LineBlock([(b"abc" * 67)[:200]], 4, 1013, 1313, 300),
+    ]
 
 
 def test_long_line_inside_one_block(tmp_path, stored):
@@ -187,12 +186,13 @@ def test_file_that_changed_since_the_inventory(tmp_path, stored, kind, change):
 
 def test_file_that_shrinks_while_it_is_read(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(stored_module, "READ_BYTES", 10)
-    piece = stored("a.jsonl", b"0123456789\n" * 10)
-    items = read_lines(tmp_path, piece, max_line_bytes=100)
+    piece = StoredPiece(tmp_path, stored("a.jsonl", b"0123456789\n" * 10))
+    items = read_lines(piece, 100)
     next(items)
     os.truncate(tmp_path / "a.jsonl", 30)
     with pytest.raises(SourceChangedError):
         list(items)
+        piece.check()
 
 
 def test_text_appended_after_the_inventory_is_not_read(tmp_path, stored):
@@ -238,17 +238,10 @@ def test_disk_that_fails_is_no_fault_of_the_file(tmp_path, stored, monkeypatch, 
         def read(self, size):
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(opening, "open_regular", lambda path: Failing(path.open("rb")))
+    monkeypatch.setattr(stored_module, "open_regular", lambda path: Failing(path.open("rb")))
     with pytest.raises(InputError, match="cannot be read") as caught:
         rows(tmp_path, piece)
     assert "errno 5" in caught.value.found
-
-
-def test_verifying_can_be_left_out(tmp_path, stored):
-    piece = stored("a.jsonl", b"one\n")
-    (tmp_path / "a.jsonl").write_bytes(b"two\n")
-    items = list(read_lines(tmp_path, piece, max_line_bytes=100, verify=False))
-    assert items == [LineBlock([b"two"], 1, 0, 4)]
 
 
 PEAK = """
@@ -256,11 +249,12 @@ import resource, sys
 from pathlib import Path
 from nanoset_core.raw.lines import read_lines
 from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.stored import StoredPiece
 import isal.isal_zlib, zstandard
 folder, name, size, digest = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-items = list(read_lines(folder, Piece(name, 0, size, 1, digest), max_line_bytes=1 << 20))
-print([(type(item).__name__, item.end - item.begin) for item in items])
+items = list(read_lines(StoredPiece(folder, Piece(name, 0, size, 1, digest)), 1 << 20))
+print([(item.end - item.begin, item.long_bytes) for item in items])
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
@@ -279,5 +273,5 @@ def test_line_of_half_a_gigabyte_is_not_held(tmp_path, kind):
     command = [sys.executable, "-c", PEAK, str(tmp_path), name, str(len(blob)), hashlib.sha256(blob).hexdigest()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     items, peak_mib = done.stdout.splitlines()
-    assert items == f"[('LineBlock', 15), ('LongLine', {(512 << 20) + 1}), ('LineBlock', 15)]"
+    assert items == f"[(15, 0), ({(512 << 20) + 1}, {512 << 20}), (15, 0)]"
     assert int(peak_mib) < 100
