@@ -175,7 +175,7 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
         reference = ReferenceEngine(path)
         if name == "numpy":  # first without those checks, which take a second
             known = compiled.compile_tokenizer(path, reference)
-            if not differences(NumpyEngine(known.rules, known.classes, reference), reference, iter(texts))[1]:
+            if not differences(NumpyEngine(known, reference), reference, iter(texts))[1]:
                 return name
         with tempfile.TemporaryDirectory() as cache:
             engine = make_engine(path, "auto" if name == "numpy" else name, cache=cache)
