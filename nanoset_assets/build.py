@@ -32,7 +32,6 @@ from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.runs import runnable, with_stale_needs
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
-from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.distrust import noted
 
@@ -124,14 +123,11 @@ def build(
     with terminal(project), connections_kept():
         builder.execute_all(runs)
         graph.look_again(step.node for step in chosen)
-        if noted(project.outputs) != distrusted:  # what other corpora were tokenized with is suspect by now
-            graph.look_again(node for node in graph.nodes() if node.stage is TOKENIZED)
-            state = load_graph_state(graph, instance, names, same_versions=True)
-            runs = runnable(state, lambda step: step.node in asked, _run_of, in_sequence=True)
-            chosen = [step for run in runs for step in run]
-            builder.forget(chosen)
-            builder.execute_all(runs)
-            graph.look_again(step.node for step in chosen)
+    if noted(project.outputs, again=True) != distrusted:
+        # What other corpora were tokenized with is stale by now.
+        again = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
+        again.made = report.made | again.made
+        report = again
     report.seconds = time.monotonic() - started
     return report
 
@@ -220,13 +216,6 @@ class _Builder:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
                 failed = noted[0] if noted else Failure(run[0].node, error)
         self._record(run, failed, time.monotonic() - started)
-
-    def forget(self, steps: Sequence[Step]) -> None:
-        """Take steps as not tried yet."""
-        labels = {step.label for step in steps}
-        self._failed -= {step.key for step in steps}
-        self._report.failed = {label: error for label, error in self._report.failed.items() if label not in labels}
-        self._report.skipped = [label for label in self._report.skipped if label not in labels]
 
     def _record(self, run: list[Step], failed: Failure | None, seconds: float) -> None:
         """Note what became of a run: what comes before the step that failed is made, what comes after it is not."""

@@ -30,7 +30,7 @@ LONGEST = [
     "file_systems/test_refusals.py",
     "cli/test_interruption.py",
     "test_encodings.py",
-    "pipeline/test_mending.py",
+    "pipeline/test_distrust.py",
     "end_to_end/test_trainers.py",
     "execution/test_dask.py",
     "shuffling/test_engines.py",

@@ -21,7 +21,6 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import shards_of
 from nanoset_core.pipeline.tokenization import SHARDS
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS
@@ -64,8 +63,6 @@ class Lineage:
         self.numbers = LineNumbers.of(self.tokenized.facts)
         self._folder = outputs.folder / SHARDS / dataset.name
         self.access = outputs.access
-        if self.access.has_copies and distrust.is_any(outputs):  # shards may have been made again, elsewhere
-            self.access.fetch_all(self._folder, MANIFEST)
         self._begins = [0]  # of the shards looked at so far, and the end of the last of them
 
     def folder(self, shard: int) -> Path:

@@ -75,7 +75,6 @@ class Graph:
         self._recipes: dict[Node, Recipe] = {}
         self._current: dict[Node, CurrentVersion] = {}
         self._looked: set[Stage] = set()
-        self._suspected: dict[Node, Sequence[Reason]] = {}
 
     def nodes(self) -> list[Node]:
         """Every output in an order in which each comes after what it needs."""
@@ -123,18 +122,8 @@ class Graph:
                     for name, parent in node.inputs(self.project.config).items()
                     for root in self._unknown(parent)
                 ]
-            own = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
-            self.reasons[node] = own or self._suspicions(node)
+            self.reasons[node] = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
         return self.reasons[node]
-
-    def _suspicions(self, node: Node) -> Sequence[Reason]:
-        """Why an output may be wrong: its own reason, or that of an input, at first or second hand."""
-        if node not in self._suspected:
-            own = node.stage.suspicion(self.project, node.key)
-            inputs = node.inputs(self.project.config).items() if own is None else ()
-            found = [Reason(reason.text, name) for name, parent in inputs for reason in self._suspicions(parent)]
-            self._suspected[node] = found[:1] if own is None else [Reason(own)]
-        return self._suspected[node]
 
     def look_again(self, nodes: Iterable[Node]) -> None:
         """Forget how some outputs were found, and all that is made from them: they were made, or tried, meanwhile."""
@@ -143,7 +132,6 @@ class Graph:
             if not changed.keys().isdisjoint((node, *node.inputs(self.project.config).values())):
                 changed[node] = None
                 self._current.pop(node, None)
-                self._suspected.pop(node, None)
                 self.reasons.pop(node, None)
 
     def changes(self, node: Node) -> Sequence[Reason]:

@@ -150,10 +150,6 @@ class Stage(ABC):
         """What is wrong with what belongs to an output and lies elsewhere; its own files are whole."""
         return None
 
-    def suspicion(self, project: Project, key: Key) -> str | None:
-        """Why an output, and all that is made from it, may be wrong though it is what its recipe names."""
-        return None
-
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         """What is not as it should be with a version that is allowed all the same: clauses that name the files."""
         return ()

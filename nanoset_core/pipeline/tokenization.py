@@ -12,13 +12,12 @@ from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import mending
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization import job, shards
+from nanoset_core.tokenization import distrust, job, shards
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
@@ -51,7 +50,12 @@ def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """The settings that reach a corpus's tokens."""
+    """Return what decides a corpus's tokens: settings, and the engines that are not trusted with the tokenizer."""
+    distrusted = distrust.noted(project.outputs, project.tokenizer.fingerprint)
+    return _settings_options(project, corpus) | distrust.recipe_options(distrusted)
+
+
+def _settings_options(project: Project, corpus: str) -> dict[str, Any]:
     documents = project.config.documents_of(corpus)
     return _tokenizer_options(project) | {
         "text_key": documents.text_key,
@@ -116,11 +120,8 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         SourceChangedError: a file is not as the inventory found it.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
-    recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)
-    ranges = cut_ranges(inventory, _range_bytes(project))
-    mending.begin(project.outputs, corpus, (shard for shard, _ in mending.suspects(project.outputs, corpus)))
-    made = _make_shards(project, corpus, ranges)
-    mending.finish(project.outputs, corpus)
+    made = _make_shards(project, corpus, cut_ranges(inventory, _range_bytes(project)))
+    recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)  # now: an engine may have been found wrong
     lost = losses_of(made, inventory.pieces)
     reject_policy(project, corpus).check(lost, project.config.corpus_folder(corpus))
     facts = lost.facts
@@ -221,7 +222,6 @@ def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Se
         stage="tokenized_shards",
         name=corpus,
         look_first=not project.rebuild,
-        on_suspects=lambda shards: mending.begin(project.outputs, corpus, shards),
     )
 
 
@@ -245,7 +245,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
         folder=corpus_folder(project, corpus),
         ranges=ranges,
         size=sum(source.size for source in ranges),
-        options=token_options(project, corpus),
+        options=_settings_options(project, corpus),
         settings=settings,
     )
 
@@ -295,9 +295,6 @@ class TokenizedStage(CorpusStage):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return tokenize(project, key.subject)
-
-    def suspicion(self, project: Project, key: Key) -> str | None:
-        return mending.suspicion(project.outputs, key.subject)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:

@@ -1,8 +1,9 @@
-"""One tokenising job: source ranges → shards in worker processes, with their progress summed."""
+"""One tokenizing job: source ranges → shards in worker processes, with their progress summed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,12 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.remote_folder import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
-from nanoset_core.tokenization.distrust import noted, suspicion
-from nanoset_core.tokenization.shards import (
-    STAGE,
-    VERSION,
-    ShardSettings,
-    ShardTask,
-    make_shard,
-)
+from nanoset_core.tokenization import distrust
+from nanoset_core.tokenization.bpe.reference import WrongTokensError
+from nanoset_core.tokenization.distrust import Distrust
+from nanoset_core.tokenization.shards import STAGE, VERSION, ShardSettings, ShardTask, make_shard
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +37,11 @@ class TokenizeJob:
     ranges: Iterable[SourceRange]
     """In document order; may be made as they are first needed."""
     options: Mapping[str, Any]
-    """The settings that reach the tokens, as recipes hold them."""
+    """The settings that reach the tokens, as recipes hold them, without distrusted engines."""
     settings: ShardSettings
     """How each shard is made."""
     size: int
     """Stored bytes of all ranges."""
-
-    def _task(self, source: SourceRange) -> ShardTask:
-        return ShardTask(self.root, self._recipe(source), self.folder, source, self.settings)
-
-    def _recipe(self, source: SourceRange) -> Recipe:
-        return shard_recipe(self.corpus, source, self.options)
 
     def run(
         self,
@@ -59,29 +52,52 @@ class TokenizeJob:
         stage: str,
         name: str,
         look_first: bool = False,
-        on_suspects: Callable[[Iterable[Manifest]], None] | None = None,
     ) -> Sequence[Manifest]:
-        """Make the shards that are not there yet, and again those of engines that turned out to be wrong.
+        """Make the shards that are not there yet; all of them again without an engine that turns out to be wrong.
 
         Args:
-            workers: processes.
-            executor: another place to work in, whatever `workers` says.
-            listener: hears the progress of all ranges together.
-            stage: what the work is called there.
-            name: what it is called for.
-            look_first: whether this process looks for shards that need no work, so that nobody is given them.
-            on_suspects: called with shards that are about to be made again, since their engine is not trusted any more.
+            workers: Processes.
+            executor: Runs the tasks instead, whatever `workers` says.
+            listener: Receives the progress of all ranges together.
+            stage: What the work is called there.
+            name: What it is called for.
+            look_first: Whether this process looks for finished shards, so that workers are given unfinished ones only.
 
         Returns:
             All shards, in document order.
 
         Raises:
-            InputError, SourceChangedError, MissingError: see make_shard.
+            InputError, SourceChangedError, MissingError: See make_shard.
         """
+        distrusted, news = self._distrusted(again=False), Progress(stage, name, 0, self.size)
+        while True:
+            try:
+                return self._make(distrusted, workers, executor, listener, news, look_first)
+            except WrongTokensError as error:
+                before, distrusted = distrusted, self._distrusted(again=True)
+                if before == distrusted:
+                    raise
+                logger.warning("%s: %s; shards are made again with another engine", error.where, error)
+            finally:
+                sweep_abandoned(self.root.folder / STAGE / self.corpus)  # a cancelled run's workers end where they are
+
+    def _distrusted(self, *, again: bool) -> list[Distrust]:
+        return distrust.noted(self.root, self.options["tokenizer"], again=again)
+
+    def _make(
+        self,
+        distrusted: Sequence[Distrust],
+        workers: int,
+        executor: Executor | None,
+        listener: ProgressCallback,
+        news: Progress,
+        look_first: bool,
+    ) -> Sequence[Manifest]:
         compactor = Compactor(self.root)
+        options = {**self.options, **distrust.recipe_options(distrusted)}
+        without = frozenset((one.engine, one.version) for one in distrusted)
         made: dict[int, bytes] = {}
         missing: list[int] = []
-        news = Progress(stage, name, 0, self.size)
 
         def keep(number: int, shard: Manifest) -> None:
             nonlocal news
@@ -94,49 +110,31 @@ class TokenizeJob:
             for number, source in enumerate(self.ranges):
                 if number not in made:
                     missing.append(number)
-                    yield self._task(source)
+                    recipe = shard_recipe(self.corpus, source, options)
+                    yield ShardTask(self.root, recipe, self.folder, source, self.settings, without)
 
         if look_first:
-            for number, found in enumerate(self._finished(compactor)):
+            digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
+            for number, found in enumerate(self._finished(digests, compactor)):
                 if found is not None:
                     keep(number, compactor.unpack(found))
         if made:
             listener(news)
-        try:
-            for place, shard in run_tasks(make_shard, tasks(), workers, executor):
-                keep(missing[place], shard)
-                listener(news)
-            while suspects := self._suspects(compactor, made):
-                if on_suspects is not None:
-                    on_suspects(compactor.unpack(made[number]) for number in suspects)
-                for place, shard in run_tasks(make_shard, self._again(set(suspects)), workers, executor):
-                    made[suspects[place]] = compactor.pack(shard)
-        finally:
-            sweep_abandoned(self.root.folder / STAGE / self.corpus)  # workers of a cancelled run end where they are
+        for place, shard in run_tasks(make_shard, tasks(), workers, executor):
+            keep(missing[place], shard)
+            listener(news)
         return compactor.sequence(made[number] for number in sorted(made))
 
-    def _finished(self, compactor: Compactor) -> list[bytes | None]:
-        """The shard of each range that is there, whole."""
+    def _finished(self, digests: Sequence[str], compactor: Compactor) -> list[bytes | None]:
+        """Return the shard of each digest that is there, whole."""
 
         def find(outputs: OutputRoot, place: Path) -> bytes | None:
             shard = outputs.find_at(place)
             return None if shard is None else compactor.pack(shard)
 
-        digests = [self._recipe(source).digest for source in self.ranges]
         return self.root.each_version(find, STAGE, self.corpus, digests)
-
-    def _suspects(self, compactor: Compactor, made: Mapping[int, bytes]) -> list[int]:
-        """Numbers of the shards whose engine gave wrong tokens, perhaps for another shard."""
-        if not (distrusted := noted(self.root)):
-            return []
-        return sorted(number for number, shard in made.items() if suspicion(compactor.unpack(shard), distrusted))
-
-    def _again(self, numbers: Collection[int]) -> Iterator[ShardTask]:
-        """Tasks that make these shards, even where they are there."""
-        root = replace(self.root, rebuild=True)
-        return (replace(self._task(source), root=root) for at, source in enumerate(self.ranges) if at in numbers)
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
-    """What one shard is made from."""
+    """Return what one shard is made from."""
     return Recipe(STAGE, corpus, VERSION, {"source": source.digest}, dict(options))

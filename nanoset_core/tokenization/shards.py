@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -37,8 +36,6 @@ TOKENS = "tokens"
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +80,8 @@ class ShardTask:
     """The corpus's folder."""
     source: SourceRange
     settings: ShardSettings
+    without: frozenset[tuple[str, str]] = frozenset()
+    """(name, version) of engines that are not trusted with the tokenizer."""
 
 
 @dataclass(slots=True)
@@ -145,8 +144,9 @@ def make_shard(task: ShardTask) -> Manifest:
     """Make the shard of one source range, and put it where outputs live, or return it when it is there already.
 
     Raises:
-        InputError: a line was rejected and the policy is to fail.
-        SourceChangedError, MissingError: the files are not those of the inventory.
+        InputError: A line was rejected and the policy is to fail.
+        SourceChangedError, MissingError: The files are not those of the inventory.
+        WrongTokensError: The engine gave wrong tokens; it is recorded as distrusted.
     """
     with task.root.in_task() as root:
         here = replace(task, root=root)
@@ -154,18 +154,15 @@ def make_shard(task: ShardTask) -> Manifest:
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Fill a folder; where the audit finds the engine wrong, once more with one that is trusted."""
-    while True:
-        engine = _engine(task)
-        try:
-            return _write_with(engine, task, folder)
-        except WrongTokensError as found:
-            tokenizer = task.recipe.options["tokenizer"]
-            wrong = distrust.Distrust(engine.name, engine.version, tokenizer, found.where, str(found))
-            distrust.note(task.root, wrong)
-            logger.warning("%s; the shard is made again with another engine", wrong)
-            for path in folder.iterdir():
-                path.unlink()
+    """Fill a folder; record an engine that the audit finds wrong."""
+    engine = _engine(task)
+    try:
+        return _write_with(engine, task, folder)
+    except WrongTokensError as error:
+        tokenizer = task.recipe.options["tokenizer"]
+        wrong = distrust.Distrust(engine.name, engine.version, tokenizer, error.where, str(error))
+        distrust.note(task.root, wrong)
+        raise
 
 
 def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -219,9 +216,7 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
 def _engine(task: ShardTask) -> Engine:
     """The engine, kept from task to task while the tokenizer stays the one of the sha256 that the recipe names."""
     file, expected = tokenizer_at_hand(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
-    wrong = [one for one in distrust.noted(task.root) if one.tokenizer == expected]
-    without = frozenset((one.engine, one.version) for one in wrong)
-    engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, without)
+    engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, task.without)
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",

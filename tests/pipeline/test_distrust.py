@@ -1,0 +1,153 @@
+"""Wrong tokens, found late: the engine becomes part of recipes, so that what it made is stale and is made again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, replace
+from functools import cache
+
+import dagster as dg
+import pytest
+from sabotage import Sabotaged, Shortened, poison, sabotaged
+from sample_project import jsonl, run_stages, sentences, tree, write_project
+
+from nanoset_assets.build import build
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import LocalAccess
+from nanoset_core.tokenization import distrust
+from nanoset_core.tokenization.distrust import Distrust, Encoder, encoders_of, recipe_options
+from nanoset_core.versions.status import project_status
+
+PLAIN = {"tokenization: {": "tokenization: {audit: 0, "}
+CORPORA = ("web", "code", "books")
+RECORD = Distrust("numpy", "1.0", "a" * 64, "web: a.jsonl:7", "token 3 on is 1, … instead of 2, …")
+
+
+@pytest.fixture
+def sabotage(monkeypatch):
+    yield from sabotaged(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, tokenizer_file):
+    """What the reference alone makes of a project, after it was changed in some way."""
+
+    @cache
+    def made(change=lambda folder: None):
+        folder = tmp_path_factory.mktemp("expected") / "project"
+        config = write_project(folder, tokenizer_file, {"tokenization: {": "tokenization: {engine: tokenizers, "})
+        change(folder)
+        run_stages(Project.open(config))
+        return datasets(config)
+
+    return made
+
+
+def datasets(config):
+    """Corpus → {file: sha256} of its current dataset."""
+    outputs = Project.open(config).outputs
+    found = {corpus: outputs.current("datasets", corpus) for corpus in CORPORA}
+    return {corpus: {name: fact.sha256 for name, fact in one.files.items()} for corpus, one in found.items()}
+
+
+def why(config):
+    return {row.label: list(row.why) for row in project_status(Project.open(config)) if row.why}
+
+
+def add_to_web(folder):
+    (folder / "raw/web/part-1/web-9.jsonl").write_bytes(jsonl(sentences("web", 240)[195:205]))
+
+
+FAULTS = {
+    "one document in a hundred": lambda text: " 7: " in text[:10] or "07: " in text[:10],
+    "one class of characters": lambda text: "é" in text and " 1" in text[:6],
+    "a single document": lambda text: text.startswith("web 200"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_what_the_audit_finds_is_made_again_by_the_reference(make_project, expected, sabotage, fault, caplog):
+    config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
+    sabotage(fault)
+    with caplog.at_level(logging.WARNING):
+        run_stages(Project.open(config))
+    outputs = Project.open(config).outputs
+    (record,) = distrust.noted(outputs)
+    assert record.engine == "numpy"
+    assert ".jsonl" in record.where
+    assert "made again with another engine" in caplog.text
+    assert outputs.current("tokenized", "web").recipe["options"][distrust.OPTION] == [f"numpy {record.version}"]
+    run_stages(Project.open(config))  # corpora that were done before the fault was found
+    assert datasets(config) == expected()
+    assert why(config) == {}
+
+
+@pytest.mark.parametrize("kind", [Sabotaged, Shortened])
+def test_what_was_built_before_is_made_again_by_one_build(make_project, expected, sabotage, tmp_path, kind):
+    config = make_project(replacements=PLAIN)
+    sabotage(lambda text: "7: " in text[:10] or text.startswith("web 200"), kind)
+    run_stages(Project.open(config))
+    assert distrust.noted(Project.open(config).outputs) == []
+    assert datasets(config) != expected()
+    config.write_text(config.read_text().replace("audit: 0, ", "audit: 1, "))
+    add_to_web(config.parent)
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        report = build(Project.open(config), instance)
+    assert report.failed == {}
+    assert {f"indexed_dataset [{corpus}]" for corpus in CORPORA} <= report.made.keys()
+    assert datasets(config) == expected(add_to_web)
+    assert why(config) == {}
+
+
+def test_status_shows_what_is_stale(make_project):
+    config = make_project()
+    run_stages(Project.open(config))
+    before = tree(config.parent / "data")
+    assert why(config) == {}
+    poison(config)
+    told = why(config)
+    assert all("distrusted_engines" in told[f"corpus {name}"][0] for name in CORPORA)
+    assert {"nanoset pretrain train", "webdataset shuffled"} <= told.keys()
+    right = datasets(config)
+    run_stages(Project.open(config))
+    assert why(config) == {}
+    assert datasets(config) == right
+    outputs = Project.open(config).outputs
+    shards = [outputs.manifest_at(outputs.folder / "shards" / "web" / digest) for digest in _shards(outputs)]
+    assert {encoder.engine for encoder in encoders_of(shards)} == {"tokenizers"}
+    after = tree(config.parent / "data")
+    assert all(after[name] == digest for name, digest in before.items() if not name.endswith(("/current", ".json")))
+
+
+def _shards(outputs):
+    return outputs.current("tokenized", "web").facts["shards"]
+
+
+def test_records_become_recipe_options():
+    assert recipe_options([]) == {}
+    records = [replace(RECORD, engine=engine) for engine in ("numpy", "gigatoken", "numpy")]
+    assert recipe_options(records) == {"distrusted_engines": ["gigatoken 1.0", "numpy 1.0"]}
+
+
+def test_records_are_of_a_tokenizer_and_unreadable_ones_are_skipped(tmp_path, caplog):
+    root = OutputRoot(LocalAccess(tmp_path / "data"))
+    assert distrust.noted(root) == []
+    distrust.note(root, RECORD)
+    distrust.note(root, replace(RECORD, tokenizer="b" * 64))
+    (root.folder / distrust.FOLDER / "x.json").write_bytes(b'{"engine": ')
+    assert len(distrust.noted(root)) == 2
+    assert distrust.noted(root, "a" * 64) == [RECORD]
+    assert distrust.noted(root, "c" * 64) == []
+    assert "skipped" in caplog.text
+
+
+def test_what_made_a_shard_is_told_once_for_each_engine():
+    class Shard:
+        def __init__(self, **encoder) -> None:
+            self.facts = {distrust.ENCODER: encoder}
+
+    one, other = Encoder("numpy", "1.0", 4), Encoder("gigatoken", "0.9", 3, "numpy 1.0")
+    found = encoders_of([Shard(**asdict(encoder)) for encoder in (one, other, one)])
+    assert found == (replace(one, audited=8), other)
+    assert distrust.described(found) == "made by numpy 1.0 and gigatoken 0.9; 11 documents compared with the reference"
