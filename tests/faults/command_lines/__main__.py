@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from faults.command_lines.trials import Ended, drop_rights, run, tree
+from faults.command_lines.trials import Ended, run, tree
 from faults.command_lines.uses import USES, make_world
+from faults.runner import MEMORY, drop_rights
 
 NOISE = ("Traceback", "internal error", "Exception ignored", "HUNG", "sqlalchemy")
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
@@ -286,8 +287,7 @@ def main() -> int:
     parser.add_argument("--no-dagster", action="store_true", help="leave out the commands that need Dagster")
     options = parser.parse_args()
     import_everything()
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="nanoset-commands-", dir=base) as folder:
+    with tempfile.TemporaryDirectory(prefix="nanoset-commands-", dir=MEMORY) as folder:
         bench, started = Bench(Path(folder)), time.monotonic()
         pairs = bad = trials = 0
         print("| command | fault | trials | bad |\n| --- | --- | --- | --- |")

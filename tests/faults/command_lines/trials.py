@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import select
@@ -23,8 +22,6 @@ SECONDS = 600.0
 """for one command"""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _FINGERPRINTS = ".fingerprints.json"
-_PASSES_RIGHTS = (1, 2)
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: by these, root may read and write everything"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +119,6 @@ def _in_child(folder: Path, words: Sequence[str], writer: int, prepare: Callable
         with contextlib.suppress(OSError):
             stream.flush()
     return code
-
-
-def drop_rights() -> None:
-    """Let root be refused what other users are refused; others are as they are."""
-    if os.geteuid() != 0:
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    for capability in _PASSES_RIGHTS:  # from the bounding set, so that a process started later lacks them, too
-        libc.prctl(24, capability, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    sets = (ctypes.c_uint32 * 6)()
-    libc.capget(header, sets)
-    for number in (0, 1, 2):  # effective, permitted, inheritable
-        for capability in _PASSES_RIGHTS:
-            sets[number] &= ~(1 << capability) & 0xFFFFFFFF
-    if libc.capset(header, sets) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 def tree(folder: Path) -> dict[str, str]:

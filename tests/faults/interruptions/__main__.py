@@ -19,7 +19,8 @@ from pathlib import Path
 
 from faults.interruptions.kinds import Sizes, kinds
 from faults.interruptions.processes import import_everything
-from faults.interruptions.trials import Kind, Tally, seeded, table
+from faults.interruptions.trials import Kind, Tally, table
+from faults.runner import MEMORY, seeded
 
 from nanoset_core.storage import s3_requests
 
@@ -28,7 +29,7 @@ def run(kind: Kind, first: int, trials: int) -> Tally:
     """Trials [first, first + trials) of a kind."""
     tally, begun = Tally(kind), time.monotonic()
     for number in range(first, first + trials):
-        given = kind.run(seeded(kind, number), number)
+        given = kind.run(seeded(kind.name, number), number)
         if isinstance(given, str):
             tally.skipped = given
             break
@@ -53,8 +54,7 @@ def _options() -> argparse.Namespace:
 
 def main() -> int:
     options = _options()
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=base))
+    folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=MEMORY))
     folder.chmod(0o755)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     import_everything()

@@ -9,10 +9,11 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from faults.interruptions.local import together
 from faults.interruptions.places import conclude
 from faults.interruptions.processes import start
 from faults.interruptions.proxy import Plan
@@ -103,9 +104,7 @@ class BucketPlace:
             begun = time.monotonic()
             outcome = start(subject).wait()
             self._seconds[workers] = time.monotonic() - begun
-            wrong = self.judge(subject) if outcome.end == "done" else []
-            if outcome.end != "done" or wrong:
-                raise RuntimeError(f"a build that nothing disturbed: {outcome}, {wrong[:5]}")
+            outcome.require_done(*(self.judge(subject) if outcome.end == "done" else ()))
         return self._seconds[workers]
 
 
@@ -156,10 +155,8 @@ def store_down(place: BucketPlace, rng: random.Random) -> Trial:
     build = start(subject)
     time.sleep(rng.uniform(0, place.seconds(1)))
     place.store.follow(Plan(rate=1.0, faults=(rng.choice(("500", "503", "reset")),)))
-    outcome = build.wait()
-    trial = Trial(faults=sum(place.store.follow(Plan()).spoiled.values()))
-    trial.ended(outcome, "done", "refused")
-    trial.wrong += place.look(subject)
+    trial = together(place, subject, [build])
+    trial.faults = sum(place.store.follow(Plan()).spoiled.values())
     return conclude(place, subject, trial)
 
 
@@ -167,32 +164,62 @@ def count_requests(place: BucketPlace, prepare: Callable[[], object] = lambda: N
     """How many requests an undisturbed build sends; prepare: see `start`."""
     subject = place.new()
     place.store.follow(Plan())
-    start(subject, prepare=prepare).wait()
-    return place.store.follow(Plan()).requests
+    outcome = start(subject, prepare=prepare).wait()
+    requests = place.store.follow(Plan()).requests
+    outcome.require_done(*place.judge(subject))
+    return requests
+
+
+def kill_by_request(
+    place: BucketPlace,
+    rng: random.Random,
+    request: int,
+    *allowed: str,
+    rate: float = 0.0,
+    prepare: Callable[[], object] = lambda: None,
+    workers: Sequence[int] = (),
+) -> tuple[Subject, Trial]:
+    """Kill a build, or one of its workers, by a request, before the store has it or once it is done.
+
+    Args:
+        place: where the build is.
+        rng: chooses whom, and whether before or after.
+        request: its number, from 1.
+        allowed: how the build may end but by the kill or well.
+        rate: share of the requests that fail meanwhile.
+        prepare: see `start`.
+        workers: process ids.
+    """
+    subject = place.new()
+    hold = subject.folder / ".hold"
+
+    def begin() -> None:
+        prepare()
+        while not hold.exists():
+            time.sleep(0.002)
+
+    build = start(subject, prepare=begin)
+    victim = rng.choice([build.pid, *workers])
+    place.store.follow(Plan(rate=rate, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
+    hold.touch()
+    outcome = build.wait()
+    trial = Trial(faults=sum(place.store.follow(Plan()).spoiled.values()) + (outcome.end == "killed"))
+    trial.ended(outcome, "killed", "done", *allowed)
+    trial.wrong += place.look(subject)
+    return subject, trial
+
+
+def as_another_machine(subject: Subject, rng: random.Random) -> None:
+    """Half of the time, remove this machine's copies."""
+    if rng.random() < 0.5:
+        shutil.rmtree(subject.folder / ".nanoset", ignore_errors=True)
 
 
 def kill_at_request(place: BucketPlace, rng: random.Random, request: int) -> Trial:
-    """Kill a build by its request of a number: before the store has it, or once it is done; another may take over."""
-    subject = place.new()
-    hold = subject.folder / ".hold"
-    build = start(subject, prepare=lambda: wait_for(hold))
-    place.store.follow(Plan(kill=build.pid, kill_at=request, kill_after=rng.random() < 0.5))
-    hold.touch()
-    trial = Trial()
-    outcome = build.wait()
-    place.store.follow(Plan())
-    trial.ended(outcome, "killed", "done")
-    trial.faults = int(outcome.end == "killed")
-    trial.wrong += place.look(subject)
-    if rng.random() < 0.5:
-        shutil.rmtree(subject.folder / ".nanoset", ignore_errors=True)  # as another machine, without copies, finds it
+    """Kill a build by its request of a number; another machine may take over."""
+    subject, trial = kill_by_request(place, rng, request)
+    as_another_machine(subject, rng)
     return conclude(place, subject, trial)
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a file is there."""
-    while not path.exists():
-        time.sleep(0.002)
 
 
 def two_machines(place: BucketPlace, rng: random.Random) -> Trial:
@@ -202,11 +229,7 @@ def two_machines(place: BucketPlace, rng: random.Random) -> Trial:
     place.store.follow(Plan(rate=rng.choice((0.0, 0.1))))
     builds = [start(first, rebuild=rng.random() < 0.3)]
     time.sleep(rng.choice((0.0, rng.uniform(0, place.seconds(1)))))
-    builds.append(start(second, rebuild=rng.random() < 0.3))
-    trial = Trial()
-    for build in builds:
-        trial.ended(build.wait(), "done", "refused")
+    trial = together(place, first, [*builds, start(second, rebuild=rng.random() < 0.3)])
     place.store.follow(Plan())
-    trial.wrong += place.look(first)
     trial = conclude(place, second, trial, keep=True)
     return conclude(place, first, trial)

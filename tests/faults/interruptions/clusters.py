@@ -14,10 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dask_cluster import Cluster, can_hide, running
-from faults.interruptions.buckets import BucketPlace, wait_for
+from faults.interruptions.buckets import BucketPlace, kill_by_request
 from faults.interruptions.places import conclude
 from faults.interruptions.processes import start
-from faults.interruptions.proxy import Plan
 from faults.interruptions.servers import Store
 from faults.interruptions.subject import Subject, rewrite, write_subject
 from faults.interruptions.trials import Trial
@@ -100,52 +99,31 @@ def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
     for path in [*raw_text.glob("code/*"), *raw_text.glob("books/*")]:
         path.rename(raw_text / "web" / path.name)
         path.parent.rmdir()
-    if (outcome := start(source).wait()).end != "done":
-        raise RuntimeError(f"a build that nothing disturbed: {outcome}")
+    start(source).wait().require_done()
     raw = upload_raw(raw_text, new_bucket(store.endpoint))
     with running(machines) as cluster:
         yield ClusterPlace(projects, store, source.root, collects=True, cluster=cluster, raw_url=raw.url)
 
 
-def count_requests(place: ClusterPlace) -> int:
-    """How many requests an undisturbed build and its workers send."""
-    subject = place.new()
-    place.store.follow(Plan())
-    outcome = start(subject).wait()
-    requests = place.store.follow(Plan()).requests
-    if outcome.end != "done" or (wrong := place.judge(subject)):
-        raise RuntimeError(f"a build that nothing disturbed: {outcome}, {wrong[:5] if outcome.end == 'done' else ''}")
-    return requests
-
-
 def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
     """Kill the build or a worker by a request, from whomever that comes, while others fail; then build once more."""
-    subject = place.new()
-    workers = place.staff()
-    hold = subject.folder / ".hold"
-    build = start(subject, prepare=lambda: _begin(hold))
-    victim = rng.choice([build.pid, *workers])
-    place.store.follow(Plan(rate=FAILING, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
-    hold.touch()
-    trial = Trial()
-    outcome = build.wait()
-    counts = place.store.follow(Plan())
-    trial.ended(outcome, "killed", "done", "refused")
-    trial.faults = sum(counts.spoiled.values())
-    if outcome.end == "killed":
+    subject, trial = kill_by_request(
+        place,
+        rng,
+        request,
+        "refused",
+        rate=FAILING,
+        prepare=lambda: importlib.import_module(IMPATIENCE),
+        workers=place.staff(),
+    )
+    if "killed" in trial.ends:
         trial.details["build killed"] += 1
     elif dead := place.dead():
         trial.details["worker killed"] += len(dead)
     else:
         trial.details["nobody killed"] += 1
-    trial.wrong += place.look(subject)
     if rng.random() < 0.5:  # while workers may still be at it, whom nobody told
         collect(Project.open(subject.config))
         trial.wrong += place.look(subject)
     place.staff()
     return conclude(place, subject, trial)
-
-
-def _begin(hold: Path) -> None:
-    importlib.import_module(IMPATIENCE)
-    wait_for(hold)

@@ -9,18 +9,16 @@ import hashlib
 import importlib
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from faults.interruptions.buckets import BucketPlace, count_requests, wait_for
+from faults.interruptions.buckets import BucketPlace, as_another_machine, count_requests, kill_by_request
 from faults.interruptions.clusters import FAILING, IMPATIENCE
 from faults.interruptions.places import conclude
 from faults.interruptions.processes import start
-from faults.interruptions.proxy import Plan
 from faults.interruptions.servers import Store
-from faults.interruptions.subject import Subject, rewrite, write_subject
+from faults.interruptions.subject import Subject, differences, rewrite, write_subject
 from faults.interruptions.trials import Trial
 from s3_server import Kept, restore
 from sample_project import jsonl
@@ -58,8 +56,8 @@ class JoinedPlace(BucketPlace):
         outcome = start(subject).wait()
         found = self.objects(subject)
         local = {name: digest for name, digest in self.expected.items() if not _is_told_otherwise(name)}
-        if outcome.end != "done" or {name: found[name] for name in found if not _is_told_otherwise(name)} != local:
-            raise RuntimeError(f"a build that nothing disturbed: {outcome}")
+        others = {name: digest for name, digest in found.items() if not _is_told_otherwise(name)}
+        outcome.require_done(*differences(others, local))
         self.expected = found
 
 
@@ -78,8 +76,7 @@ def joined_place(folder: Path, store: Store) -> JoinedPlace:
     shutil.rmtree(raw)
     _write_text(raw / "noise")
     rewrite(source, _SETTINGS)
-    if (outcome := start(source).wait()).end != "done":
-        raise RuntimeError(f"a build that nothing disturbed: {outcome}")
+    start(source).wait().require_done()
     place = JoinedPlace(folder / "projects", store, source.root, collects=True, raw=raw)
     place.learn()
     return place
@@ -102,24 +99,14 @@ def count_joining(place: JoinedPlace, parts: int) -> int:
 
 def kill_joining(place: JoinedPlace, rng: random.Random, request: int, parts: int) -> Trial:
     """Kill a build by a request, while others fail; then build once more, perhaps from another machine."""
-    subject = place.new()
-    hold = subject.folder / ".hold"
-    build = start(subject, prepare=lambda: _begin(parts, lambda: wait_for(hold)))
     rate = rng.choice((0.0, FAILING))
-    place.store.follow(Plan(rate=rate, kill=build.pid, kill_at=request, kill_after=rng.random() < 0.5))
-    hold.touch()
-    outcome = build.wait()
-    counts = place.store.follow(Plan())
-    trial = Trial(faults=sum(counts.spoiled.values()) + (outcome.end == "killed"))
-    trial.ended(outcome, "killed", "done", *(["refused"] if rate else []))
+    refused = ["refused"] if rate else []
+    subject, trial = kill_by_request(place, rng, request, *refused, rate=rate, prepare=partial(_begin, parts))
     trial.details["uploads begun"] += len(place.uploads(subject))
-    trial.wrong += place.look(subject)
-    if rng.random() < 0.5:
-        shutil.rmtree(subject.folder / ".nanoset", ignore_errors=True)  # as another machine, without copies, finds it
+    as_another_machine(subject, rng)
     return conclude(place, subject, trial)
 
 
-def _begin(parts: int, wait: Callable[[], object] = lambda: None) -> None:
+def _begin(parts: int) -> None:
     importlib.import_module(IMPATIENCE)
     compose.MOST_PARTS = parts
-    wait()

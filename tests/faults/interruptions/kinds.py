@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from faults.interruptions import clocks, clusters, disks, joined, memory, racing
+from faults.interruptions import clusters, joined, local
 from faults.interruptions.buckets import (
     BucketPlace,
     count_requests,
@@ -21,7 +21,6 @@ from faults.interruptions.buckets import (
     store_down,
     two_machines,
 )
-from faults.interruptions.kills import count_steps, kill_at_random, kill_at_step
 from faults.interruptions.places import LocalPlace, Place, dispose
 from faults.interruptions.processes import start_command
 from faults.interruptions.servers import running_store
@@ -83,7 +82,7 @@ def _joined(place: Callable[[], joined.JoinedPlace], sizes: Sizes) -> Kind:
 
 
 def _clustered(place: Callable[[], clusters.ClusterPlace], sizes: Sizes) -> Kind:
-    requests = cache(lambda: clusters.count_requests(place()))
+    requests = cache(lambda: count_requests(place()))
 
     def run(rng: random.Random, number: int) -> Trial | str:
         return clusters.missing() or clusters.kill_one(place(), rng, _spread(number, sizes.kills, requests()))
@@ -128,40 +127,40 @@ def _local(place: Callable[[], LocalPlace], sizes: Sizes) -> list[Kind]:
         trials = some if build != COMMAND else max(1, some // 10)
         found.append(Kind(fault, "local", build, trials, lambda rng, _: run(place(), rng)))
 
-    add("disk full", disks.full_disk, EITHER)
-    add("no inodes left", disks.no_more_inodes)
-    add("files limited in size", disks.short_files)
-    add("folders without the right to write", disks.forbidden_folders)
-    add("disk read-only", disks.read_only_disk)
-    add("clock jumps, file times lie, and kill -9", clocks.jumping_clock)
-    add("worker killed for want of memory", memory.killed_worker, WORKERS)
-    add("memory refused", memory.refused_memory)
-    add("two builds at once", racing.two_builds, EITHER)
-    add("two builds at once, one killed", racing.one_of_two_killed)
+    add("disk full", local.full_disk, EITHER)
+    add("no inodes left", local.no_more_inodes)
+    add("files limited in size", local.short_files)
+    add("folders without the right to write", local.forbidden_folders)
+    add("disk read-only", local.read_only_disk)
+    add("clock jumps, file times lie, and kill -9", local.jumping_clock)
+    add("worker killed for want of memory", local.killed_worker, WORKERS)
+    add("memory refused", local.refused_memory)
+    add("two builds at once", local.two_builds, EITHER)
+    add("two builds at once, one killed", local.one_of_two_killed)
     sources = max(1, 2 * some - 1)
     found.append(
         Kind("source changed while read", "local", EITHER, sources, lambda rng, n: changed_while_read(place(), rng, n))
     )
     if sizes.command:
-        add("two builds at once", racing.two_commands, COMMAND)
-        add("disk full", partial(disks.full_disk, command=True), COMMAND)
+        add("two builds at once", local.two_commands, COMMAND)
+        add("disk full", partial(local.full_disk, command=True), COMMAND)
     return found
 
 
 def _kills(place: Callable[[], Place], storage: str, sizes: Sizes) -> list[Kind]:
     half, fault = sizes.kills / 2, "kill -9 at a random moment"
-    steps = cache(lambda: count_steps(place()))
+    steps = cache(lambda: local.count_steps(place()))
     seconds = cache(lambda: _command_seconds(place()))
 
     def at_random(share: float, build: str, **options: Any) -> Kind:
         trials = round(half * share)
-        return Kind(fault, storage, build, trials, lambda rng, _: kill_at_random(place(), rng, **options))
+        return Kind(fault, storage, build, trials, lambda rng, _: local.kill_at_random(place(), rng, **options))
 
     def by_command(rng: random.Random, _number: int) -> Trial:
-        return kill_at_random(place(), rng, workers=2, seconds=seconds())
+        return local.kill_at_random(place(), rng, workers=2, seconds=seconds())
 
     def at_step(_rng: random.Random, number: int) -> Trial:
-        return kill_at_step(place(), _spread(number, sizes.kills, steps()))
+        return local.kill_at_step(place(), _spread(number, sizes.kills, steps()))
 
     found = [at_random(0.6, CORE), at_random(0.3, WORKERS, workers=2)]
     if sizes.steps:

@@ -72,12 +72,9 @@ class LocalPlace:
         begun = time.monotonic()
         outcome = start(subject).wait()
         seconds = time.monotonic() - begun
-        if outcome.end != "done":
-            raise RuntimeError(f"a build that nothing disturbed: {outcome}")
-        found = outputs(subject.root)
-        self.expected = self.expected or found
-        if wrong := self.judge(subject):
-            raise RuntimeError(f"two builds that nothing disturbed differ: {wrong[:5]}")
+        outcome.require_done()
+        self.expected = self.expected or outputs(subject.root)
+        outcome.require_done(*self.judge(subject))
         if self.template.exists():
             dispose(subject)
         else:

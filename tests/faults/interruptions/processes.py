@@ -48,6 +48,11 @@ class Outcome:
     detail: str = ""
     """the error's text"""
 
+    def require_done(self, *wrong: str) -> None:
+        """Raise RuntimeError unless a build that nothing disturbed ended well, with nothing wrong."""
+        if self.end != "done" or wrong:
+            raise RuntimeError(f"a build that nothing disturbed: {self}, {wrong[:5]}")
+
 
 class Build:
     """A build under way, in a process group of its own."""

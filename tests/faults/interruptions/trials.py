@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from faults.interruptions.processes import Outcome
+from faults.runner import markdown
 
 
 @dataclass(slots=True)
@@ -87,32 +87,23 @@ class Tally:
             self.wrong[number] = trial.wrong
 
 
-def seeded(kind: Kind, number: int) -> random.Random:
-    """The generator of a trial: the same for the same kind and number."""
-    return random.Random(zlib.crc32(kind.name.encode()) << 32 | number)
-
-
 def table(tallies: Iterable[Tally]) -> str:
     """The figures as Markdown."""
-    lines = [
-        "| fault | storage | build | trials | faults | killed | clear error | went on | same digests | bad |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    total = Tally(Kind("all", "", "", 0, lambda _rng, _number: ""))
+    total, rows = Tally(Kind("all", "", "", 0, lambda _rng, _number: "")), []
     for tally in tallies:
         if tally.skipped:
-            lines.append(f"| {tally.kind.fault} | {tally.kind.storage} | skipped: {tally.skipped} | | | | | | | |")
+            rows.append((tally.kind.fault, tally.kind.storage, f"skipped: {tally.skipped}", *[""] * 7))
             continue
-        lines.append(_row(tally))
+        rows.append(_row(tally))
         total.trials += tally.trials
         total.faults += tally.faults
         total.ends += tally.ends
         total.wrong |= {len(total.wrong) + number: wrong for number, wrong in enumerate(tally.wrong.values())}
-    return "\n".join([*lines, _row(total)])
+    head = "fault, storage, build, trials, faults, killed, clear error, went on, same digests, bad"
+    return markdown(head.split(", "), [*rows, _row(total)], text_columns=3)
 
 
-def _row(tally: Tally) -> str:
+def _row(tally: Tally) -> tuple[object, ...]:
     kind, bad = tally.kind, len(tally.wrong)
-    numbers = [tally.trials, tally.faults, *(tally.ends[end] for end in ("killed", "refused", "done"))]
-    cells = [kind.fault, kind.storage, kind.build, *(f"{number:,}" for number in [*numbers, tally.trials - bad, bad])]
-    return "| " + " | ".join(cells) + " |"
+    ends = (tally.ends[end] for end in ("killed", "refused", "done"))
+    return kind.fault, kind.storage, kind.build, tally.trials, tally.faults, *ends, tally.trials - bad, bad
