@@ -28,7 +28,8 @@ import sys, threading
 from pathlib import Path
 import numpy as np
 from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
-from nanoset_core.shuffling.engines import WriteOptions, choose_engine, write_shards
+from nanoset_core.shuffling.sizing import choose_engine
+from nanoset_core.shuffling.writing import WriteOptions, write_shards
 
 source, folder, engine, member, budget, workers = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 
@@ -42,7 +43,7 @@ def watch():
         peak[1] = max(peak[1], sum(path.stat().st_size for path in folder.rglob("bucket-*") if path.exists()))
 
 if __name__ == "__main__":
-    sources = [TokenSource("web", np.memmap(source, np.uint16, mode="r"), source)]
+    sources = [TokenSource.of_file("web", source, "uint16")]
     plan = plan_shuffle(
         sources, PlanSettings(sequence_length=length, samples_per_shard=samples, seed=1, member=member)
     )
@@ -54,7 +55,7 @@ if __name__ == "__main__":
     if watching:
         thread = threading.Thread(target=watch)
         thread.start()
-    write_shards(plan, sources, range(plan.shards), folder, WriteOptions(**settings))
+    write_shards(plan, sources, range(plan.shards), folder, WriteOptions(**settings), made_from="benchmark")
     done.set()
     if watching:
         thread.join()

@@ -10,9 +10,9 @@ from nanoset_core.cli.rows import quality_rows, source_rows
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
-from nanoset_core.shuffling.engines import choose_engine
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
+from nanoset_core.shuffling.sizing import choose_engine
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.location import is_remote
 

@@ -64,7 +64,7 @@ def _places(tars: Tars, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
     begin = int(dataset.sequence_pointers[sequences[0]]) // dataset.dtype.itemsize
     contexts = plan.table.holding(source, begin, begin + int(lengths.sum()))
-    positions = ranks_of(contexts, plan.table.contexts, plan.seed)
+    positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
     found = [
         (position, sample_tokens, document_tokens)
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)

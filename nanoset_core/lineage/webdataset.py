@@ -92,7 +92,7 @@ class Tars:
     @property
     def bos(self) -> int:
         """BOS tokens in front of every context, 0 or 1."""
-        return self.plan.sequence_length - self.plan.table.row_tokens
+        return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def position(self, place: str, sample: int | None = None) -> int:
         """The number over all tars that a context is named by.
@@ -186,7 +186,7 @@ def explain_context(
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection.outputs, name)
     plan, position = tars.plan, tars.position(str(place), sample)
-    context = int(ranks(plan.table.contexts, plan.seed, position, position + 1)[0])
+    context = int(ranks(plan.table.contexts, plan.settings.seed, position, position + 1)[0])
     pieces: list[PieceOrigin] = []
     filled = 0
     for source, begin, end in tars.spans(context):
@@ -203,7 +203,7 @@ def explain_context(
         corpus=plan.table.sources[first].name,
         bos_tokens=tars.bos,
         tokens=filled,
-        pad_tokens=plan.table.row_tokens - filled,
+        pad_tokens=plan.settings.row_tokens - filled,
         pieces=tuple(pieces),
     )
 

@@ -10,8 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
@@ -25,15 +23,15 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.shuffling import tokshuf
-from nanoset_core.shuffling.contexts import TokenSource
-from nanoset_core.shuffling.engines import WriteOptions, write_shards
+from nanoset_core.shuffling.markers import MARKERS, clear_markers, marker_path, read_markers, write_marker
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.receipts import RECEIPTS, clear_receipts, read_receipts, receipt_path, write_receipt
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
+from nanoset_core.shuffling.sources import TokenSource
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, complete_webdataset
+from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.tokenization.document_table import tokens_by_file
@@ -118,7 +116,7 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
         tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
         _check_end_token(project, tokens)
         streams = {corpus: _file_tokens(project, corpus, dataset) for corpus, dataset in datasets.items()}
-        return replace(settings, tail=tokshuf.TAIL, pad_id=tokens.pad_id, eod=tokshuf.EOT, streams=streams)
+        return tokshuf.with_tokens(replace(settings, streams=streams), tokens)
     return replace(
         settings,
         tail=spec.tail,
@@ -204,8 +202,8 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     if there is not None:
         kept = _of_shards(there, shards).values()  # what is whole of it stays
         for fact in kept:
-            write_receipt(folder, fact, recipe.digest)
-        access.send(receipt_path(folder, fact) for fact in kept)
+            write_marker(folder, fact, recipe.digest)
+        access.send(marker_path(folder, fact) for fact in kept)
     sent = _sent(project, recipe, shards)
     facts = (
         []
@@ -225,12 +223,12 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
                 access=access if access.has_copies else None,
             ),
             made_from=recipe.digest,
-            again=project.rebuild,
+            force=project.rebuild,
         )
     )
     if project.outputs.find(recipe) is not None:
         # Tars of a finished webdataset were made again: its manifest holds their facts.
-        clear_receipts(folder, access)
+        clear_markers(folder, access)
     return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
 
 
@@ -266,7 +264,7 @@ def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFa
 
 def _noted(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """As `_written`, of a webdataset that is not whole."""
-    noted = read_receipts(project.outputs.place(recipe), shards, recipe.digest, project.outputs.access)
+    noted = read_markers(project.outputs.place(recipe), shards, recipe.digest, project.outputs.access)
     if len(noted) == len(shards):
         return noted
     done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
@@ -298,7 +296,7 @@ def finish(project: Project, name: str) -> Manifest:
         done = _finish(project, recipe, plan)
     else:
         # What a build that was killed right after completing it left.
-        clear_receipts(done.folder, project.outputs.access)
+        clear_markers(done.folder, project.outputs.access)
     project.outputs.make_current(done)
     return done
 
@@ -343,7 +341,7 @@ def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[Token
 
 def _stored_source(corpus: str, dataset: Manifest) -> TokenSource:
     path = bin_path(dataset.folder / dataset.facts["prefix"])
-    return TokenSource.stored(corpus, dataset.access, path, np.dtype(dataset.recipe["options"]["dtype"]))
+    return TokenSource(corpus, path, dataset.recipe["options"]["dtype"], dataset.facts["tokens"], dataset.access)
 
 
 class PlanStage(Stage):
@@ -439,20 +437,20 @@ class WebdatasetStage(Stage):
             folder = manifest.parent
             if not folder.is_symlink():
                 sweep_abandoned(folder)
-                if (folder / RECEIPTS).is_dir():
-                    clear_receipts(folder, outputs.access)
+                if (folder / MARKERS).is_dir():
+                    clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Tars without a manifest: their receipts say which webdataset they were to be."""
-        receipts = {f"{RECEIPTS}/{name}" for name in access.names(folder / RECEIPTS) if name.endswith(".json")}
-        if not receipts or any(_made_from(access, folder / receipt) != folder.name for receipt in receipts):
+        """Tars without a manifest: their markers say which webdataset they were to be."""
+        markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
+        if not markers or any(_made_from(access, folder / marker) != folder.name for marker in markers):
             return None
-        return {*filter(_TAR.fullmatch, access.names(folder)), *_LISTS, *receipts}
+        return {*filter(_TAR.fullmatch, access.names(folder)), *_LISTS, *markers}
 
 
-def _made_from(access: FileAccess, receipt: Path) -> object:
+def _made_from(access: FileAccess, marker: Path) -> object:
     try:
-        return json.loads(access.read_current(receipt))["made_from"]
+        return json.loads(access.read_current(marker))["made_from"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

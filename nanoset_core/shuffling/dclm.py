@@ -1,4 +1,4 @@
-"""DCLM's data-set file: which source a file belongs to, by markers in its path, and how often each source is seen.
+"""Read DCLM's data-set file: which source a file belongs to, by markers in its path, and how often each source is seen.
 
 ::
 
@@ -44,14 +44,14 @@ class Sampling:
     """Source → how often each of its contexts is seen."""
 
     def source_of(self, path: str) -> str | None:
-        """The source of a file, or None when it has none or is not seen."""
+        """Return the source of a file; None where it has none, or one of frequency 0."""
         for source in self.sources:
             if any(marker in path for marker in source.markers):
                 return source.source if self.sampling_frequencies.get(source.source, 0.0) > 0 else None
         return None
 
     def group(self, paths: Sequence[str]) -> dict[str, list[int]]:
-        """Source → numbers of its paths, in order; sources in the file's order, those without paths left out."""
+        """Return source → numbers of its paths; sources in the file's order, those without paths left out."""
         found: dict[str, list[int]] = {source.source: [] for source in self.sources}
         for number, path in enumerate(paths):
             if (source := self.source_of(path)) is not None:
@@ -68,14 +68,10 @@ def load_sampling(path: Path) -> Sampling:
     """
     try:
         content = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
+        sampling = parse(Sampling, content.value, "", path)
     except OSError as error:
-        raise MissingError(
-            "no such file of sources",
-            where=path,
-            found=error.strerror,
-            remedy="give the path of an existing file to --sampling",
-        ) from error
-    sampling = parse(Sampling, content.value, "", path)
+        remedy = "correct the path of --sampling"
+        raise MissingError("no such file of sources", where=path, found=error.strerror, remedy=remedy) from error
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")
@@ -83,11 +79,7 @@ def load_sampling(path: Path) -> Sampling:
         check_frequency(name, frequency, f"{path}: sampling_frequencies")
     unknown = [name for name in sampling.sampling_frequencies if name not in names]
     if unknown or len(set(names)) != len(names):
-        raise ConfigError(
-            "sources and frequencies do not go together",
-            where=path,
-            found=f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}",
-            expected="each source once, and frequencies of these only",
-            remedy="name each source once, and give frequencies to these names only",
-        )
+        found = f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}"
+        expected = "each source once, and frequencies of these only"
+        raise ConfigError("sources and frequencies do not go together", where=path, found=found, expected=expected)
     return sampling

@@ -1,4 +1,4 @@
-"""What a command line names as input of a shuffle: raw text, .bin/.idx pairs or existing tars."""
+"""Find what a command line names as input of a shuffle (raw text, .bin/.idx pairs or tars), and prepare its tokens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.layout import pair_files, prefix_of
@@ -17,21 +15,21 @@ from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.raw.listing import natural_key
-from nanoset_core.shuffling.contexts import TokenSource
 from nanoset_core.shuffling.dclm import Sampling
-from nanoset_core.shuffling.settings import InputKind
+from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_options
+from nanoset_core.shuffling.sources import TokenSource
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
+from nanoset_core.shuffling.webdataset import LISTS
 from nanoset_core.storage.remote_folder import Location, location, on_this_machine
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
-from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.inputs import InputFiles, files_of
-from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
+from nanoset_core.tokenization.inputs import files_of
+from nanoset_core.tokenization.preprocess import preprocess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 TAR = ".tar"
-_LISTS = ("manifest.jsonl", "rejects.jsonl")
+_BESIDE_TARS = (*LISTS, "rejects.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,9 @@ class ShuffleInputs:
     sources: tuple[ShuffleInput, ...]
     """In the order that numbers the contexts."""
     left_out: int = 0
-    """Files that belong to no source, or to one that is not seen."""
+    """Files that belong to no source, or to one of frequency 0."""
     notices: tuple[str, ...] = ()
-    """What else lies in folders of text, and is not read."""
+    """What else is in folders of text, and is not read."""
 
     @property
     def files(self) -> list[Location]:
@@ -70,12 +68,12 @@ class ShuffleInputs:
         return [file for prefix in source.paths for file in pair_files(prefix)]
 
     def state(self) -> list[list[object]]:
-        """What changes when an input changes: of each file its path, size and time of change, or mark of its ETag."""
+        """Return what changes when an input changes: of each file its path, size, and time of change or ETag."""
         files = [(source, file) for source in self.sources for file in self._files(source)]
         return in_parallel(_state, files, CONNECTIONS if any_remote(self.files) else 1)
 
     def here(self, folder: Path) -> ShuffleInputs:
-        """The same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
+        """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
         if self.kind == "text" or not any_remote(self.files):
             return self
         files = self.files
@@ -83,12 +81,8 @@ class ShuffleInputs:
         if self.kind == "datasets":
             prefixes = [prefix for source in self.sources for prefix in source.paths]
             copies = {prefix: prefix_of(copies[pair_files(prefix)[0]]) for prefix in prefixes}
-        return replace(
-            self,
-            sources=tuple(
-                replace(source, paths=tuple(copies[path] for path in source.paths)) for source in self.sources
-            ),
-        )
+        sources = (replace(source, paths=tuple(copies[path] for path in source.paths)) for source in self.sources)
+        return replace(self, sources=tuple(sources))
 
 
 def _state(given: tuple[ShuffleInput, Location]) -> list[object]:
@@ -106,9 +100,9 @@ def find_inputs(
     sampling: Sampling | None = None,
     output: Location | None = None,
 ) -> ShuffleInputs:
-    """The sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
+    """Find the sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
 
-    Each may lie in a bucket, as s3://bucket/path; text in one alone, or on this machine.
+    Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this machine.
 
     Args:
         given: prefixes, files and folders; folders are read in natural order; one that holds tars
@@ -121,20 +115,16 @@ def find_inputs(
 
     Raises:
         MissingError: a path that names nothing.
-        InputError: an empty folder, a file named twice, or no file of a source that is seen.
-        ConfigError: pairs, text and tars are mixed, be it within one folder.
+        InputError: an empty folder, a file named twice, or no file of a source with a frequency above 0.
+        ConfigError: pairs, text and tars are mixed.
     """
     paths = [path.absolute() if isinstance(path, Path) else path for path in map(location, given)]
     pairs = [all(file.is_file() for file in pair_files(path)) for path in paths]
     if all(pairs) and paths:
         return _pairs(paths, sampling)
     if any(pairs):
-        raise ConfigError(
-            "pairs and files are mixed",
-            where="--input",
-            found=", ".join(map(str, paths)),
-            remedy="shuffle them apart, or tokenize the text first",
-        )
+        remedy = "shuffle them apart, or tokenize the text first"
+        raise ConfigError("pairs and files are mixed", found=", ".join(map(str, paths)), remedy=remedy)
     files: list[Location] = []
     notices: list[str] = []
     for path in paths:
@@ -146,12 +136,8 @@ def find_inputs(
         raise InputError("a file is named twice", where=twice, remedy="name it once")
     tars = [file.name.endswith(TAR) or shuffle_only for file in files]
     if any(tars) != all(tars):
-        raise ConfigError(
-            "tars and text are mixed",
-            where="--input",
-            found=f"{sum(tars)} tars and {len(tars) - sum(tars)} other files",
-            remedy="shuffle them apart",
-        )
+        counts = f"{sum(tars)} tars and {len(tars) - sum(tars)} other files"
+        raise ConfigError("tars and text are mixed", found=counts, remedy="shuffle them apart")
     kind: InputKind = "tars" if tars and tars[0] else "text"
     if sampling is None:
         return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),), notices=tuple(notices))
@@ -177,56 +163,41 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
 
 def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
     if not inputs.sources:
-        raise InputError(
-            "no input belongs to a source that is seen",
-            where="--sampling",
-            found=f"{inputs.left_out} inputs",
-            expected="a marker that is part of a path, and a frequency above 0",
-            remedy="add a marker that a path holds, or raise a frequency above 0",
-        )
+        found, expected = f"{inputs.left_out} inputs", "a marker that is part of a path, and a frequency above 0"
+        what = "no input belongs to a source that is used"
+        raise InputError(what, where="--sampling", found=found, expected=expected)
     return inputs
 
 
 def _files(
     path: Location, extension: str | None, shuffle_only: bool, output: Location | None
 ) -> tuple[list[Location], list[str]]:
-    """(files, what is to be told) of one input."""
+    """Return the files of one input, and notices."""
     if path.is_file():
         return [path], []
     if not path.is_dir():
-        raise MissingError(
-            "no such file, folder or pair",
-            where=path,
-            expected="a file, a folder, or a prefix with its .bin and .idx",
-            remedy="name an existing one with --input",
-        )
-    own = _below(path, output)
-    contents = _without(contents_of(path), own)
+        expected = "a file, a folder, or a prefix with its .bin and .idx"
+        raise MissingError("no such file, folder or pair", where=path, expected=expected)
+    contents = _without(contents_of(path), _below(path, output))
     listed = sorted([*(file.path for file in contents.texts), *contents.others], key=natural_key)
     notices: list[str] = []
     wanted: Callable[[str], bool] = is_text
-    if extension or shuffle_only:
+    if extension or shuffle_only or any(name.endswith(TAR) for name in listed):
         ending = extension or TAR
         wanted = lambda name: name.endswith(ending)  # noqa: E731
-    elif any(name.endswith(TAR) for name in listed):
-        wanted = lambda name: name.endswith(TAR)  # noqa: E731
-        _check_no_text(path, listed)
+        if not extension and not shuffle_only:
+            _check_no_text(path, listed)
     else:
         notices = [f"{path}: {notice.text}" for notice in contents.notices()]
     found = [path / name for name in listed if wanted(name)]
     if not found:
-        expected = extension or (TAR if shuffle_only else f"{ACCEPTED}, or {TAR}")
-        raise InputError(
-            "no file to read",
-            where=path,
-            expected=f"files ending in {expected}",
-            remedy="name the ending that they have with --ext",
-        )
+        expected = f"files ending in {extension or (TAR if shuffle_only else f'{ACCEPTED}, or {TAR}')}"
+        raise InputError("no file to read", where=path, expected=expected, remedy="name their ending with --ext")
     return found, notices
 
 
 def _without(contents: Contents, own: str | None) -> Contents:
-    """What lies in a folder, without what lies in the output."""
+    """Return what is in a folder, without what is in the output."""
     if own is None:
         return contents
     return Contents(
@@ -237,26 +208,22 @@ def _without(contents: Contents, own: str | None) -> Contents:
 
 
 def _below(folder: Location, output: Location | None) -> str | None:
-    """How paths of the output's files begin, seen from a folder; None where it is not below that folder."""
-    if output is None:
-        return None
-    if isinstance(output, Path) is not isinstance(folder, Path):
+    """Return how paths of the output's files begin, seen from a folder; None where it is not below that folder."""
+    if output is None or isinstance(output, Path) is not isinstance(folder, Path):
         return None
     path = os.path.relpath(real_path(output), real_path(folder))
     return None if path == "." or path.split(os.sep)[0] == ".." else f"{Path(path).as_posix()}/"
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
-    """Raise ConfigError where text lies among tars: more than the lists and indexes that tools leave beside them."""
+    """Raise ConfigError where text is among tars, besides the lists and indexes that tools leave beside them."""
     texts = [name for name in names if is_text(name) and suffix_of(name) != ".json"]
-    texts = [name for name in texts if name.rpartition("/")[2] not in _LISTS]
+    texts = [name for name in texts if name.rpartition("/")[2] not in _BESIDE_TARS]
     if texts:
-        raise ConfigError(
-            "tars and text are mixed",
-            where=folder,
-            found=f"{sum(name.endswith(TAR) for name in names)} tars and {len(texts)} texts, such as {texts[0]}",
-            remedy="name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so",
-        )
+        tars = sum(name.endswith(TAR) for name in names)
+        found = f"{tars} tars and {len(texts)} texts, such as {texts[0]}"
+        remedy = "name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so"
+        raise ConfigError("tars and text are mixed", where=folder, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +241,7 @@ class Prepared:
     rejects: tuple[Path, ...] = ()
     """Files that list these lines."""
     lost: tuple[str, ...] = ()
-    """Of each source that has such files: which could not be read to their end, how much of it that is, and which hold
-    runs of zero bytes."""
+    """For each source that has some: which files could not be read to their end or hold runs of zero bytes."""
     zeroed: Mapping[str, int] = field(default_factory=dict)
     """Table → its documents with runs of zero bytes."""
     sequence_length: int | None = None
@@ -284,27 +250,41 @@ class Prepared:
     """How many of `rejected` are files that could not be read to their end."""
 
 
-def open_pairs(inputs: ShuffleInputs) -> Prepared:
-    """The sources of .bin/.idx pairs, mapped."""
-    sources = (TokenSource.of_dataset(source.name, on_this_machine(source.paths[0])) for source in inputs.sources)
-    return Prepared(tuple(sources))
-
-
-def tokenize_sources(
-    inputs: ShuffleInputs, options: PreprocessOptions, folder: Path, *, listener: ProgressCallback = silent
+def prepare(
+    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, *, listener: ProgressCallback = silent
 ) -> Prepared:
-    """Tokenize the text of each source into a pair in `folder`; pairs that are finished are left alone.
-
-    With `options.count_by_file` each file is a stream of its own.
+    """Return the token sources of inputs; text and tars become token files in `folder`, unless they are there already.
 
     Raises:
-        NanosetError: as `preprocess`.
+        ConfigError: the contexts of tars have another length than the one that is asked for.
+        NanosetError: as `preprocess`, `survey_tars` and `flatten_tars`.
     """
-    sources, streams = [], {}
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = inputs.here(folder / "copies")
+    if inputs.kind == "text":
+        return _tokenized(inputs, options, folder, listener)
+    if inputs.kind == "datasets":
+        pairs = (TokenSource.of_dataset(source.name, on_this_machine(source.paths[0])) for source in inputs.sources)
+        return Prepared(tuple(pairs))
+    surveys = survey_sources(inputs, options)
+    length = surveys[0].sequence_length
+    if options.sequence_length not in (None, length):
+        what, expected = "the contexts of tars stay as they are", f"{length}, which they have"
+        raise ConfigError(what, where="--seqlen", found=options.sequence_length, expected=expected)
+    sources = []
+    for source, survey in zip(inputs.sources, surveys, strict=True):
+        path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)
+        sources.append(TokenSource.of_file(source.name, path, survey.dtype))
+    return Prepared(tuple(sources), sequence_length=length)
+
+
+def _tokenized(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback) -> Prepared:
+    """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
+    settings, sources, streams = text_options(options), [], {}
     documents, rejected, faults, rejects, lost = 0, 0, 0, [], []
     zeroed: Counter[str] = Counter()
     for source in inputs.sources:
-        (done,) = preprocess(input_files(source), folder / source.name, options, listener=listener)
+        (done,) = preprocess(files_of(source.paths), folder / source.name, settings, listener=listener)
         sources.append(TokenSource.of_dataset(source.name, on_this_machine(done.prefix)))
         documents += done.facts.documents
         rejected += done.facts.rejected + done.facts.faults
@@ -317,46 +297,16 @@ def tokenize_sources(
     return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost), zeroed, faults=faults)
 
 
-def input_files(source: ShuffleInput) -> InputFiles:
-    """The files of a source of text, as the tokenizer's stage wants them."""
-    return files_of(source.paths)
-
-
-def survey_sources(inputs: ShuffleInputs, data_key: str | None, tokenizer: TokenizerPath | None) -> list[TarInput]:
-    """What the tars of each source hold; all contexts must have the length of the first.
-
-    Args:
-        inputs: sources of tars.
-        data_key: extension of the members to take; None: what the first sample of each source has.
-        tokenizer: gives the dtype of the tokens; None: that of the first source.
+def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
+    """Return what the tars of each source hold; all contexts must have the length and dtype of the first.
 
     Raises:
         ConfigError, FormatError: as `survey_tars`.
     """
     found: list[TarInput] = []
-    length, dtype = None, tokenizer_facts(tokenizer).dtype.name if tokenizer is not None else None
+    length, dtype = None, None if options.tokenizer is None else tokenizer_facts(options.tokenizer).dtype.name
     for source in inputs.sources:
         tars = [on_this_machine(path) for path in source.paths]
-        found.append(survey_tars(tars, data_key=data_key, dtype=dtype, sequence_length=length))
+        found.append(survey_tars(tars, data_key=options.data_key, dtype=dtype, sequence_length=length))
         length, dtype = found[-1].sequence_length, found[-1].dtype
     return found
-
-
-def decode_sources(
-    inputs: ShuffleInputs,
-    surveys: Sequence[TarInput],
-    folder: Path,
-    *,
-    workers: int,
-    listener: ProgressCallback = silent,
-) -> Prepared:
-    """Decode the tars of each source, as surveyed, into a flat token file in `folder`.
-
-    Raises:
-        FormatError, InputError: as `flatten_tars`.
-    """
-    sources = []
-    for source, survey in zip(inputs.sources, surveys, strict=True):
-        path = flatten_tars(survey, folder / source.name, workers=workers, listener=listener)
-        sources.append(TokenSource(source.name, np.memmap(path, survey.dtype, mode="r"), path))
-    return Prepared(tuple(sources), sequence_length=surveys[0].sequence_length)

@@ -1,4 +1,4 @@
-"""How one context becomes the body of a member, and back: `npy` or `json.gz`."""
+"""Encode contexts as members of a tar, and decode them: `npy` or `json.gz`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_b
 from nanoset_core.storage.npy import array_of
 
 _INDEX_DIGITS = 8
-_NPY_HEADER_BYTES = 128
+NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_INDEX = 10**_INDEX_DIGITS - 1
 MOST_MEMBER_BYTES = 64 << 20
@@ -24,7 +24,7 @@ MOST_MEMBER_BYTES = 64 << 20
 
 
 def member_names(shard: int, begin: int, end: int, member: MemberKind) -> NDArray[np.uint8]:
-    """Names `{shard:08d}_{index:08d}.{member}` of the indices [begin, end excl), uint8, shape (indices, bytes)."""
+    """Return names `{shard:08d}_{index:08d}.{member}` of indices [begin, end excl), uint8, shape (indices, bytes)."""
     suffix = f".{member}".encode()
     names = np.empty((end - begin, _KEY_BYTES + len(suffix)), dtype=np.uint8)
     names[:, : _INDEX_DIGITS + 1] = np.frombuffer(b"%08d_" % shard, dtype=np.uint8)
@@ -35,9 +35,9 @@ def member_names(shard: int, begin: int, end: int, member: MemberKind) -> NDArra
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """The 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as `numpy.save` writes them."""
+    """Return the 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as `numpy.save` writes them."""
     fields = f"{{'descr': {dtype.newbyteorder('<').str!r}, 'fortran_order': False, 'shape': ({length},), }}"
-    size = _NPY_HEADER_BYTES - 10
+    size = NPY_HEADER_BYTES - 10
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + fields.ljust(size - 1).encode("ascii") + b"\n"
 
 
@@ -47,8 +47,8 @@ class NpyTile:
     __slots__ = ("_base_sum", "_records", "_tokens")
 
     def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
-        size = _NPY_HEADER_BYTES + length * dtype.itemsize
-        begin = BLOCK_BYTES + _NPY_HEADER_BYTES
+        size = NPY_HEADER_BYTES + length * dtype.itemsize
+        begin = BLOCK_BYTES + NPY_HEADER_BYTES
         unnamed = headers(np.zeros((1, name_bytes), dtype=np.uint8), np.array([size], dtype=np.int64))
         records = np.zeros((rows, record_bytes(size)), dtype=np.uint8)
         records[:, :BLOCK_BYTES] = unnamed
@@ -59,7 +59,7 @@ class NpyTile:
         self._tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
 
     def name(self, names: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]:
-        """Put names into the first records.
+        """Write names into the first records.
 
         Args:
             names: uint8, shape (members, name_bytes).
@@ -73,7 +73,7 @@ class NpyTile:
 
 
 def json_gz_records(names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]]) -> bytes:
-    """Whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
+    """Return whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
     compressor = MemberCompressor()
     bodies = [compressor.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)) for tokens in contexts]
     sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
@@ -87,7 +87,7 @@ def json_gz_records(names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]]
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """What decides the bytes of a `json.gz` member here: `isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c`.
+    """Return what decides the bytes of a `json.gz` member: `isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c`.
 
     Compressed bytes differ between versions of the library and between processor families; the probe is the CRC-32
     of a fixed text compressed here, so that equal identities mean equal shards.
@@ -100,7 +100,9 @@ def compressor_identity() -> str:
 
 
 def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[Any]]:
-    """Tokens of one member by its suffix: `.npy` in its own dtype, `.json.gz` as int64; shape (length,).
+    """Decode the tokens of one member by its suffix, shape (length,).
+
+    `.npy` in its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, as int64.
 
     Raises:
         FormatError: another suffix, a damaged body, or one that is not a flat list of integers.
@@ -108,19 +110,19 @@ def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[A
     try:
         if name.endswith(".npy"):
             tokens = array_of(body).copy()
-        elif name.endswith(".json.gz"):
-            tokens = listed_tokens(_unzipped(body))
+        elif name.endswith((".json.gz", ".json", ".txt")):
+            tokens = _listed_tokens(_unzipped(body) if name.endswith(".gz") else body)
         else:
-            raise ValueError("the suffix is neither .npy nor .json.gz")
+            raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise ValueError(f"shape {tokens.shape}, dtype {tokens.dtype}")
     except (ValueError, zlib.error) as error:
         raise _not_tokens(name, where, str(error)) from error
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise _not_tokens(name, where, f"shape {tokens.shape}, dtype {tokens.dtype}")
     return tokens
 
 
-def listed_tokens(text: bytes) -> NDArray[np.integer[Any]]:
-    """The numbers of a JSON list, shape (length,).
+def _listed_tokens(text: bytes) -> NDArray[np.integer[Any]]:
+    """Return the numbers of a JSON list, shape (length,).
 
     Raises:
         ValueError: no JSON, or text among the numbers, of which numpy would make rows as long as the longest.
@@ -131,7 +133,7 @@ def listed_tokens(text: bytes) -> NDArray[np.integer[Any]]:
 
 
 def check_member_size(name: str, size_bytes: int, where: object) -> None:
-    """Refuse a member that is larger than any context.
+    """Check that a member is no larger than a context can be.
 
     Raises:
         FormatError: it is larger.
@@ -141,7 +143,7 @@ def check_member_size(name: str, size_bytes: int, where: object) -> None:
 
 
 def _unzipped(body: bytes) -> bytes:
-    """All members of a gzip file; a ValueError says that it is cut off, or unpacks to more than any context has."""
+    """Unpack a gzip file; raise ValueError where it is cut off, or unpacks to more than any context has."""
     text, left = b"", body
     while left and (left := left.lstrip(b"\0") if text else left):
         decoder = zlib.decompressobj(wbits=31)
@@ -155,13 +157,8 @@ def _unzipped(body: bytes) -> bytes:
 
 
 def _not_tokens(name: str, where: object, found: str) -> FormatError:
-    return FormatError(
-        f"member {name!r} does not hold the tokens of a context",
-        where=where,
-        found=found,
-        expected="a flat list of integers as .npy or .json.gz",
-        remedy="make the shard again, or fetch it again",
-    )
+    what, expected = f"member {name!r} does not hold the tokens of a context", "a flat list of integers"
+    return FormatError(what, where=where, found=found, expected=expected, remedy="make or fetch the tar again")
 
 
 LEVEL = 1
@@ -176,7 +173,7 @@ _LEAD = bytes(range(200, 208))  # none of it ASCII; at most 16 bytes, which the 
 
 
 class MemberCompressor:
-    """Compresses one text after the other, each into a gzip file of its own."""
+    """Compress one text after the other, each into a gzip file of its own."""
 
     __slots__ = ("_block_end", "_crc32", "_flush", "_stream")
 
@@ -190,7 +187,7 @@ class MemberCompressor:
         self._stream.flush(self._flush)
 
     def compress(self, text: bytes) -> bytes:
-        """The text as a whole gzip file; the same for the same text, whatever came before.
+        """Return the text as a whole gzip file, the same for the same text whatever was compressed before.
 
         Raises:
             ValueError: the text is not ASCII.
@@ -206,5 +203,5 @@ class MemberCompressor:
 
 @lru_cache(maxsize=1)
 def _first() -> bytes:
-    """What goes through a stream before its first flush: enough to have used all of its tables."""
+    """Return what goes through a stream before its first flush: enough to have used all of its tables."""
     return np.random.RandomState(1).bytes(_FIRST_BYTES)

@@ -33,7 +33,7 @@ _BUCKET_BITS = 16  # leading bits of a key that a histogram tells apart
 
 
 def context_keys(begin: int, end: int, seed: int) -> NDArray[np.uint64]:
-    """Keys of the contexts [begin, end excl), uint64, shape (end - begin,).
+    """Return the keys of the contexts [begin, end excl), uint64, shape (end - begin,).
 
     Raises:
         ConfigError: the seed is no whole number of 64 bits.
@@ -43,7 +43,7 @@ def context_keys(begin: int, end: int, seed: int) -> NDArray[np.uint64]:
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Keys of these context numbers, uint64 both and of one shape, whichever."""
+    """Return the keys of these context numbers: uint64 → uint64, of the same shape."""
     keys = numbers * _GAMMA
     keys += np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
     keys ^= keys >> np.uint64(30)
@@ -55,26 +55,21 @@ def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """The whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a context."""
+    """Return the whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a context."""
     return np.argsort(context_keys(0, contexts, seed))
 
 
 def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
-    """`global_order(contexts, seed)[begin:end]` in bounded memory, int64, shape (end - begin,).
+    """Return `global_order(contexts, seed)[begin:end]` in bounded memory, int64, shape (end - begin,).
 
-    Works in windows of 4 Mi ranks, the latest of which is remembered: asking for neighbouring ranks, as shard after
-    shard does, costs one pass over the keys a window.
+    Works in windows of 4 Mi ranks and caches the latest one: asking for the ranks of one shard after the other costs
+    one pass over the keys for each window.
 
     Raises:
         SampleIndexError: not 0 <= begin <= end <= contexts.
     """
     if not 0 <= begin <= end <= contexts:
-        raise SampleIndexError(
-            "ranks outside the order",
-            found=f"[{begin}, {end})",
-            expected=f"within [0, {contexts})",
-            remedy="ask for ranks of this order",
-        )
+        raise SampleIndexError("ranks outside the order", found=f"[{begin}, {end})", expected=f"within [0, {contexts})")
     parts = [np.empty(0, dtype=np.int64)]
     for window in range(begin // WINDOW, -(-end // WINDOW)):
         first = window * WINDOW
@@ -84,7 +79,7 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Ranks [window * size, (window + 1) * size) of the order, int64, shape (at most size,); do not write to it."""
+    """Return ranks [window * size, (window + 1) * size) of the order, int64, shape (at most size,); read-only."""
     if contexts <= size:
         return global_order(contexts, seed)
     begin, end = window * size, min((window + 1) * size, contexts)
@@ -97,7 +92,7 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
 
 @lru_cache(maxsize=1)
 def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Number of keys whose leading bits are below each bucket, int64, shape (2^16 + 1,)."""
+    """Return how many keys have leading bits below each bucket, int64, shape (2^16 + 1,)."""
     below = np.zeros((1 << _BUCKET_BITS) + 1, dtype=np.int64)
     for begin in range(0, contexts, _CHUNK):
         bucket = _bucket(context_keys(begin, min(begin + _CHUNK, contexts), seed))
@@ -106,7 +101,7 @@ def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
 
 
 def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The keys of buckets [low, high excl), uint64, and their context numbers, int64, shape (count,) each."""
+    """Return the keys of buckets [low, high excl), uint64, and their context numbers, int64, shape (count,) each."""
     keys, numbers = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
     found = 0
     for begin in range(0, contexts, _CHUNK):
@@ -120,9 +115,10 @@ def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[
 
 
 def keys_at(contexts: int, seed: int, wanted: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Keys of the contexts at these ranks, each in [0, contexts), without the order: int64 → uint64, shape (ranks,).
+    """Return the keys of the contexts at these ranks, each in [0, contexts): int64 → uint64, shape (ranks,).
 
-    A pass over all keys for the counts, and one for each 4 Mi keys that share their leading bits with a wanted one.
+    Makes one pass over all keys for the counts, and one for each 4 Mi keys that share their leading bits with a wanted
+    one; the order itself is not made.
     """
     below = _keys_below(contexts, check_seed(seed))
     bucket = np.searchsorted(below, wanted, side="right") - 1
@@ -140,7 +136,7 @@ def keys_at(contexts: int, seed: int, wanted: NDArray[np.int64]) -> NDArray[np.u
 
 
 def _keys_in(contexts: int, seed: int, buckets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """All keys in these buckets, uint64, in no order."""
+    """Return all keys in these buckets, uint64, unordered."""
     wanted = np.zeros(1 << _BUCKET_BITS, dtype=bool)
     wanted[buckets] = True
     parts = []
@@ -150,24 +146,8 @@ def _keys_in(contexts: int, seed: int, buckets: NDArray[np.int64]) -> NDArray[np
     return np.concatenate(parts)
 
 
-def numbers_of(keys: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:
-    """Context numbers of keys, uint64 → int64, shape (keys,): the steps of `keys_of`, undone one by one."""
-    numbers = keys ^ (keys >> np.uint64(31)) ^ (keys >> np.uint64(62))
-    numbers *= _inverse(_MIX_2)
-    numbers ^= (numbers >> np.uint64(27)) ^ (numbers >> np.uint64(54))
-    numbers *= _inverse(_MIX_1)
-    numbers ^= (numbers >> np.uint64(30)) ^ (numbers >> np.uint64(60))
-    numbers -= np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
-    numbers *= _inverse(_GAMMA)
-    found: NDArray[np.int64] = numbers.astype(np.int64)
-    return found
-
-
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Ranks of contexts in the order, int64, shape (numbers,) both: for each, how many keys are below its own.
-
-    A pass over all keys, in bounded memory.
-    """
+    """Return the ranks of contexts in the order, int64, shape (numbers,) both; makes one pass over all keys."""
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     wanted = np.sort(keys)
     reached = np.zeros(len(wanted) + 1, dtype=np.int64)  # keys from each wanted one up to the next
@@ -178,27 +158,17 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     return found
 
 
-def _inverse(odd: np.uint64) -> np.uint64:
-    """The number whose product with an odd one is 1, modulo 2^64."""
-    return np.uint64(pow(int(odd), -1, 1 << 64))
-
-
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
 def check_seed(seed: int) -> int:
-    """The seed as a plain int.
+    """Return the seed as a plain int.
 
     Raises:
         ConfigError: it is no whole number of 64 bits.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
-        raise ConfigError(
-            "a seed is a whole number of 64 bits",
-            where="seed",
-            found=repr(seed),
-            expected="0 <= seed < 2^64",
-            remedy="give such a seed, 1234 for example",
-        )
+        what = "a seed is a whole number of 64 bits"
+        raise ConfigError(what, where="seed", found=repr(seed), expected="0 <= seed < 2^64")
     return int(seed)

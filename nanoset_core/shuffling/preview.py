@@ -1,4 +1,4 @@
-"""What a call of `nanoset shuffle` would write and need, without writing it."""
+"""Compute what a call of `nanoset shuffle` would write and need, without writing it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange
-from nanoset_core.shuffling.engines import EngineChoice, choose_engine
-from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, input_files, survey_sources
+from nanoset_core.shuffling.inputs import ShuffleInput, ShuffleInputs, survey_sources
+from nanoset_core.shuffling.options import ShuffleOptions, plan_settings, text_options
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
-from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.shards import output_bytes
-from nanoset_core.shuffling.standalone import plan_settings, text_options
+from nanoset_core.shuffling.sizing import EngineChoice, choose_engine
 from nanoset_core.storage.working_copies import any_remote, claimed_room
 from nanoset_core.tokenization.bpe import make_engine
-from nanoset_core.tokenization.inputs import InputFiles
+from nanoset_core.tokenization.inputs import InputFiles, files_of
 from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -57,40 +56,33 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         NanosetError: as `shuffle` does before it writes.
     """
     options.check(inputs.kind)
-    lengths, dtype, streams, sequence_length = _sizes(inputs, options)
-    prepared = Prepared((), streams, sequence_length=sequence_length)
-    plan = plan_lengths(lengths, dtype, plan_settings(prepared, inputs, options))
+    streams: dict[str, Sequence[int]] = {}
+    length = None
+    if inputs.kind == "datasets":
+        pairs = [MMapIndexedDataset(str(source.paths[0]), validate=False) for source in inputs.sources]
+        counts, dtype = [pair.token_count for pair in pairs], np.result_type(*(pair.dtype for pair in pairs)).name
+    elif inputs.kind == "tars":
+        with claimed_room("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
+            surveys = survey_sources(inputs.here(room), options)
+        counts, dtype, length = [found.tokens for found in surveys], surveys[-1].dtype, surveys[-1].sequence_length
+    else:
+        settings = text_options(options)
+        streams = {source.name: _estimated(source, settings) for source in inputs.sources}
+        counts, dtype = [sum(files) for files in streams.values()], tokenizer_facts(settings.tokenizer).dtype.name
+        streams = streams if settings.count_by_file else {}
+    lengths = [(source.name, count) for source, count in zip(inputs.sources, counts, strict=True)]
+    frequencies = {source.name: source.frequency for source in inputs.sources}
+    plan = plan_lengths(lengths, dtype, plan_settings(options, frequencies, streams, length))
     size, exact = output_bytes(plan)
-    tokens = sum(count for _, count in lengths) * np.dtype(dtype).itemsize
     # text is tokenized into parts that are then joined, so that it is there twice for a while
-    scratch = {"datasets": 0, "tars": tokens, "text": 2 * tokens}[inputs.kind]
+    scratch = {"datasets": 0, "tars": 1, "text": 2}[inputs.kind] * sum(counts) * np.dtype(dtype).itemsize
     choice = choose_engine(plan, engine=options.engine, memory_bytes=options.memory_bytes, workers=options.processes)
     return Preview(plan, inputs.kind == "text", size, exact and inputs.kind != "text", scratch, choice)
 
 
-def _sizes(
-    inputs: ShuffleInputs, options: ShuffleOptions
-) -> tuple[list[tuple[str, int]], str, dict[str, Sequence[int]], int | None]:
-    """(name and tokens of each source, dtype, source → tokens of each file, length of ready-made contexts)."""
-    if inputs.kind == "datasets":
-        pairs = [MMapIndexedDataset(str(source.paths[0]), validate=False) for source in inputs.sources]
-        sizes = [(source.name, pair.token_count) for source, pair in zip(inputs.sources, pairs, strict=True)]
-        return sizes, np.result_type(*(pair.dtype for pair in pairs)).name, {}, None
-    if inputs.kind == "tars":
-        with claimed_room("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
-            surveys = survey_sources(inputs.here(room), options.data_key, options.tokenizer)
-        sizes = [(source.name, found.tokens) for source, found in zip(inputs.sources, surveys, strict=True)]
-        return sizes, surveys[-1].dtype, {}, surveys[-1].sequence_length
-    settings = text_options(options)
-    counts = {source.name: _estimated(source, settings) for source in inputs.sources}
-    streams: dict[str, Sequence[int]] = dict(counts) if settings.count_by_file else {}
-    lengths = [(name, sum(files)) for name, files in counts.items()]
-    return lengths, tokenizer_facts(settings.tokenizer).dtype.name, streams, None
-
-
 def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
-    """About the tokens of each file: its bytes times the tokens per byte of a few files."""
-    files = input_files(source)
+    """Estimate the tokens of each file: its bytes times the tokens per byte of a few files."""
+    files = files_of(source.paths)
     order = sorted(range(len(files.files)), key=lambda number: files.files[number].size)
     spread = {order[i * (len(order) - 1) // max(SAMPLE_FILES - 1, 1)] for i in range(SAMPLE_FILES)}
     read = tokens = 0
@@ -101,7 +93,7 @@ def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
 
 
 def _sample(files: InputFiles, number: int, settings: PreprocessOptions) -> tuple[int, int]:
-    """(stored bytes read, their tokens) of the beginning of a file, of all of it where it is compressed or a table."""
+    """Return (stored bytes read, their tokens) of a file's beginning; of all of it if it is compressed or a table."""
     file = files.files[number]
     whole = not is_cuttable(file.path)
     pieces: Sequence[Piece] = fingerprint(files.folder, file) if whole else (Piece(file.path, 0, file.size, 1, ""),)

@@ -1,4 +1,4 @@
-"""How well a plan shuffles, measured on the order itself: what is left of the sources' order and of their blocks."""
+"""Measure how well a plan shuffles: what is left of the sources' order and of their blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ShuffleQuality:
 
     @property
     def even(self) -> bool:
-        """Whether every measure is within what chance gives: four standard errors, and one more for the largest."""
+        """Whether every measure is within four standard errors of chance, the largest deviation within some more."""
         pairs = max(self.sampled - 1, 1)
         return (
             abs(self.rank_correlation) <= 4 * self.rank_correlation_error
@@ -65,26 +65,23 @@ class ShuffleQuality:
             and self.mix_max <= self.mix_max_expected + 1.5
         )
 
-    def markdown(self) -> str:
-        """The picture for markdown, at most about 800 characters."""
-        encoded = base64.b64encode(self.picture).decode()
-        return f"![place in the sources → place in the shards](data:image/png;base64,{encoded})"
-
     def to_json(self) -> dict[str, Any]:
-        """The measures as JSON values, the picture in base64."""
+        """Return the measures as JSON values, the picture in base64."""
         return {**asdict(self), "even": self.even, "picture": base64.b64encode(self.picture).decode()}
 
 
 def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
-    """Measure a plan's order; reads no tokens, and needs some 100 MB and a second at the most for a million contexts.
+    """Measure a plan's order. Reads no tokens, and needs some 100 MB and a second at the most for a million contexts.
 
     Plans of more are sampled: evenly spread contexts for the correlation and the picture, the first shards for the
-    rest (whole ones, so that neighbours are neighbours).
+    rest, which are taken whole so that neighbours are neighbours.
     """
     size = plan.shard_size
     shards = max(1, min(plan.shards, SAMPLE // size, _CELLS // max(len(plan.table.sources), 1)))
-    numbers = _spread(plan, shards) if plan.contexts <= WINDOW else np.arange(shards)
-    order = [ranks(plan.table.contexts, plan.seed, *plan.shard_ranks(int(shard))) for shard in numbers]
+    numbers = np.arange(shards)
+    if plan.contexts <= WINDOW:  # all shards alike; of more contexts each window of the order takes seconds
+        numbers = numbers * plan.shards // shards
+    order = [ranks(plan.table.contexts, plan.settings.seed, *plan.shard_ranks(int(shard))) for shard in numbers]
     same, touching, pairs = _adjacency(plan, order)
     mean, largest, cells = _mix(plan, order)
     correlation, error, picture = _positions(plan)
@@ -105,24 +102,20 @@ def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
     )
 
 
-def _spread(plan: ShufflePlan, shards: int) -> NDArray[np.int64]:
-    return np.arange(shards) * plan.shards // shards
-
-
 def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:
-    """Pairs of neighbours within shards, int64, shape (samples,) each: (of one source, that touch in it, all)."""
+    """Count pairs of neighbours within shards: (those of one source, those that touch in it, all)."""
     same = touching = pairs = 0
     for contexts in order:
         source, start, _ = plan.table.locate(contexts)
         alike = source[1:] == source[:-1]
         same += int(alike.sum())
-        touching += int((alike & (np.abs(np.diff(start)) <= plan.table.row_tokens)).sum())
+        touching += int((alike & (np.abs(np.diff(start)) <= plan.settings.row_tokens)).sum())
         pairs += len(alike)
     return same, touching, pairs
 
 
 def _mix(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[float, float, int]:
-    """(mean, largest deviation in standard errors, how many counts), of the hypergeometric distribution."""
+    """Return (mean, largest deviation in standard errors, number of counts), by the hypergeometric distribution."""
     counts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     total = counts.sum()
     share = counts / total
@@ -141,12 +134,12 @@ def _mix(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[float, floa
 
 
 def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
-    """Rank correlation of evenly spread contexts, its error, and the picture. Keys stand for places in the order."""
+    """Return the rank correlation of evenly spread contexts, its standard error, and the picture."""
     total = plan.table.contexts
     count = min(total, SAMPLE)
     numbers = np.arange(count) * total // count
-    # the order is that of the keys, so that ranks within the sample need no order of all
-    keys = keys_of(numbers.astype(np.uint64), plan.seed)
+    # the order is that of the keys, so ranks within the sample need no order of all contexts
+    keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
     place = np.empty(count, dtype=np.int64)
     place[np.argsort(keys)] = np.arange(count)
     picture = scatter_png(numbers / total, place / count)
@@ -169,7 +162,7 @@ def _neighbours_expected(plan: ShufflePlan) -> float:
 
 
 def _touching(source: SourceContexts) -> float:
-    """Ordered pairs of a source's contexts that hold the same row, or rows that touch; rows chosen as by chance."""
+    """Return how many ordered pairs of a source's contexts hold the same row or rows that touch, by chance."""
     rows, whole = source.rows, source.repeats
     if not rows:
         return 0.0
@@ -179,7 +172,7 @@ def _touching(source: SourceContexts) -> float:
 
 
 def _within(found: float, expected: float, pairs: int) -> bool:
-    """Whether a share of pairs is within four standard errors, and two pairs, of that expected."""
+    """Return whether a share of pairs is within four standard errors, and two pairs, of that expected."""
     return abs(found - expected) <= 4 * math.sqrt(expected * (1 - expected) / pairs) + 2 / pairs
 
 
@@ -191,9 +184,9 @@ _POINTS = 512
 
 
 def scatter_png(across: NDArray[np.float64], down: NDArray[np.float64]) -> bytes:
-    """A black-on-white PNG, 128 x 64, of points at `across` and `down`, float64, shape (points,), each in [0, 1).
+    """Draw a black-on-white PNG, 128 x 64, of points at `across` and `down`, float64, shape (points,), in [0, 1).
 
-    Only as many of the points, evenly chosen, are drawn as keep it below 700 characters in base64: even noise shows an
+    Only as many of the points, evenly chosen, are drawn as keep it below 700 characters in base64. Even noise shows an
     even shuffle; a line or blocks show what is left of the sources' order.
     """
     count = min(len(across), _POINTS)
@@ -208,7 +201,7 @@ def scatter_png(across: NDArray[np.float64], down: NDArray[np.float64]) -> bytes
 
 
 def one_bit_png(ink: NDArray[np.bool_]) -> bytes:
-    """PNG bytes (ISO/IEC 15948) of ink, bool, shape (height, width): one bit a pixel, no filter, one IDAT."""
+    """Return PNG bytes (ISO/IEC 15948) of ink, bool, shape (height, width): one bit a pixel, no filter, one IDAT."""
     height, width = ink.shape
     # (height, width) -> (height, bytes); a zero in front of each row says that it has no filter
     rows = np.packbits(~ink, axis=1)

@@ -1,4 +1,4 @@
-"""A shuffled webdataset as a stream for training: shared out among ranks and workers, resumed at any sample."""
+"""Read a shuffled webdataset as a stream for training, divided among ranks and workers, resumed at any sample."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nanoset_core.shuffling.members import check_member_size, decode_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.regular_files import read_regular
 
 
 class ShardReader:
-    """Iterates the contexts of one rank, in the manifest's order; knows where it is.
+    """Iterate over the contexts of one rank, in the manifest's order; the position can be saved and restored.
 
     Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every W-th from the w-th:
     all ranks and workers together take every sample exactly once. Each iteration goes on where the last one, or a
@@ -37,13 +37,8 @@ class ShardReader:
 
     def __init__(self, folder: Path | str, *, rank: int = 0, world_size: int = 1) -> None:
         if not 0 <= rank < world_size:
-            raise ConfigError(
-                "no such rank",
-                where="rank",
-                found=f"{rank} of {world_size}",
-                expected="0 <= rank < world_size",
-                remedy="give the rank within the data-parallel group, and its size",
-            )
+            found, remedy = f"{rank} of {world_size}", "give the rank within the data-parallel group, and its size"
+            raise ConfigError("no such rank", found=found, expected="0 <= rank < world_size", remedy=remedy)
         self.folder = Path(folder)
         self.rank, self.world_size = rank, world_size
         self._rows = manifest_rows(self.folder / MANIFEST_NAME)
@@ -58,7 +53,7 @@ class ShardReader:
         return sum(samples for _, samples in self._rows[self.rank :: self.world_size])
 
     def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
-        """The contexts from here on, each of shape (length,).
+        """Yield the contexts from the current position on, each of shape (length,).
 
         Raises:
             MissingError, FormatError: as `iterate_shards`.
@@ -78,7 +73,7 @@ class ShardReader:
         self._place = (0, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this worker is: the shards that it has finished, and the samples taken of the one after them."""
+        """Return this worker's position: the shards that are finished, and the samples taken of the one after them."""
         worker, workers = _torch_worker() or self._loaded or (0, 1)
         shard, sample = self._place
         return {
@@ -92,7 +87,7 @@ class ShardReader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a state of `state_dict`.
+        """Continue at a position that `state_dict` returned.
 
         Raises:
             StaleError: it is that of other data, of another rank, or of another number of ranks.
@@ -113,17 +108,12 @@ class ShardReader:
 
 
 def _foreign(found: str, expected: str) -> StaleError:
-    return StaleError(
-        "the state is that of another reader",
-        where="load_state_dict",
-        found=found,
-        expected=expected,
-        remedy="resume with the ranks, the workers and the data with which the state was saved",
-    )
+    remedy = "resume with the ranks, the workers and the data with which the state was saved"
+    return StaleError("the state is that of another reader", found=found, expected=expected, remedy=remedy)
 
 
 def _torch_worker() -> tuple[int, int] | None:
-    """(number, how many) of the DataLoader worker that runs this; None outside of one."""
+    """Return (number, how many) of the DataLoader worker that runs this; None outside of one."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else (info.id, info.num_workers)
@@ -136,9 +126,9 @@ def _register_with_torch(kind: type) -> None:
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Contexts of one shard in order, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
+    """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
 
-    The first `begin` are passed over unread.
+    The first `begin` are skipped unread.
 
     Raises:
         MissingError: there is no such shard.
@@ -152,28 +142,8 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
         yield decode_member(member.name, body, f"{path}, offset {member.offset}")
 
 
-def read_shard(path: Path | str) -> NDArray[np.integer[Any]]:
-    """All contexts of one shard, shape (samples, sequence_length).
-
-    Raises:
-        MissingError: there is no such shard.
-        FormatError: as `iterate_shard`, or contexts of unequal lengths.
-    """
-    contexts = list(iterate_shard(path))
-    lengths = sorted({len(context) for context in contexts})
-    if len(lengths) != 1:
-        raise FormatError(
-            "the contexts of a shard must have one length",
-            where=path,
-            found=f"{len(contexts)} contexts of lengths {lengths[:5]}",
-            expected="at least one context, all of one length",
-            remedy="read it with iterate_shard, or make the shard again",
-        )
-    return np.stack(contexts)
-
-
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape (length,).
+    """Yield the contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape (length,).
 
     Raises:
         MissingError: the manifest or a shard is not there.
@@ -185,7 +155,7 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
 
 def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Contexts [begin, samples excl) of a shard that holds `samples`.
+    """Yield the contexts [begin, samples excl) of a shard that holds `samples`.
 
     Raises:
         FormatError: it does not hold so many.
@@ -197,31 +167,23 @@ def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[NDArra
             break
         yield context
     if found != samples:
-        raise FormatError(
-            "a shard does not hold what the manifest says",
-            where=path,
-            found=f"{found} contexts" + (" or more" if found > samples else ""),
-            expected=f"{samples} contexts",
-            remedy="make the shard again, or fetch it again",
-        )
+        text = f"{found} contexts" + (" or more" if found > samples else "")
+        what, remedy = "a shard does not hold what the manifest says", "make the shard again, or fetch it again"
+        raise FormatError(what, where=path, found=text, expected=f"{samples} contexts", remedy=remedy)
 
 
 def manifest_rows(path: Path) -> list[tuple[str, int]]:
-    """(name without `.tar`, samples) of each shard of a manifest.
+    """Return (name without `.tar`, samples) of each shard of a manifest.
 
     Raises:
         MissingError: there is no manifest.
         FormatError: a line is no row of a manifest.
     """
     try:
-        with open_regular(path) as file:
-            lines = file.read().splitlines()
+        lines = read_regular(path).splitlines()
     except FileNotFoundError as error:
-        raise MissingError(
-            "no manifest of shards",
-            where=path,
-            remedy="finish writing the dataset, or give the folder of a finished one",
-        ) from error
+        remedy = "finish writing the dataset, or give the folder of a finished one"
+        raise MissingError("no manifest of shards", where=path, remedy=remedy) from error
     return [_manifest_row(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
 
 
@@ -232,11 +194,6 @@ def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
         if not is_inside(stem) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            "not a row of a manifest of shards",
-            where=where,
-            found=f"{line[:80]!r} ({error})",
-            expected='{"shard": "shard-00000000", "num_sequences": 8192, ...}',
-            remedy="write the manifest again",
-        ) from error
+        found, expected = f"{line[:80]!r} ({error})", '{"shard": "shard-00000000", "num_sequences": 8192, ...}'
+        raise FormatError("not a row of a manifest of shards", where=where, found=found, expected=expected) from error
     return stem, count

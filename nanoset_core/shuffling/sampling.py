@@ -41,19 +41,16 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not 0 <= self.chosen <= self.rows or (0 < self.chosen < self.rows and self.rows > MAX_ROWS):
-            raise ConfigError(
-                "more rows to choose than there are, or too many to choose from",
-                found=f"{self.chosen:,} of {self.rows:,}",
-                expected=f"a number up to that of the rows, of at most {MAX_ROWS:,} rows",
-                remedy="use a whole number as frequency, or make several corpora of this one",
-            )
+            what, remedy = "too many rows to choose from", "use a whole number as frequency, or split the corpus"
+            expected = f"at most {MAX_ROWS:,} rows"
+            raise ConfigError(what, found=f"{self.chosen:,} of {self.rows:,}", expected=expected, remedy=remedy)
 
     @property
     def _offset(self) -> int:
         return self.seed % self.rows if self.rows else 0
 
     def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The chosen rows of these numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
+        """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if self.chosen == self.rows:
             return numbers
@@ -77,7 +74,7 @@ class Choice:
         return (np.minimum(block * BLOCK_ROWS, self.rows) * self.chosen + self._offset) // self.rows
 
     def _chosen_of(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape (blocks, 64)."""
+        """Return which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape (blocks, 64)."""
         rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
         keys = keys_of(rows.astype(np.uint64), self.seed)
         keys[rows >= self.rows] = np.iinfo(np.uint64).max
@@ -87,7 +84,7 @@ class Choice:
         return (keys <= last) & (count > 0)[:, None]
 
     def number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
+        """Return the numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
         rows = np.asarray(rows, dtype=np.int64)
         if self.chosen == self.rows:
             return rows
@@ -100,7 +97,7 @@ class Choice:
         return numbers
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
+        """Return whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
         rows = np.asarray(rows, dtype=np.int64)
         if self.chosen in (0, self.rows):
             return np.full(len(rows), self.chosen > 0)
@@ -113,7 +110,7 @@ class Choice:
 
 
 def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
-    """How often all of `rows` occur, and how many of them occur once more: frequency * rows in all, rounded.
+    """Return how often all of `rows` occur, and how many of them occur once more: frequency * rows in all, rounded.
 
     The frequency counts as the decimal number that it is written as: 0.3 of 5 rows are 1.5, and so 2.
     """
@@ -122,29 +119,24 @@ def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
 
 
 def choice_seed(seed: int, name: str) -> int:
-    """The seed of a source's choice: another one for every seed of the order and every name."""
+    """Return the seed of a source's choice, which depends on the seed of the order and the source's name."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "big")
 
 
 def check_frequency(name: str, frequency: float, where: object) -> float:
-    """The frequency.
+    """Return the frequency if it is valid.
 
     Raises:
         ConfigError: it is no number from 0 to a million.
     """
     if not (math.isfinite(frequency) and 0 <= frequency <= 1e6):
-        raise ConfigError(
-            "this is no sampling frequency",
-            where=where,
-            found=f"{name}: {frequency}",
-            expected="a number from 0 to a million",
-            remedy="give 1 to take every context once, 0.5 for every second one, 2 for each twice",
-        )
+        found, expected = f"{name}: {frequency}", "a number from 0 to a million; 1 takes every context once"
+        raise ConfigError("this is no sampling frequency", where=where, found=found, expected=expected)
     return frequency
 
 
 def frequencies_of_weights(rows: dict[str, int], weights: dict[str, float], contexts: int | None) -> dict[str, float]:
-    """Frequencies that give each source its share of the contexts.
+    """Return frequencies that give each source its share of the contexts.
 
     Args:
         rows: name → contexts of one pass.
@@ -157,11 +149,7 @@ def frequencies_of_weights(rows: dict[str, int], weights: dict[str, float], cont
     shares = {name: Fraction(weight) / sum(map(Fraction, weights.values())) for name, weight in weights.items()}
     for name in weights:
         if not rows[name]:
-            raise ConfigError(
-                "a corpus with a weight has no contexts",
-                where=name,
-                found="fewer tokens than one context has",
-                remedy="add text to it, leave it out, or use tail: pad",
-            )
+            remedy = "add text to it, leave it out, or use tail: pad"
+            raise ConfigError("a corpus with a weight does not fill one context", where=name, remedy=remedy)
     total = Fraction(contexts) if contexts is not None else min(rows[name] / shares[name] for name in weights)
     return {name: float(total * shares[name] / rows[name]) for name in weights}

@@ -1,64 +1,49 @@
-"""Text, pairs or tars → a folder of shuffled tars, in one call: resumable, published whole."""
+"""`nanoset shuffle`: text, pairs or tars → a folder of shuffled tars, in one call that can be resumed."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.webdataset import DEFAULT_LENGTH
 from nanoset_core.errors import ConfigError, FormatError, NanosetError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
+from nanoset_core.outputs.places import place_of
 from nanoset_core.outputs.recorded import check_outside, flag_differences
-from nanoset_core.shuffling import tokshuf
-from nanoset_core.shuffling.engines import WriteOptions, write_shards
-from nanoset_core.shuffling.inputs import (
-    Prepared,
-    ShuffleInputs,
-    decode_sources,
-    input_files,
-    open_pairs,
-    survey_sources,
-    tokenize_sources,
-)
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, prepare
 from nanoset_core.shuffling.members import compressor_identity
+from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
+from nanoset_core.shuffling.output_folder import TarsFolder, tars_folder
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.publishing import TarsFolder, tars_folder
-from nanoset_core.shuffling.settings import PlanSettings, ShuffleOptions
 from nanoset_core.shuffling.webdataset import complete_webdataset
+from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.remote_folder import Location
 from nanoset_core.storage.scratch import held_alone
 from nanoset_core.storage.working_copies import work_folder
-from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files
+from nanoset_core.tokenization.files import tokenizer_files
+from nanoset_core.tokenization.inputs import files_of
 from nanoset_core.tokenization.losses import Listing, Losses
 from nanoset_core.tokenization.policy import RejectPolicy
-from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.shards import ShardFacts
-from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 STAGE = "webdatasets"
 VERSION = 1
 REJECTS = "rejects.jsonl"
 _ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
-
-
 _FLAGS = {"sequence_length": "--seqlen", "samples_per_shard": "--wds-chunk-size", "text_key": "--json-key"}
-_TRACELESS = (
-    *("tokenizer_engine", "engine", "memory_bytes", "workers"),
-    *("on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """What a call made, or found made."""
+    """What a call made, or found finished."""
 
     folder: Location
     """Of the tars and their lists."""
@@ -71,7 +56,7 @@ class Shuffled:
     lost: tuple[str, ...] = ()
     """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
     faults: int = 0
-    """How many files these are that could not be read to their end: they count as rejected in the manifest."""
+    """How many files could not be read to their end: they count as rejected in the manifest."""
 
 
 def shuffle(
@@ -85,145 +70,67 @@ def shuffle(
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
-    Until then everything lies in `.<output>.scratch` beside it: a call that was killed goes on where it was, for any
-    number of workers and any engine. The same call on the same inputs does nothing. In a bucket the manifest comes
-    last; the scratch of an output there lies below TMPDIR.
+    Until then everything is in `.<output>.scratch` beside it: a call that was killed is continued by the next one, with
+    any number of workers and any engine. The same call on the same inputs does nothing. In a bucket the manifest comes
+    last; the scratch of an output there is below TMPDIR.
 
     Args:
         inputs: the sources.
         output: the folder; it must not be there, or be empty, or hold what such a call made.
         options: the settings.
-        scratch: where to put tokens and buckets, in a folder of this output's own; default: beside the output.
-        listener: hears the progress.
-        overwrite: whether what such a call made of other inputs or with other settings may be replaced. Whoever is
-            killed meanwhile leaves it whole, or nothing there, for a moment, and the new folder in the scratch.
+        scratch: where to put tokens and spill files, in a folder of this output's own; default: beside the output.
+        listener: progress callback.
+        overwrite: whether the result of a call with other inputs or settings may be replaced. A call that is killed
+            while it replaces leaves the old folder, the new one, or none and the new one in the scratch.
 
     Raises:
         ConfigError: settings that do not go together, an input in the output, or a folder with content that is not to
             be replaced.
         StorageError: the output cannot be written, or the disk is full.
-        NanosetError: as `preprocess`, `survey_tars`, `plan_shuffle` and `write_shards`.
+        NanosetError: as `prepare`, `plan_shuffle` and `write_shards`.
     """
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
     recipe = _recipe(inputs, options, output.name)
     target, name = (output.absolute() if isinstance(output, Path) else output), f".{output.name}.scratch"
-    aside = work_folder(target, name, scratch)
-    work = work_folder(target, name, None) if isinstance(output, Path) else aside
+    scratch_dir = work_folder(target, name, scratch)
+    work = work_folder(target, name, None) if isinstance(output, Path) else scratch_dir
     with contextlib.ExitStack() as held:
         tars = held.enter_context(tars_folder(output, work))
         if (finished := _finished(tars, recipe, inputs, options)) is not None:
             done, lost = finished
-            tars.forget_begun()
+            tars.clear_mark()
             if work.exists():  # of a call that was killed just after it had published
                 with _owned(work, recipe, tars.draft):
-                    _remove(work, aside)
+                    _remove(work, scratch_dir)
             texts = tuple(filter(None, [lost.beyond_rejects()]))
             return Shuffled(output, done, False, done.facts["plan"], texts, lost.facts.faults)
         _check_output(tars, recipe, overwrite=overwrite)
-        held.enter_context(tars.writing(expected=_ROOM))
-        held.enter_context(writing_to(aside.parent, expected=_ROOM))
+        place = place_of(output.parent) if isinstance(output, Path) else tars.place
+        held.enter_context(place.writing(expected=_ROOM))
+        held.enter_context(writing_to(scratch_dir.parent, expected=_ROOM))
         held.enter_context(_owned(work, recipe, tars.draft))
-        prepared = prepare(inputs, options, aside / "tokens", listener)
-        plan = make_plan(prepared, inputs, options)
+        prepared = prepare(inputs, options, scratch_dir / "tokens", listener=listener)
+        frequencies = {source.name: source.frequency for source in inputs.sources}
+        settings = plan_settings(options, frequencies, prepared.streams, prepared.sequence_length)
+        plan = plan_shuffle(prepared.sources, settings)
         how = WriteOptions(
             engine=options.engine,
             memory_bytes=options.memory_bytes,
-            scratch=aside,
+            scratch=scratch_dir,
             workers=options.processes,
             listener=listener,
             name=recipe.name,
         )
         manifest = _write(prepared, plan, recipe, tars.draft, options, how)
-        _check_output(tars, recipe, overwrite=overwrite)  # something may have been put there meanwhile
+        _check_output(tars, recipe, overwrite=overwrite)  # something may have been put there in the meantime
         manifest = tars.publish(manifest)
-        _remove(work, aside)
+        _remove(work, scratch_dir)
     return Shuffled(output, manifest, True, plan.to_json(), prepared.lost, prepared.faults)
 
 
-def prepare(
-    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback = silent
-) -> Prepared:
-    """The token sources of `inputs`; `folder` takes what must be made for it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    inputs = inputs.here(folder / "copies")
-    if inputs.kind == "datasets":
-        return open_pairs(inputs)
-    if inputs.kind == "text":
-        return tokenize_sources(inputs, text_options(options), folder, listener=listener)
-    surveys = survey_sources(inputs, options.data_key, options.tokenizer)
-    found = surveys[0].sequence_length
-    if options.sequence_length not in (None, found):
-        raise ConfigError(
-            "the contexts of tars stay as they are",
-            where="--seqlen",
-            found=options.sequence_length,
-            expected=f"{found}, which they have",
-            remedy="leave --seqlen out, or cut other contexts from the text",
-        )
-    return decode_sources(inputs, surveys, folder, workers=options.processes, listener=listener)
-
-
-def make_plan(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOptions) -> ShufflePlan:
-    """The plan of prepared sources."""
-    return plan_shuffle(prepared.sources, plan_settings(prepared, inputs, options))
-
-
-def text_options(options: ShuffleOptions) -> PreprocessOptions:
-    """How text is tokenized on the way.
-
-    Raises:
-        ConfigError: the options name no tokenizer, or with the preset tokshuf one that it does not know.
-    """
-    tokenizer = options.require_tokenizer()
-    is_tokshuf = options.preset == "tokshuf"
-    return PreprocessOptions(
-        tokenizer=tokenizer,
-        keys=(options.text_key,),
-        preset="tokshuf" if is_tokshuf else "megatron",
-        eod=tokshuf.tokshuf_tokens(tokenizer).eot if is_tokshuf else options.eod,
-        bos=options.bos,
-        workers=options.workers,
-        engine=options.tokenizer_engine,
-        on_reject=options.on_reject,
-        max_rejected_fraction=options.max_rejected_fraction,
-        max_unreadable_fraction=options.max_unreadable_fraction,
-        count_by_file=is_tokshuf,
-    )
-
-
-def plan_settings(prepared: Prepared, inputs: ShuffleInputs, options: ShuffleOptions) -> PlanSettings:
-    """The settings of the plan that the options come to."""
-    file = options.tokenizer
-    settings = PlanSettings(
-        sequence_length=prepared.sequence_length or options.sequence_length or DEFAULT_LENGTH,
-        samples_per_shard=options.samples_per_shard,
-        seed=options.seed,
-        member=options.member,
-        bos_id=_id_of(file, options.context_bos, "--context-bos"),
-        streams=prepared.streams or None,
-        frequencies={source.name: source.frequency for source in inputs.sources},
-        even=options.even,
-        preset=options.preset,
-    )
-    if options.preset == "tokshuf" and file is not None:
-        pad_id = tokshuf.tokshuf_tokens(file).pad_id
-        return replace(settings, tail=tokshuf.TAIL, pad_id=pad_id, eod=tokshuf.EOT)
-    return replace(
-        settings,
-        tail=options.tail,
-        pad_id=_id_of(file, options.pad, "--pad") if options.tail == "pad" else None,
-        eod=_id_of(file, options.eod, "--eod"),
-        vocab_size=tokenizer_facts(file).max_id + 1 if file is not None else None,
-    )
-
-
-def _id_of(tokenizer: TokenizerPath | None, text: str | None, where: str) -> int | None:
-    return token_id(tokenizer, text, where) if tokenizer is not None and text else None
-
-
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
-    given = {key: value for key, value in asdict(options).items() if key not in _TRACELESS}
+    given = {key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS}
     if options.tokenizer is not None:
         given["tokenizer"] = tokenizer_facts(options.tokenizer).fingerprint
     given["compressor"] = compressor_identity() if options.member == "json.gz" else None
@@ -233,40 +140,39 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 def _finished(
     tars: TarsFolder, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
 ) -> tuple[Manifest, Losses] | None:
-    """The result of the same call, where it is whole and lost no more than the options allow, and what it lost."""
+    """Return the result of the same call, if it is whole and lost no more than the options allow, and what it lost."""
     with contextlib.suppress(NanosetError):
         found = tars.manifest()
-        if found is not None and found.digest == recipe.digest and tars.is_whole(found):
-            lost = _lost(found, inputs)
+        if found is not None and found.digest == recipe.digest and found.damage() is None:
+            lost = _losses(found, inputs)
             policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
             return (found, lost) if policy.allows(lost) else None
     return None
 
 
-def _lost(found: Manifest, inputs: ShuffleInputs) -> Losses:
-    """What a call lost, by its list of rejects; of files of one name in several sources the largest counts."""
+def _losses(found: Manifest, inputs: ShuffleInputs) -> Losses:
+    """Return what a call lost, by its list of rejects; of files of one name in several sources the largest counts."""
     rejected, documents = found.facts["rejected"], found.facts["documents"]
-    zeroed = found.facts.get("zeroed", {})
-    if not rejected:
-        return Losses(ShardFacts(lines=documents, documents=documents, zeroed=zeroed))
     sizes: dict[str, int] = {}
-    for stat in (stat for source in inputs.sources for stat in input_files(source).files):
-        sizes[stat.path] = max(stat.size, sizes.get(stat.path, 0))
-    listing = Listing(ShardFacts(faults=rejected), lambda: found.path(REJECTS))
-    faults = len(Losses(listing.facts, [listing], sizes).unreadable)
-    lines = rejected - faults
+    listings = []
+    if rejected:
+        for stat in (stat for source in inputs.sources for stat in files_of(source.paths).files):
+            sizes[stat.path] = max(stat.size, sizes.get(stat.path, 0))
+        listings = [Listing(ShardFacts(faults=rejected), lambda: found.path(REJECTS))]
+    faults = len(Losses(ShardFacts(), listings, sizes).unreadable)
     facts = ShardFacts(
-        lines=lines + documents,
+        lines=rejected - faults + documents,
         documents=documents,
-        rejected=lines,
+        rejected=rejected - faults,
         faults=faults,
         stored_bytes=sum(sizes.values()),
-        zeroed=zeroed,
+        zeroed=found.facts.get("zeroed", {}),
     )
-    return Losses(facts, [listing], sizes)
+    return Losses(facts, listings, sizes)
 
 
 def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
+    """Raise ConfigError where the output folder holds something that may not be replaced."""
     names = tars.names()
     if names is not None and not names:
         return
@@ -276,53 +182,39 @@ def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
     if found is not None and found.stage == STAGE:
         if not overwrite:
             _check_same(tars, found, recipe)
-        return
-    if (begun := tars.begun()) is not None and (overwrite or begun == recipe.digest):
-        return
-    raise ConfigError(
-        "there is something else already",
-        where=tars.output,
-        expected="no such folder, an empty one, or an earlier result",
-        remedy="give another --output, or remove it",
-    )
+    elif (digest := tars.interrupted()) is None or not (overwrite or digest == recipe.digest):
+        expected = "no such folder, an empty one, or an earlier result"
+        remedy = "give another --output, or remove it"
+        raise ConfigError("there is something else already", where=tars.output, expected=expected, remedy=remedy)
 
 
 def _check_same(tars: TarsFolder, found: Manifest, recipe: Recipe) -> None:
     """Raise ConfigError where an earlier result is not of this call, or holds what is not of that result."""
     if found.digest != recipe.digest:
+        differences = []
+        if found.recipe["parents"] != recipe.parents:
+            differences.append("it was made of other files, or they were moved or written again since")
+        differences += flag_differences(found.recipe["options"], recipe.to_json()["options"], _FLAGS)
         raise ConfigError(
             "an output of other input or settings is there already",
             where=tars.output,
-            found="; ".join(_differences(found, recipe)) or "it was made under another name",
-            expected="no such folder, an empty one, or what the same call made",
+            found="; ".join(differences) or "it was made under another name",
             remedy="name another --output, or replace this one with --overwrite",
         )
-    foreign = sorted((tars.names() or frozenset()) - {MANIFEST, *found.files})
-    if foreign:
-        raise ConfigError(
-            "the output is damaged, and holds other files too, which would be removed as it is made again",
-            where=tars.output,
-            found=", ".join(foreign[:5]),
-            expected="nothing but what the same call made",
-            remedy="move them out of it, or replace all that is there with --overwrite",
-        )
-
-
-def _differences(found: Manifest, recipe: Recipe) -> Iterator[str]:
-    if found.recipe["parents"] != recipe.parents:
-        yield "it was made of other files, or they were moved or written again since"
-    yield from flag_differences(found.recipe["options"], recipe.to_json()["options"], _FLAGS)
+    if foreign := sorted((tars.names() or frozenset()) - {MANIFEST, *found.files}):
+        what = "the output is damaged, and holds other files too, which would be removed as it is made again"
+        remedy = "move them out of it, or replace all that is there with --overwrite"
+        raise ConfigError(what, where=tars.output, found=", ".join(foreign[:5]), remedy=remedy)
 
 
 @contextlib.contextmanager
 def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
-    """Hold the scratch of one output; what a call of other settings left of the tars goes."""
+    """Hold the scratch of one output; remove the tars in it that a call of other settings left."""
     work.mkdir(parents=True, exist_ok=True)
     with held_alone(work / ".lock") as ours:
         if not ours:
-            raise ConfigError(
-                "another call is writing this output", where=work, remedy="wait for it, or give another --output"
-            )
+            remedy = "wait for it, or give another --output"
+            raise ConfigError("another call is writing this output", where=work, remedy=remedy)
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)
@@ -345,23 +237,19 @@ def _write(
         write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
         return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, LocalAccess(folder))
 
+    facts = {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected}
     return complete_webdataset(
         plan,
         shards,
         folder,
         recipe,
-        {
-            "plan": plan.to_json(),
-            "documents": prepared.documents,
-            "rejected": prepared.rejected,
-            **({"zeroed": dict(prepared.zeroed)} if prepared.zeroed else {}),
-        },
+        facts | ({"zeroed": dict(prepared.zeroed)} if prepared.zeroed else {}),
         tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
         finalize=finalize,
         others=rejects,
     )
 
 
-def _remove(work: Path, aside: Path) -> None:
-    for folder in (aside, work):  # the lock goes last
+def _remove(work: Path, scratch_dir: Path) -> None:
+    for folder in (scratch_dir, work):  # the lock goes last
         shutil.rmtree(folder, ignore_errors=True)

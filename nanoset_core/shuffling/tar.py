@@ -1,4 +1,4 @@
-"""Deterministic ustar bytes, and a strict reader of them.
+"""Write deterministic ustar bytes, and read tars.
 
 A record is a 512-byte header, the body, and zeros up to the next multiple of 512. Header (offset, size, content)::
 
@@ -16,9 +16,11 @@ ends in two zero blocks and zeros up to a multiple of 10240. These are the bytes
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,10 @@ MAX_NAME_BYTES = 100
 _MAX_SIZE_BYTES = 8**11 - 1
 _CHUNK_BYTES = 1 << 20
 _MAGICS = (b"ustar\x0000", b"ustar  \x00")  # POSIX, GNU
+_REGULAR = (b"0", b"\0", b"7")
+_WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders, pipes
+_EXTENDED = (b"x", b"X", b"g", b"L", b"K")
+_MOST_EXTENDED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ def _template() -> NDArray[np.uint8]:
 
 
 def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Headers of members, uint8, shape (members, 512).
+    """Return the headers of members, uint8, shape (members, 512).
 
     Args:
         names: ASCII, uint8, shape (members, at most 100), shorter names filled with zeros.
@@ -73,19 +79,11 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
         ConfigError: a name or a size that a plain header cannot hold.
     """
     if names.shape[1] > MAX_NAME_BYTES or (names > 126).any():
-        raise ConfigError(
-            "a member's name must fit a plain tar header",
-            found=f"{names.shape[1]} bytes, highest {names.max(initial=0)}",
-            expected=f"at most {MAX_NAME_BYTES} bytes of ASCII",
-            remedy="use shorter names",
-        )
+        found, expected = f"{names.shape[1]} bytes, highest {names.max(initial=0)}", f"at most {MAX_NAME_BYTES}, ASCII"
+        raise ConfigError("a member's name must fit a plain tar header", found=found, expected=expected)
     if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= _MAX_SIZE_BYTES:
-        raise ConfigError(
-            "a member's size must fit a plain tar header",
-            found=f"[{sizes.min()}, {sizes.max()}] bytes",
-            expected=f"[0, {_MAX_SIZE_BYTES}]",
-            remedy="use shorter contexts",
-        )
+        found, expected = f"[{sizes.min()}, {sizes.max()}] bytes", f"[0, {_MAX_SIZE_BYTES}]"
+        raise ConfigError("a member's size must fit a plain tar header", found=found, expected=expected)
     block = np.tile(_template(), (len(names), 1))
     block[:, : names.shape[1]] = names
     block[:, 124:135] = octal(sizes, 11)
@@ -95,14 +93,14 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def checksums(block: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Sums of finished headers, uint8, shape (members, 512), their checksum's own bytes taken as spaces; int64."""
+    """Return the checksums, int64, of finished headers, uint8, shape (members, 512)."""
     sums: NDArray[np.int64] = block.sum(axis=1, dtype=np.int64)
     sums -= block[:, 148:156].sum(axis=1, dtype=np.int64)
     return sums + 8 * ord(" ")
 
 
 def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:
-    """Give records new names and their checksums, in place.
+    """Write new names, and the checksums that follow from them, into records in place.
 
     Args:
         records: uint8, shape (members, 512 or more), with headers that differ in their names alone.
@@ -114,29 +112,52 @@ def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: in
 
 
 def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-    """Octal digits in ASCII: int64, shape (values,) → uint8, shape (values, width)."""
+    """Return octal digits in ASCII: int64, shape (values,) → uint8, shape (values, width)."""
     shifts = 3 * np.arange(width - 1, -1, -1)
     return ((values[:, None] >> shifts & 7) + ord("0")).astype(np.uint8)
 
 
 def record_bytes(size_bytes: int) -> int:
-    """Bytes of a member's whole record: header, body and zeros."""
+    """Return the bytes of a member's whole record: header, body and zeros."""
     return BLOCK_BYTES + size_bytes + -size_bytes % BLOCK_BYTES
 
 
 def end_of_archive(written_bytes: int) -> bytes:
-    """The zeros that close an archive of this many bytes of records."""
+    """Return the zeros that close an archive of this many bytes of records."""
     closing = 2 * BLOCK_BYTES
     return bytes(closing + -(written_bytes + closing) % ARCHIVE_BYTES)
 
 
-def iterate_members(archive: bytes | mmap.mmap, where: object) -> Iterator[TarMember]:
-    """Members of an archive in order; `where` names it in errors.
+class FileBytes:
+    """The bytes of an open file, to be sliced without reading or mapping all of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._number, self._size = file.fileno(), os.fstat(file.fileno()).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, span: slice) -> bytes:
+        begin, end, _ = span.indices(self._size)
+        return os.pread(self._number, max(end - begin, 0), begin)
+
+
+Archive = bytes | mmap.mmap | FileBytes
+
+
+def iterate_members(archive: Archive, where: object, *, plain: bool = True) -> Iterator[TarMember]:
+    """Yield the regular files of an archive in order.
+
+    Args:
+        archive: the bytes of the tar.
+        where: names it in errors.
+        plain: whether anything but regular files under plain headers is refused, as in tars of ours. Otherwise extended
+            headers give longer names and sizes, and links, folders and the like are skipped.
 
     Raises:
-        FormatError: anything but whole regular files under plain headers, or an archive without its end.
+        FormatError: a damaged header, a body that is cut off, or an archive without its end.
     """
-    offset = 0
+    offset, name, size = 0, "", -1
     while True:
         header = archive[offset : offset + BLOCK_BYTES]
         if len(header) < BLOCK_BYTES:
@@ -144,53 +165,92 @@ def iterate_members(archive: bytes | mmap.mmap, where: object) -> Iterator[TarMe
         if not header.strip(b"\0"):
             _check_end(archive, where, offset)
             return
-        member = _parse(header, where, offset)
-        yield member
-        offset += record_bytes(member.size_bytes)
-        if offset > len(archive):
+        member, kind = _parse(header, where, offset, plain)
+        if name or size >= 0:
+            given = member.size_bytes if size < 0 or kind in _EXTENDED else size
+            member = TarMember(name or member.name, member.offset, given)
+        stored = 0 if kind in _WITHOUT_BODY else member.size_bytes
+        end = member.offset + stored
+        if kind in _EXTENDED and stored > _MOST_EXTENDED_BYTES:
+            found = f"a header of more than {_MOST_EXTENDED_BYTES:,} bytes"
+            raise _malformed(where, offset, "an extended header is too large", found)
+        offset = member.offset + record_bytes(stored) - BLOCK_BYTES
+        if end > len(archive) or (plain and offset > len(archive)):
             raise _malformed(where, member.offset, f"the body of {member.name!r} is cut off", f"{len(archive)} bytes")
+        if kind in _EXTENDED:
+            longer, size_given = _extended(kind, archive[member.offset : end], where, member.offset)
+            name, size = longer or name, size_given if size_given >= 0 else size
+            continue
+        name, size = "", -1
+        if kind == b"S":
+            raise _malformed(where, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
+        if kind in _REGULAR and not member.name.endswith("/"):
+            yield member
 
 
-def _check_end(archive: bytes | mmap.mmap, where: object, offset: int) -> None:
+def _check_end(archive: Archive, where: object, offset: int) -> None:
     size = len(archive) - offset
     parts = (archive[begin : begin + _CHUNK_BYTES] for begin in range(offset, len(archive), _CHUNK_BYTES))
     if size < 2 * BLOCK_BYTES or size % BLOCK_BYTES or any(part.strip(b"\0") for part in parts):
         raise _malformed(where, offset, "the archive does not end in two or more zero blocks", f"{size} bytes")
 
 
-def _parse(header: bytes, where: object, offset: int) -> TarMember:
+def _parse(header: bytes, where: object, offset: int, plain: bool) -> tuple[TarMember, bytes]:
+    """Return the member that a header describes, and its type."""
+    encoding, errors = ("ascii", "strict") if plain else ("utf-8", "surrogateescape")
     try:
         stored = int(header[148:156].strip(b" \0"), 8)
-        digits = header[124:136].strip(b" \0")
-        if not digits.isdigit():  # int() would take signs and underscores
+        digits = header[124:136].strip(b" \0") or (b"" if plain else b"0")
+        if header[124] == 0x80 and not plain:  # GNU's form of sizes above 8 GiB
+            size = int.from_bytes(header[125:136], "big")
+        elif digits.isdigit():  # int() would take signs and underscores
+            size = int(digits, 8)
+        else:
             raise ValueError("the size is not a number")
-        size = int(digits, 8)
-        name, prefix = (header[a:b].split(b"\0", 1)[0].decode("ascii") for a, b in ((0, 100), (345, 500)))
+        name, prefix = (header[a:b].split(b"\0", 1)[0].decode(encoding, errors) for a, b in ((0, 100), (345, 500)))
     except ValueError as error:
         raise _malformed(where, offset, "not a plain tar header", repr(bytes(header[:32]))) from error
     computed = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if stored != computed:
         raise _malformed(where, offset, "the header's checksum is wrong", f"{stored} stored, {computed} computed")
-    magic = bytes(header[257:265])
-    if magic not in _MAGICS or header[156:157] not in (b"0", b"\0"):
-        raise _malformed(where, offset, "not a regular file under a plain header", f"{magic!r}, {header[156:157]!r}")
+    magic, kind = bytes(header[257:265]), bytes(header[156:157])
+    if plain and (magic not in _MAGICS or kind not in _REGULAR[:2]):
+        raise _malformed(where, offset, "not a regular file under a plain header", f"{magic!r}, {kind!r}")
     if magic == _MAGICS[0] and prefix:
         name = f"{prefix}/{name}"
-    return TarMember(name, offset + BLOCK_BYTES, size)
+    return TarMember(name, offset + BLOCK_BYTES, size), kind
+
+
+def _extended(kind: bytes, body: bytes, where: object, offset: int) -> tuple[str, int]:
+    """Return (name, size) that an extended header gives to the member after it; "" and -1 where it gives none."""
+    if kind == b"L":
+        return body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape"), -1
+    if kind not in (b"x", b"X"):
+        return "", -1
+    records = {}
+    try:
+        while body.strip(b"\0"):
+            digits = body.split(b" ", 1)[0]
+            end = int(digits)
+            if not len(digits) + 1 < end <= len(body):
+                raise ValueError(f"a record of {end} bytes")
+            key, _, value = body[len(digits) + 1 : end].rstrip(b"\n").partition(b"=")
+            records[key], body = value, body[end:]
+        if any(key.startswith(b"GNU.sparse.") for key in records):
+            raise ValueError("a sparse file")
+        size = int(records.get(b"size", b"-1"))
+    except ValueError as error:
+        raise _malformed(where, offset, "not a tar with extended headers that can be read", str(error)) from error
+    return records.get(b"path", b"").decode("utf-8", "surrogateescape"), size
 
 
 def _malformed(where: object, offset: int, what: str, found: str) -> FormatError:
-    return FormatError(
-        what,
-        where=f"{where}, offset {offset}",
-        found=found,
-        expected="a tar of regular files with plain ustar or GNU headers",
-        remedy="make the shard again, or fetch it again",
-    )
+    where, expected = f"{where}, offset {offset}", "a whole, uncompressed tar of regular files"
+    return FormatError(what, where=where, found=found, expected=expected, remedy="make it again, or fetch it again")
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """The bytes of an archive as a read-only map (an empty file as no bytes).
+    """Return the bytes of an archive as a read-only map (an empty file as no bytes).
 
     Raises:
         MissingError: there is no such file.
@@ -198,6 +258,4 @@ def map_archive(path: Path) -> mmap.mmap | bytes:
     try:
         return map_regular(path)
     except FileNotFoundError as error:
-        raise MissingError(
-            "no such shard", where=path, remedy="write the shard first, or give the path of an existing one"
-        ) from error
+        raise MissingError("no such shard", where=path, remedy="write the shard first, or correct the path") from error

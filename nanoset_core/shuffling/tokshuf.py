@@ -11,13 +11,12 @@ context of padding alone. The preset gives the same contexts, each as often; the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.shuffling.settings import Tail
+from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.tokenization.files import TokenizerPath
 
-TAIL: Tail = "pad_always"
 EOT = 0
 _KNOWN = (
     ({"<|endoftext|>": 0, "<|padding|>": 1, " " * 24: 50254}, 50254),
@@ -35,8 +34,13 @@ class TokshufTokens:
     """Fills the last context of each file; it can lie outside the vocabulary."""
 
 
+def with_tokens(settings: PlanSettings, tokens: TokshufTokens) -> PlanSettings:
+    """Return settings with the tail and the tokens of the preset."""
+    return replace(settings, tail="pad_always", pad_id=tokens.pad_id, eod=EOT)
+
+
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
-    """The special tokens that tokshuf-rust uses with a tokenizer.
+    """Return the special tokens that tokshuf-rust uses with a tokenizer.
 
     Raises:
         ConfigError: a tokenizer that it does not know; it knows two.
@@ -48,10 +52,7 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     for marks, vocabulary in _KNOWN:
         if eot is not None and all(tokenizer.token_to_id(token) == number for token, number in marks.items()):
             return TokshufTokens(eot, vocabulary + 2)
-    raise ConfigError(
-        "tokshuf-rust does not know this tokenizer, so that there are no contexts of its to match",
-        where=tokenizer_file,
-        found=f"{tokenizer.get_vocab_size():,} tokens",
-        expected="GPT-NeoX-20B's or Llama-3's",
-        remedy="use the default preset, which takes the end and pad tokens from the tokenizer",
-    )
+    what, expected = "tokshuf-rust does not know this tokenizer", "GPT-NeoX-20B's or Llama-3's"
+    remedy = "use the default preset, which takes the end and pad tokens from the tokenizer"
+    found = f"{tokenizer.get_vocab_size():,} tokens"
+    raise ConfigError(what, where=tokenizer_file, found=found, expected=expected, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Completing a webdataset: the lists that name its shards (for OpenLM, for wids, DCLM's record), and its manifest."""
+"""Complete a webdataset: the lists that name its shards (for OpenLM, for wids, DCLM's record), and its manifest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import orjson
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.places import place_of
+from nanoset_core.shuffling.markers import clear_markers
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.receipts import clear_receipts
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
@@ -30,26 +30,17 @@ Finalize = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifes
 """`finalize(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
 
 
-def write_manifest(
-    plan: ShufflePlan,
-    shards: Sequence[TarFacts],
-    folder: Path,
-    *,
-    name: str = "nanoset",
-    dataset_url: str = "./",
-    tokenizer: str | None = None,
-    extra: Mapping[str, Any] | None = None,
+def write_lists(
+    plan: ShufflePlan, shards: Sequence[TarFacts], folder: Path, *, name: str, tokenizer: str | None = None
 ) -> dict[str, str]:
     """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) into `folder`.
 
     Args:
         plan: the plan of all shards.
-        shards: facts of every shard of the plan, in any order.
-        folder: where the tars lie.
+        shards: facts of every shard of the plan, in order.
+        folder: where the tars are.
         name: of the dataset.
-        dataset_url: how the trainer spells `folder`.
         tokenizer: name to record in `exp_data.json`.
-        extra: further fields of `exp_data.json`; they win over ours.
 
     Returns:
         File name → sha256.
@@ -57,17 +48,15 @@ def write_manifest(
     Raises:
         StaleError: the facts are not those of all shards of the plan, once each.
     """
-    shards = sorted(shards, key=lambda facts: facts.shard)
     _check_complete(plan, shards)
-    url = dataset_url if dataset_url.endswith("/") else f"{dataset_url}/"
     texts = {
         WIDS_NAME: _pretty(_wids_index(shards, name)),
-        EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, url, tokenizer) | dict(extra or {})),
-        # OpenLM drops whatever follows the last newline, so the last line needs its own.
+        EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer)),
+        # OpenLM drops what follows the last newline, so the last line needs its own.
         MANIFEST_NAME: b"".join(orjson.dumps(_manifest_row(facts)) + b"\n" for facts in shards),
     }
     for file_name, text in texts.items():
-        write_atomic(Path(folder) / file_name, text)
+        write_atomic(folder / file_name, text)
     return {file_name: hashlib.sha256(text).hexdigest() for file_name, text in texts.items()}
 
 
@@ -82,12 +71,12 @@ def complete_webdataset(
     finalize: Finalize,
     others: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Complete a folder of tars: write the lists that name them, then the manifest of all, and clear the receipts.
+    """Complete a folder of tars: write the lists that name them, then the manifest, and remove the markers.
 
     Args:
         plan: the plan of all shards.
         shards: facts of every shard of the plan, in order.
-        folder: where the tars lie.
+        folder: where the tars are.
         recipe: what they are made from; its name is the dataset's.
         facts: counts for the manifest.
         tokenizer: name to record in `exp_data.json`.
@@ -97,11 +86,11 @@ def complete_webdataset(
     Raises:
         StaleError: the facts are not those of all shards of the plan, once each.
     """
-    checksums = write_manifest(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
+    checksums = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
     files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
     files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
     manifest = finalize(recipe, facts, files)
-    clear_receipts(folder, manifest.access)
+    clear_markers(folder, manifest.access)
     return manifest
 
 
@@ -110,12 +99,9 @@ def _check_complete(plan: ShufflePlan, shards: Sequence[TarFacts]) -> None:
     expected = [(shard, end - begin) for shard in range(plan.shards) for begin, end in [plan.shard_ranks(shard)]]
     if found != expected or sum(facts.tokens for facts in shards) != plan.tokens:
         wrong = sorted(set(found) ^ set(expected))[:5] or "the number of tokens, or a shard twice"
-        raise StaleError(
-            "these are not the shards of the plan",
-            found=f"{len(found)} shards, {sum(facts.tokens for facts in shards)} tokens; wrong or missing: {wrong}",
-            expected=f"{plan.shards} shards, {plan.tokens} tokens",
-            remedy="write every shard of the plan once, then the manifest",
-        )
+        text = f"{len(found)} shards, {sum(facts.tokens for facts in shards)} tokens; wrong or missing: {wrong}"
+        planned = f"{plan.shards} shards, {plan.tokens} tokens"
+        raise StaleError("these are not the shards of the plan", found=text, expected=planned)
 
 
 def _manifest_row(facts: TarFacts) -> dict[str, Any]:
@@ -130,18 +116,16 @@ def _manifest_row(facts: TarFacts) -> dict[str, Any]:
 
 
 def _wids_index(shards: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    # wids can do without an md5sum, and checks none: the sha256 in the manifest is the one to check.
+    # wids needs no md5sum, and checks none: the sha256 in the manifest is the one to check.
     rows = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in shards]
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": rows}
 
 
-def _exp_data(
-    plan: ShufflePlan, shards: Sequence[TarFacts], name: str, url: str, tokenizer: str | None
-) -> dict[str, Any]:
+def _exp_data(plan: ShufflePlan, shards: Sequence[TarFacts], name: str, tokenizer: str | None) -> dict[str, Any]:
     return {
         "name": name,
-        "dataset_url": url,
-        "manifest_url": f"{url}{MANIFEST_NAME}",
+        "dataset_url": "./",
+        "manifest_url": f"./{MANIFEST_NAME}",
         "tokenized": True,
         "tokenizer": tokenizer,
         "num_tokens": plan.tokens,
@@ -149,9 +133,9 @@ def _exp_data(
         "num_sequences": plan.contexts,
         "sequence_length": plan.sequence_length,
         "size": sum(facts.size_bytes for facts in shards),
-        "seed": plan.seed,
-        "eod": plan.eod,
-        "pad_id": plan.table.pad_id,
+        "seed": plan.settings.seed,
+        "eod": plan.settings.eod,
+        "pad_id": plan.settings.pad_id,
         "sources": [{"name": source.name, "tokens": source.tokens_used} for source in plan.table.sources],
     }
 
@@ -161,7 +145,7 @@ def _pretty(value: Mapping[str, Any]) -> bytes:
 
 
 def complete_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool = True) -> None:
-    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json`.
+    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json` does.
 
     `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
     added where absent.
@@ -188,7 +172,7 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
 
 
 def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Raise, before any work is done, what `complete_exp_data` would raise after it of the same arguments."""
+    """Raise, before any work is done, the errors that `complete_exp_data` would raise after it."""
     record = _record(given)
     if target.exists() and not overwrite:
         made = place_of(folder).has(EXP_DATA_NAME)
@@ -197,37 +181,29 @@ def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwr
 
 
 def _other_record(target: Path, more: str = "") -> ConfigError:
-    return ConfigError(
-        "another record is there already",
-        where=target,
-        expected="no such file, or just this record",
-        remedy=f"name another --output-json, or replace this one with --overwrite{more}",
-    )
+    remedy = f"name another --output-json, or replace this one with --overwrite{more}"
+    return ConfigError("another record is there already", where=target, remedy=remedy)
 
 
 def _record(given: Path | None) -> dict[str, Any]:
-    value: object = {}
-    if given is not None:
-        try:
-            value = orjson.loads(read_regular(given))
-        except FileNotFoundError as error:
-            raise MissingError(
-                "no such record", where=given, remedy="name an existing file with --input-json"
-            ) from error
-        except ValueError as error:
-            raise FormatError(
-                "not JSON", where=given, found=str(error), remedy="give a file with one JSON object to --input-json"
-            ) from error
+    """Return the record so far."""
+    if given is None:
+        return {}
+    try:
+        value = orjson.loads(read_regular(given))
+    except FileNotFoundError as error:
+        raise MissingError("no such record", where=given, remedy="correct the path of --input-json") from error
+    except ValueError as error:
+        raise FormatError("not JSON", where=given, found=str(error), expected="one JSON object") from error
     if not isinstance(value, dict):
         raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
     return value
 
 
 def _completed(folder: Location, record: Mapping[str, Any]) -> bytes:
-    """The record of a folder of tars, as text."""
+    """Return the completed record of a folder of tars, as text."""
     if (data := place_of(folder).read(EXP_DATA_NAME)) is None:
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
-    made = orjson.loads(data)
     url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    return _pretty(made | record | set_here)
+    return _pretty(orjson.loads(data) | record | set_here)

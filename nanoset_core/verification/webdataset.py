@@ -17,11 +17,10 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.shuffling.contexts import TokenSource
-from nanoset_core.shuffling.gather import gather
 from nanoset_core.shuffling.members import decode_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
+from nanoset_core.shuffling.sources import TokenSource, gather
 from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.storage.regular_files import read_regular
@@ -222,17 +221,17 @@ class _Expectation:
             found, plan = shuffling.current_plan(project, manifest.name)
             if found.digest != manifest.recipe["parents"]["plan"]:
                 return _Expectation(length, greatest, None, ())
-            greatest = max(greatest, plan.table.pad_id or 0)  # the preset tokshuf pads with an id of its own
+            greatest = max(greatest, plan.settings.pad_id or 0)  # the preset tokshuf pads with an id of its own
             sources = tuple(_source(project, source.name, deep) for source in plan.table.sources)
             plan.check_sources(sources)
         except NanosetError:
             return _Expectation(length, greatest, None, ())
-        return _Expectation(length, greatest, plan, sources, any(source.blocks is not None for source in sources))
+        return _Expectation(length, greatest, plan, sources, any(source.access is not None for source in sources))
 
     def forget(self) -> None:
         """Give back the room of tokens that were brought."""
         for source in self.sources:
-            source.forget()
+            source.evict()
 
     def _of_plan(self, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
         """Number → tokens of those contexts of a shard that are compared."""
@@ -274,5 +273,5 @@ def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     dataset = indexed.current_dataset(project, corpus)
     path, access = dataset.folder / f"{dataset.facts['prefix']}.bin", dataset.access
     if access.has_copies and not path.is_file() and (not deep or access.room is not None):
-        return TokenSource.stored(corpus, access, path, np.dtype(dataset.facts["dtype"]))
+        return TokenSource(corpus, path, dataset.facts["dtype"], dataset.facts["tokens"], access)
     return TokenSource.of_dataset(corpus, dataset.path(dataset.facts["prefix"]), validate=False)

@@ -22,7 +22,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.survey import known_inventory, scan_corpus
-from nanoset_core.shuffling.receipts import read_receipts
+from nanoset_core.shuffling.markers import read_markers
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
 from nanoset_core.verification.verify import verify_indexed, verify_nanoset
@@ -311,7 +311,7 @@ def _note() -> bytes:
 
 
 def _read_note(folder: Path) -> Any:
-    facts = read_receipts(folder / "shards", [0], "m").get(0)
+    facts = read_markers(folder / "shards", [0], "m").get(0)
     return None if facts is None else (facts.stem, facts.size_bytes)
 
 

@@ -1,16 +1,14 @@
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from token_sources import held, stored
 
 from nanoset_core.errors import SampleIndexError
-from nanoset_core.shuffling.contexts import TokenSource, cut_contexts
-from nanoset_core.shuffling.gather import gather
+from nanoset_core.shuffling import sources as sources_module
+from nanoset_core.shuffling.contexts import cut_contexts
 from nanoset_core.shuffling.settings import PlanSettings
-
-gather_module = sys.modules["nanoset_core.shuffling.gather"]  # the package has a function of that name
+from nanoset_core.shuffling.sources import gather
 
 
 def every_context(sources, sequence_length, pad_id):
@@ -34,10 +32,8 @@ def every_context(sources, sequence_length, pad_id):
     data=st.data(),
 )
 def test_rows_equal_the_streams_cut_one_by_one(lengths, dtypes, sequence_length, pad_id, data):
-    sources = [
-        TokenSource(f"s{i}", (np.arange(length) + 1000 * i).astype(dtypes[i])) for i, length in enumerate(lengths)
-    ]
-    pairs = [(source.name, len(source.tokens)) for source in sources]
+    sources = [held(f"s{i}", (np.arange(length) + 1000 * i).astype(dtypes[i])) for i, length in enumerate(lengths)]
+    pairs = [(source.name, source.count) for source in sources]
     table = cut_contexts(
         pairs, PlanSettings(sequence_length=sequence_length, tail="drop" if pad_id is None else "pad", pad_id=pad_id)
     )
@@ -52,10 +48,8 @@ def test_rows_equal_the_streams_cut_one_by_one(lengths, dtypes, sequence_length,
     assert np.array_equal(strided[:, 2:-1], found)
 
 
-def test_rows_come_from_a_memory_map(tmp_path):
-    path = tmp_path / "web.bin"
-    np.arange(103, dtype=np.uint16).tofile(path)
-    source = TokenSource("web", np.memmap(path, dtype=np.uint16, mode="r"))
+def test_rows_come_from_a_file(tmp_path):
+    source = stored(tmp_path, "web", np.arange(103, dtype=np.uint16))
     table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     found = gather([source], table, np.array([9, 0, 4]))
     assert found.dtype == np.uint16
@@ -63,14 +57,14 @@ def test_rows_come_from_a_memory_map(tmp_path):
 
 
 def test_numbers_outside_the_table():
-    source = TokenSource("web", np.arange(103, dtype=np.uint16))
+    source = held("web", np.arange(103, dtype=np.uint16))
     table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     with pytest.raises(SampleIndexError, match="outside the table"):
         gather([source], table, np.array([3, 10]))
 
 
 def test_rows_go_to_their_places():
-    source = TokenSource("web", np.arange(103, dtype=np.uint16))
+    source = held("web", np.arange(103, dtype=np.uint16))
     table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     out = np.full((8, 10), 9999, dtype=np.int32)
     gather([source], table, np.array([9, 0, 4]), out=out, places=np.array([5, 7, 0]))
@@ -87,7 +81,7 @@ def test_rows_go_to_their_places():
     block_bytes=st.sampled_from([1, 40, 1 << 20]),
 )
 def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, tail, block_bytes):
-    sources = [TokenSource(f"s{i}", np.arange(sum(files)) + 1000 * i) for i, files in enumerate(lengths)]
+    sources = [held(f"s{i}", np.arange(sum(files)) + 1000 * i) for i, files in enumerate(lengths)]
     width = sequence_length - (bos_id is not None)
     front = [] if bos_id is None else [bos_id]
     expected = []
@@ -103,7 +97,7 @@ def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, t
                 stream += [9] * (width - rest)
             expected += [front + stream[at : at + width] for at in range(0, len(stream), width)]
     table = cut_contexts(
-        [(source.name, len(source.tokens)) for source in sources],
+        [(source.name, source.count) for source in sources],
         PlanSettings(
             sequence_length=sequence_length,
             tail=tail,
@@ -113,7 +107,7 @@ def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, t
         ),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather_module, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(sources_module, "_COPY_BYTES", block_bytes)
         assert gather(sources, table, np.arange(table.contexts)).tolist() == expected
         backwards = np.arange(table.contexts)[::-1]
         assert gather(sources, table, backwards).tolist() == expected[::-1]
@@ -126,11 +120,11 @@ def test_streams_cut_on_their_own_with_a_bos(lengths, sequence_length, bos_id, t
     bos_id=st.sampled_from([None, 77]),
 )
 def test_rows_that_are_carried_over_into_the_next_sources(lengths, sequence_length, bos_id):
-    sources = [TokenSource(f"s{i}", np.arange(count) + 1000 * i) for i, count in enumerate(lengths)]
+    sources = [held(f"s{i}", np.arange(count) + 1000 * i) for i, count in enumerate(lengths)]
     width = sequence_length - (bos_id is not None)
     front = [] if bos_id is None else [bos_id]
     stream = [token for source in sources for token in source.tokens.tolist()]
     expected = [front + stream[at : at + width] for at in range(0, len(stream) - width + 1, width)]
-    pairs = [(source.name, len(source.tokens)) for source in sources]
+    pairs = [(source.name, source.count) for source in sources]
     table = cut_contexts(pairs, PlanSettings(sequence_length=sequence_length, tail="carry", bos_id=bos_id))
     assert gather(sources, table, np.arange(table.contexts)).tolist() == expected

@@ -86,7 +86,7 @@ def test_bodies_decode():
 @pytest.mark.parametrize(
     ("name", "body"),
     [
-        ("k.txt", b"[1]"),
+        ("k.jpg", b"[1]"),
         ("k.npy", b""),
         ("k.npy", b"not numpy at all"),
         ("k.npy", numpy_saves(np.arange(9))[:-1]),

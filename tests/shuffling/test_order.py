@@ -132,11 +132,3 @@ def test_ranks_of_contexts_are_their_places_in_the_order(monkeypatch, chunk):
     expected = [global_order(100, 3).tolist().index(number) for number in numbers]
     assert order.ranks_of(numbers, 100, 3).tolist() == expected
     assert order.ranks_of(numbers[:0], 100, 3).tolist() == []
-
-
-@settings(deadline=None, max_examples=60)
-@given(begin=st.integers(0, 1 << 62), seed=st.integers(0, MASK))
-def test_numbers_come_back_from_their_keys(begin, seed):
-    numbers = np.arange(begin, begin + 100)
-    assert np.array_equal(order.numbers_of(order.context_keys(begin, begin + 100, seed), seed), numbers)
-    assert np.array_equal(order.keys_of(numbers.astype(np.uint64), seed), order.context_keys(begin, begin + 100, seed))

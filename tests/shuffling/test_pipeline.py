@@ -20,7 +20,6 @@ from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.shuffling import iterate_shards
-from nanoset_core.shuffling.receipts import clear_receipts, write_receipt
 from nanoset_core.storage.atomic import discard
 from nanoset_core.storage.scratch import open_unfinished
 
@@ -262,22 +261,6 @@ def test_what_a_build_left_that_was_killed_after_another_one_had_completed_it_go
     assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
     discard(living)
     assert sorted(path.name for path in done.folder.iterdir()) == before
-
-
-def test_notes_are_kept_though_another_build_removes_their_folder(project, tmp_path, monkeypatch):
-    facts = shuffling._facts(made(project(plain={"corpora": ["web"]}), "plain"))[0]
-    real, removed = Path.rename, []
-
-    def rename(path, target):
-        if not removed:
-            removed.append(path)
-            clear_receipts(tmp_path)
-        return real(path, target)
-
-    monkeypatch.setattr(Path, "rename", rename)
-    write_receipt(tmp_path, facts, "digest")
-    assert removed
-    assert [path.name for path in (tmp_path / ".shards").iterdir()] == [f"{facts.stem}.json"]
 
 
 def test_another_build_may_complete_it_between_two_looks(project, monkeypatch):

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from token_sources import plan_of, stored, write_webdataset
 
 from nanoset_core.errors import ConfigError, MissingError, StaleError
-from nanoset_core.shuffling import (
-    PlanSettings,
-    ShardReader,
-    TokenSource,
-    iterate_shards,
-    plan_shuffle,
-    write_manifest,
-    write_shard,
-)
+from nanoset_core.shuffling import ShardReader, iterate_shards
 from nanoset_core.shuffling import reader as reader_module
 
 CONTEXTS = 53
@@ -27,9 +20,8 @@ CONTEXTS = 53
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("webdataset")
-    source = TokenSource("web", np.arange(CONTEXTS * 4, dtype=np.uint16))
-    plan = plan_shuffle([source], PlanSettings(sequence_length=4, samples_per_shard=6, seed=1, member="npy"))
-    write_manifest(plan, [write_shard(plan, [source], shard, made) for shard in range(plan.shards)], made)
+    source = stored(made, "web", np.arange(CONTEXTS * 4, dtype=np.uint16))
+    write_webdataset(plan_of([source], sequence_length=4, samples_per_shard=6, seed=1), [source], made)
     return made
 
 

@@ -69,5 +69,5 @@ def test_weights_give_shares_and_repeat_no_source():
     assert frequencies == {"web": 0.3, "code": 1.0}
     frequencies = frequencies_of_weights({"web": 1000, "code": 100}, {"web": 0.5, "code": 0.5}, 600)
     assert frequencies == {"web": 0.3, "code": 3.0}
-    with pytest.raises(ConfigError, match="no contexts"):
+    with pytest.raises(ConfigError, match="does not fill one context"):
         frequencies_of_weights({"web": 1000, "code": 0}, {"web": 0.5, "code": 0.5}, None)

@@ -29,8 +29,8 @@ from nanoset_core.errors import ConfigError, InputError, MissingError, StorageEr
 from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling import iterate_shards, standalone, webdataset
 from nanoset_core.shuffling.inputs import find_inputs
+from nanoset_core.shuffling.options import ShuffleOptions
 from nanoset_core.shuffling.sampling import Choice, choice_seed
-from nanoset_core.shuffling.settings import ShuffleOptions
 from nanoset_core.shuffling.standalone import shuffle
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
@@ -144,7 +144,7 @@ def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer
     text = ("--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 2, "--scratch", tmp_path / "s")
     for corpus in ("web", "code"):
         made(tmp_path / "alone" / corpus / "tars", "--input", raw / corpus, *text[:-2])
-    plainly, other = standalone.make_plan, []
+    plainly, other = standalone.plan_shuffle, []
 
     def plan_while_another_call_runs(*arguments):
         if not other:
@@ -152,7 +152,7 @@ def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer
             made(tmp_path / "code" / "tars", "--input", raw / "code", *text)
         return plainly(*arguments)
 
-    monkeypatch.setattr(standalone, "make_plan", plan_while_another_call_runs)
+    monkeypatch.setattr(standalone, "plan_shuffle", plan_while_another_call_runs)
     made(tmp_path / "web" / "tars", "--input", raw / "web", *text)
     for corpus in ("web", "code"):
         assert tars(tmp_path / corpus / "tars") == tars(tmp_path / "alone" / corpus / "tars")
@@ -307,16 +307,6 @@ def test_a_folder_of_other_things_is_not_touched(pairs, tmp_path):
     (tmp_path / "empty").mkdir()
     made(tmp_path / "empty", "--input", *pairs)
     assert tars(tmp_path / "empty")
-
-
-def test_tars_that_were_overwritten_are_made_again(pairs, tmp_path):
-    out = tmp_path / "out"
-    made(out, "--input", *pairs)
-    first = digests(out)
-    tar = out / "shard-00000001.tar"
-    tar.write_bytes(bytes(tar.stat().st_size))
-    assert "there already" not in made(out, "--input", *pairs)
-    assert digests(out) == first
 
 
 def test_what_others_put_into_a_damaged_output_is_not_removed_unasked(pairs, tmp_path):
@@ -475,7 +465,7 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
 
     inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(webdataset, "write_manifest", full)
+        patch.setattr(webdataset, "write_lists", full)
         with pytest.raises(StorageError, match="disk is full"):
             shuffle(inputs, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()

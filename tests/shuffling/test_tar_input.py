@@ -6,9 +6,10 @@ import tarfile
 import numpy as np
 import orjson
 import pytest
+from token_sources import read_shard
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.shuffling import read_shard, tar_input
+from nanoset_core.shuffling import tar_input
 from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
 
 
@@ -36,7 +37,7 @@ def test_golden_tars_become_their_contexts(golden, tmp_path, name, workers):
     tars = sorted((golden / name).glob("*.tar"))
     found = survey_tars(tars)
     expected = np.concatenate([read_shard(tar) for tar in tars])
-    assert (found.contexts, found.sequence_length, found.dtype) == (*expected.shape, "int32")
+    assert (found.tokens, found.sequence_length, found.dtype) == (expected.size, expected.shape[1], "int32")
     assert np.array_equal(rows_of(found, tmp_path, workers=workers), expected)
 
 
@@ -117,7 +118,7 @@ def test_what_is_no_tar(tmp_path, content):
 def test_members_behind_the_end_are_not_lost_silently(tmp_path):
     path = write_tar(tmp_path / "a.tar", [("1.json.gz", json_gz([1, 2]))])
     path.write_bytes(path.read_bytes() + write_tar(tmp_path / "b.tar", [("2.json.gz", json_gz([3]))]).read_bytes())
-    with pytest.raises(FormatError, match="not the end of the archive"):
+    with pytest.raises(FormatError, match="does not end in two or more zero blocks"):
         survey_tars([path])
 
 
@@ -179,7 +180,7 @@ def test_names_and_kinds_of_a_hostile_tar_reach_nothing(tmp_path):
             info.size = len(body) if kind == tarfile.REGTYPE else 0
             archive.addfile(info, io.BytesIO(body) if info.size else None)
     found = survey_tars([tmp_path / "h.tar"])
-    assert found.contexts == 2
+    assert found.tokens == 6
     assert rows_of(found, tmp_path / "work").tolist() == [[1, 2, 3]] * 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["h.tar", "work"]
 

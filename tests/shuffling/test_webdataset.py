@@ -2,28 +2,18 @@ import gc
 import hashlib
 import json
 import random
-import signal
-import subprocess
-import sys
 import tarfile
 import warnings
 
 import numpy as np
 import pytest
+from token_sources import plan_of as small_plan
+from token_sources import read_shard, stored, write, write_webdataset
 
-from nanoset_core.errors import SampleIndexError, StaleError
-from nanoset_core.shuffling import (
-    PlanSettings,
-    ShufflePlan,
-    TokenSource,
-    iterate_shards,
-    plan_shuffle,
-    read_shard,
-    shards,
-    write_manifest,
-    write_shard,
-)
+from nanoset_core.errors import StaleError
+from nanoset_core.shuffling import ShufflePlan, iterate_shards, shards
 from nanoset_core.shuffling.members import decode_member
+from nanoset_core.shuffling.webdataset import write_lists
 
 LENGTH = 33
 
@@ -35,23 +25,16 @@ NPY_SHA256 = [
 
 
 @pytest.fixture(scope="module")
-def sources():
-    rng = np.random.default_rng(5)
+def sources(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("sources"), np.random.default_rng(5)
     return [
-        TokenSource("web", rng.integers(0, 50_000, LENGTH * 40 + 5).astype(np.uint16)),
-        TokenSource("empty", np.empty(0, dtype=np.uint16)),
-        TokenSource("code", rng.integers(0, 50_000, LENGTH * 17 + 32).astype(np.uint16)),
+        stored(folder, name, rng.integers(0, 50_000, tokens).astype(np.uint16))
+        for name, tokens in (("web", LENGTH * 40 + 5), ("empty", 0), ("code", LENGTH * 17 + 32))
     ]
 
 
 def plan_of(sources, member, **changes):
-    options = {"sequence_length": LENGTH, "samples_per_shard": 16, "seed": 1234, "member": member} | changes
-    return plan_shuffle(sources, PlanSettings(**options))
-
-
-def write_all(plan, sources, folder, order=None, **options):
-    facts = [write_shard(plan, sources, shard, folder, **options) for shard in order or range(plan.shards)]
-    return facts, write_manifest(plan, facts, folder)
+    return small_plan(sources, **({"sequence_length": LENGTH, "samples_per_shard": 16, "member": member} | changes))
 
 
 def in_our_order(plan, sources):
@@ -61,15 +44,17 @@ def in_our_order(plan, sources):
         stream = source.tokens.tolist()
         for start in range(0, len(stream), LENGTH):
             row = stream[start : start + LENGTH]
-            if len(row) == LENGTH or plan.table.tail == "pad":
-                rows.append(row + [plan.table.pad_id] * (LENGTH - len(row)))
+            if len(row) == LENGTH or plan.settings.tail == "pad":
+                rows.append(row + [plan.settings.pad_id] * (LENGTH - len(row)))
     numbers = [number for shard in range(plan.shards) for number in plan.shard_contexts(shard).tolist()]
     assert sorted(numbers) == list(range(len(rows)))
     return [rows[number] for number in numbers]
 
 
 def digests(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir()) if path.is_file()
+    }
 
 
 TAILS = [{}, {"tail": "pad", "pad_id": 1}]
@@ -80,7 +65,7 @@ TAILS = [{}, {"tail": "pad", "pad_id": 1}]
 def test_webdataset_yields_every_context_once_in_our_order(tmp_path, sources, member, changes):
     wds = pytest.importorskip("webdataset")
     plan = plan_of(sources, member, **changes)
-    write_all(plan, sources, tmp_path)
+    write_webdataset(plan, sources, tmp_path)
     urls = str(tmp_path / f"shard-{{00000000..{plan.shards - 1:08d}}}.tar")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves its files to the collector
@@ -97,7 +82,7 @@ def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
     pytest.importorskip("torch")
     wids = pytest.importorskip("wids")
     plan = plan_of(sources, member)
-    write_all(plan, sources, tmp_path)
+    write_webdataset(plan, sources, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # wids uses its own deprecated defaults, and leaves files to the collector
         options = {"cache_dir": str(tmp_path / "cache"), "keep": True, "transformations": []}
@@ -114,36 +99,38 @@ def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_our_reader_yields_the_same(tmp_path, sources, member, changes):
     plan = plan_of(sources, member, **changes)
-    write_all(plan, sources, tmp_path)
+    write_webdataset(plan, sources, tmp_path)
     assert [context.tolist() for context in iterate_shards(tmp_path)] == in_our_order(plan, sources)
 
 
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, member):
+def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, member, monkeypatch):
     plan = plan_of(sources, member)
-    write_all(plan, sources, tmp_path / "a")
+    write_webdataset(plan, sources, tmp_path / "a")
     expected = digests(tmp_path / "a")
     assert len(expected) == plan.shards + 3
     order = list(range(plan.shards))
     random.Random(1).shuffle(order)
     for number, tile_bytes in enumerate([1, 3 * LENGTH * 2, 7 * LENGTH * 2, 1 << 20]):
-        folder = tmp_path / f"b{number}"
-        write_all(ShufflePlan.from_json(plan.to_json()), sources, folder, order, tile_bytes=tile_bytes)
+        folder, again = tmp_path / f"b{number}", ShufflePlan.from_json(plan.to_json())
+        monkeypatch.setattr(shards, "TILE_BYTES", tile_bytes)
+        for shard in order:
+            write(again, sources, folder, [shard])
+        write_webdataset(again, sources, folder)
         assert digests(folder) == expected
 
 
 def test_npy_shards_have_known_bytes(tmp_path):
-    source = TokenSource("web", np.arange(65 * 6, dtype=np.uint16))
-    plan = plan_shuffle([source], PlanSettings(sequence_length=65, samples_per_shard=4, seed=7, member="npy"))
-    found = [write_shard(plan, [source], shard, tmp_path).sha256 for shard in range(2)]
-    assert found == NPY_SHA256
+    source = stored(tmp_path, "web", np.arange(65 * 6, dtype=np.uint16))
+    plan = small_plan([source], sequence_length=65, seed=7)
+    assert [facts.sha256 for facts in write(plan, [source], tmp_path)] == NPY_SHA256
 
 
 def test_seeds_change_the_order_and_nothing_else(tmp_path, sources):
     rows = []
     for seed in (1, 2):
         plan = plan_of(sources, "npy", seed=seed)
-        write_all(plan, sources, tmp_path / str(seed))
+        write_webdataset(plan, sources, tmp_path / str(seed))
         rows.append([tuple(context.tolist()) for context in iterate_shards(tmp_path / str(seed))])
     assert rows[0] != rows[1]
     assert sorted(rows[0]) == sorted(rows[1])
@@ -152,7 +139,7 @@ def test_seeds_change_the_order_and_nothing_else(tmp_path, sources):
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_facts_tell_the_truth(tmp_path, sources, member):
     plan = plan_of(sources, member, tail="pad", pad_id=60_000)
-    facts, _ = write_all(plan, sources, tmp_path)
+    facts, _ = write_webdataset(plan, sources, tmp_path)
     for shard in facts:
         path = tmp_path / f"{shard.stem}.tar"
         data = path.read_bytes()
@@ -163,13 +150,13 @@ def test_facts_tell_the_truth(tmp_path, sources, member):
         assert shard.sequences == len(contexts)
         assert shard.pad_tokens == int((contexts == 60_000).sum())
         assert shard.tokens == contexts.size - shard.pad_tokens
-    assert sum(shard.tokens for shard in facts) == sum(len(source.tokens) for source in sources)
+    assert sum(shard.tokens for shard in facts) == sum(source.count for source in sources)
     assert sum(shard.pad_tokens for shard in facts) == plan.pad_tokens > 0
 
 
 def test_headers_hold_no_time_and_no_owner(tmp_path, sources):
     plan = plan_of(sources, "json.gz")
-    write_shard(plan, sources, 0, tmp_path)
+    write(plan, sources, tmp_path, [0])
     with tarfile.open(tmp_path / "shard-00000000.tar") as archive:
         members = archive.getmembers()
     assert len(members) == 16
@@ -179,7 +166,7 @@ def test_headers_hold_no_time_and_no_owner(tmp_path, sources):
 
 def test_openlm_sees_every_shard_of_the_manifest(tmp_path, sources):
     plan = plan_of(sources, "npy")
-    facts, _ = write_all(plan, sources, tmp_path)
+    facts, _ = write_webdataset(plan, sources, tmp_path)
     # open_lm file_utils.get_metadata_file: what follows the last newline is not a row
     rows = [json.loads(line) for line in (tmp_path / "manifest.jsonl").read_text().split("\n")[:-1]]
     assert [row["shard"] for row in rows] == [f"shard-{shard:08d}" for shard in range(plan.shards)]
@@ -196,7 +183,7 @@ def test_openlm_sees_every_shard_of_the_manifest(tmp_path, sources):
 
 def test_wids_index_has_the_fields_of_widsindex(tmp_path, sources, golden):
     plan = plan_of(sources, "npy")
-    facts, _ = write_all(plan, sources, tmp_path)
+    facts, _ = write_webdataset(plan, sources, tmp_path)
     index = json.loads((tmp_path / "index.json").read_text())
     theirs = json.loads((golden / "npy" / "index.json").read_text())
     assert set(index) == set(theirs)
@@ -208,95 +195,51 @@ def test_wids_index_has_the_fields_of_widsindex(tmp_path, sources, golden):
 
 def test_exp_data(tmp_path, sources):
     plan = plan_of(sources, "npy", tail="pad", pad_id=1, eod=0)
-    facts = [write_shard(plan, sources, shard, tmp_path) for shard in range(plan.shards)]
-    write_manifest(
-        plan, facts, tmp_path, name="dclm", dataset_url="s3://b/d", tokenizer="neox", extra={"uuid": "x", "size": 5}
-    )
+    write_lists(plan, write(plan, sources, tmp_path), tmp_path, name="dclm", tokenizer="neox")
     found = json.loads((tmp_path / "exp_data.json").read_text())
-    assert found["dataset_url"] == "s3://b/d/"
-    assert found["manifest_url"] == "s3://b/d/manifest.jsonl"
+    assert (found["dataset_url"], found["manifest_url"]) == ("./", "./manifest.jsonl")
     assert found["tokenized"] is True
     assert found["num_tokens"] + found["pad_tokens"] == plan.contexts * LENGTH
-    assert found["num_tokens"] == sum(len(source.tokens) for source in sources)
-    assert (found["name"], found["tokenizer"], found["uuid"], found["size"]) == ("dclm", "neox", "x", 5)
+    assert found["num_tokens"] == sum(source.count for source in sources)
+    assert (found["name"], found["tokenizer"]) == ("dclm", "neox")
 
 
 def test_returned_checksums_are_those_of_the_files(tmp_path, sources):
-    _, checksums = write_all(plan_of(sources, "npy"), sources, tmp_path)
+    _, checksums = write_webdataset(plan_of(sources, "npy"), sources, tmp_path)
     assert set(checksums) == {"manifest.jsonl", "index.json", "exp_data.json"}
     assert checksums.items() <= digests(tmp_path).items()
 
 
-def test_a_manifest_needs_every_shard_once(tmp_path, sources):
-    plan = plan_of(sources, "npy")
-    facts = [write_shard(plan, sources, shard, tmp_path) for shard in range(plan.shards)]
-    other = plan_of(sources, "npy", samples_per_shard=20)
-    foreign = [write_shard(other, sources, 0, tmp_path / "other"), *facts[1:]]
+def test_lists_need_every_shard_once(tmp_path, sources):
+    plan, other = plan_of(sources, "npy"), plan_of(sources, "npy", samples_per_shard=20)
+    facts = write(plan, sources, tmp_path)
+    foreign = [*write(other, sources, tmp_path / "other", [0]), *facts[1:]]
     for wrong in (facts[:-1], facts[1:], [*facts, facts[0]], [], foreign):
         with pytest.raises(StaleError, match="not the shards of the plan"):
-            write_manifest(plan, wrong, tmp_path)
+            write_lists(plan, wrong, tmp_path, name="web")
     assert not (tmp_path / "manifest.jsonl").exists()
 
 
 def test_a_failed_shard_leaves_nothing(tmp_path, sources, monkeypatch):
-    plan = plan_of(sources, "npy")
-
     def full_disk(written_bytes):
-        raise OSError(28, "No space left on device")
+        raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(shards, "end_of_archive", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_shard(plan, sources, 0, tmp_path)
+    with pytest.raises(OSError, match="Input/output error"):
+        write(plan_of(sources, "npy"), sources, tmp_path, [0])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_shard_is_invisible_until_it_is_whole(tmp_path, sources, monkeypatch):
-    plan = plan_of(sources, "npy")
-    seen = []
-    finish = shards.end_of_archive
-    monkeypatch.setattr(
-        shards,
-        "end_of_archive",
-        lambda size: seen.append(sorted(p.name for p in tmp_path.iterdir())) or finish(size),
-    )
-    write_shard(plan, sources, 0, tmp_path)
-    write_shard(plan, sources, 0, tmp_path)
+    plan, seen, finish = plan_of(sources, "npy"), [], shards.end_of_archive
+
+    def look(size):
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+        return finish(size)
+
+    monkeypatch.setattr(shards, "end_of_archive", look)
+    for _ in range(2):
+        write(plan, sources, tmp_path, [0], force=True)
     assert [name.startswith(".tmp-shard-00000000.tar-") for name in seen[0]] == [True]
-    assert len(seen[1]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["shard-00000000.tar"]
-
-
-def test_wrong_sources_and_shards(tmp_path, sources):
-    plan = plan_of(sources, "npy")
-    with pytest.raises(StaleError, match="not those of the plan"):
-        write_shard(plan, sources[:1], 0, tmp_path)
-    with pytest.raises(SampleIndexError, match="no such shard"):
-        write_shard(plan, sources, plan.shards, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-KILLED_WRITER = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle, shards, write_shard
-
-source = TokenSource("web", np.arange(1000, dtype=np.uint16))
-plan = plan_shuffle([source], PlanSettings(sequence_length=10, samples_per_shard=50, seed=1, member="npy"))
-write_shard(plan, [source], 0, Path(sys.argv[1]))
-if sys.argv[2] == "kill":
-    shards.end_of_archive = lambda size: os.kill(os.getpid(), signal.SIGKILL)
-write_shard(plan, [source], 1, Path(sys.argv[1]))
-"""
-
-
-def test_a_killed_writer_leaves_no_part_of_a_shard(tmp_path):
-    def run(how):
-        return subprocess.run([sys.executable, "-c", KILLED_WRITER, str(tmp_path), how], check=False).returncode
-
-    assert run("kill") == -signal.SIGKILL
-    assert sorted(path.name for path in tmp_path.glob("shard*")) == ["shard-00000000.tar"]
-    first = (tmp_path / "shard-00000000.tar").read_bytes()
-    assert run("live") == 0
-    assert (tmp_path / "shard-00000000.tar").read_bytes() == first
-    assert read_shard(tmp_path / "shard-00000001.tar").shape == (50, 10)
+    assert len(seen[1]) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".shards", "shard-00000000.tar"]

@@ -12,7 +12,7 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.receipts import read_receipts, send_tars, write_receipt
+from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.access import CopyAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
@@ -67,7 +67,7 @@ def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
     access = copies_of(tmp_path / "mirror", place)
     folder = access.folder / "webdatasets/mix/version"
     noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
-    write_receipt(folder, noted, "plan")
+    write_marker(folder, noted, "plan")
     for content in (b"dead", b"good"):
         (folder / f"{noted.stem}.tar").write_bytes(content)
         if content == b"dead":
@@ -75,7 +75,7 @@ def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
                 send_tars(access, folder, [noted])
             assert not s3_server.objects(place)
     send_tars(access, folder, [noted])
-    assert read_receipts(folder, [0], "plan", access) == {0: noted}
+    assert read_markers(folder, [0], "plan", access) == {0: noted}
 
 
 def test_what_was_not_sent_is_no_version(remote_project, place):

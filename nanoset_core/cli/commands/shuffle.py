@@ -87,8 +87,8 @@ def command(
     from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.shuffling.dclm import load_sampling
     from nanoset_core.shuffling.inputs import find_inputs
+    from nanoset_core.shuffling.options import ShuffleOptions
     from nanoset_core.shuffling.preview import preview
-    from nanoset_core.shuffling.settings import ShuffleOptions
     from nanoset_core.shuffling.standalone import shuffle
     from nanoset_core.shuffling.webdataset import check_exp_data, complete_exp_data
     from nanoset_core.tokenization.files import tokenizer_files
@@ -150,11 +150,14 @@ def _totals(found: Preview) -> Iterator[tuple[str, str]]:
     share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
     filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
     yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
-    yield "shards", f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.even else "")
+    yield (
+        "shards",
+        f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.settings.even else ""),
+    )
     yield "tokens", f"{about}{plan.tokens:,}"
     yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
     yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
-    if plan.even:
+    if plan.settings.even:
         yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
     yield "tars", f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}"
     tokens, buckets = format_bytes(found.token_bytes), format_bytes(found.engine.scratch_bytes)

@@ -1,0 +1,190 @@
+"""The settings of one call of `nanoset shuffle`, and what they mean for the tokenizer and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nanoset_core.config.webdataset import (
+    DEFAULT_LENGTH,
+    DEFAULT_SHARD_SIZE,
+    DEFAULT_SHUFFLE_SEED,
+    ContextTail,
+    MemberKind,
+    ShuffleEngine,
+    ShufflePreset,
+)
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.raw.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
+from nanoset_core.shuffling import tokshuf
+from nanoset_core.shuffling.settings import PlanSettings
+from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.files import TokenizerPath
+from nanoset_core.tokenization.preprocess import PreprocessOptions
+from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
+
+InputKind = Literal["text", "datasets", "tars"]
+"""What `nanoset shuffle` reads."""
+NON_RECIPE_OPTIONS = (
+    *("tokenizer_engine", "engine", "memory_bytes", "workers"),
+    *("on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
+)
+"""Options that do not change the tars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleOptions:
+    """The settings of one call; the names of those that change the tars are part of its digest."""
+
+    sequence_length: int | None = None
+    """Tokens in a context; None = 2049, or that of the tars."""
+    samples_per_shard: int = DEFAULT_SHARD_SIZE
+    """Contexts in a tar."""
+    seed: int = DEFAULT_SHUFFLE_SEED
+    """Of the order."""
+    member: MemberKind = "json.gz"
+    """Form of a context."""
+    preset: ShufflePreset = "default"
+    """Whose set of contexts: that of tokshuf-rust, or our own."""
+    tail: ContextTail = "drop"
+    """What becomes of the last, short context: drop, pad or carry."""
+    even: bool = False
+    """Equal shards."""
+    tokenizer: TokenizerPath | None = None
+    """Its file; needed for text, and to pad."""
+    eod: str | None = None
+    """Text of the token that ends documents."""
+    bos: str | None = None
+    """Text of a token that begins documents."""
+    context_bos: str | None = None
+    """Text of a token that begins contexts."""
+    pad: str | None = None
+    """Text of the token that pads."""
+    text_key: str = "text"
+    """Key of the text in each line."""
+    data_key: str | None = None
+    """Extension of the members to take from tars."""
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
+    """Share of lines above which nothing is written."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
+    on_reject: OnReject = "quarantine"
+    """What a line that is no document does: quarantine or fail."""
+    tokenizer_engine: EngineName = "auto"
+    """How text is encoded: auto, numpy, tokenizers or gigatoken; does not change the tars."""
+    engine: ShuffleEngine = "auto"
+    """How shards are written: auto, mmap, tiled or buckets; does not change the tars."""
+    memory_bytes: int | None = None
+    """Memory for writing, all workers together; does not change the tars."""
+    workers: int | None = None
+    """Processes; does not change the tars."""
+
+    @property
+    def processes(self) -> int:
+        """Worker processes."""
+        return self.workers or available_processors()
+
+    def check(self, kind: InputKind) -> None:
+        """Check which options go together, and with this kind of input.
+
+        Raises:
+            ConfigError: two of them exclude each other, or one needs another.
+        """
+        if kind == "text":
+            self.require_tokenizer()
+        if self.tail == "pad" and (self.pad is None or self.tokenizer is None):
+            expected = '--tokenizer and --pad "<|padding|>"'
+            raise ConfigError("padding needs a pad token", where="--tail pad", expected=expected)
+        if self.preset == "tokshuf" and (kind != "text" or self.tail != "drop" or self.context_bos):
+            what = "the preset tokshuf cuts each file of text on its own and pads it"
+            found, expected = f"input {kind}, tail {self.tail}", "files of text, and neither --tail nor --context-bos"
+            raise ConfigError(what, where="--preset", found=found, expected=expected)
+        if kind == "tars" and (self.tail != "drop" or self.context_bos):
+            found = f"tail {self.tail}" + (", --context-bos" if self.context_bos else "")
+            what, expected = "the contexts of tars stay as they are", "neither --tail nor --context-bos"
+            raise ConfigError(what, where="--input", found=found, expected=expected)
+        if self.context_bos and self.tokenizer is None:
+            raise ConfigError("a token needs its tokenizer", where="--context-bos", remedy="name it with --tokenizer")
+
+    def require_tokenizer(self) -> TokenizerPath:
+        """Return the tokenizer of text.
+
+        Raises:
+            ConfigError: none is named.
+        """
+        if self.tokenizer is None:
+            remedy = "name a tokenizer.json, or its folder"
+            raise ConfigError("text needs a tokenizer", where="--tokenizer", remedy=remedy)
+        return self.tokenizer
+
+
+def text_options(options: ShuffleOptions) -> PreprocessOptions:
+    """Return how text is tokenized before it is shuffled.
+
+    Raises:
+        ConfigError: the options name no tokenizer, or with the preset tokshuf one that it does not know.
+    """
+    tokenizer = options.require_tokenizer()
+    is_tokshuf = options.preset == "tokshuf"
+    return PreprocessOptions(
+        tokenizer=tokenizer,
+        keys=(options.text_key,),
+        preset="tokshuf" if is_tokshuf else "megatron",
+        eod=tokshuf.tokshuf_tokens(tokenizer).eot if is_tokshuf else options.eod,
+        bos=options.bos,
+        workers=options.workers,
+        engine=options.tokenizer_engine,
+        on_reject=options.on_reject,
+        max_rejected_fraction=options.max_rejected_fraction,
+        max_unreadable_fraction=options.max_unreadable_fraction,
+        count_by_file=is_tokshuf,
+    )
+
+
+def plan_settings(
+    options: ShuffleOptions,
+    frequencies: Mapping[str, float],
+    streams: Mapping[str, Sequence[int]],
+    sequence_length: int | None,
+) -> PlanSettings:
+    """Return the settings of the plan.
+
+    Args:
+        options: of the call.
+        frequencies: source → how often each of its contexts occurs.
+        streams: source → tokens of each of its files, where files are cut on their own.
+        sequence_length: tokens in contexts that come ready-made from tars.
+    """
+    file = options.tokenizer
+
+    def id_of(text: str | None, where: str) -> int | None:
+        return token_id(file, text, where) if file is not None and text else None
+
+    settings = PlanSettings(
+        sequence_length=sequence_length or options.sequence_length or DEFAULT_LENGTH,
+        samples_per_shard=options.samples_per_shard,
+        seed=options.seed,
+        member=options.member,
+        bos_id=id_of(options.context_bos, "--context-bos"),
+        streams=streams or None,
+        frequencies=frequencies,
+        even=options.even,
+        preset=options.preset,
+    )
+    if options.preset == "tokshuf" and file is not None:
+        return tokshuf.with_tokens(settings, tokshuf.tokshuf_tokens(file))
+    return replace(
+        settings,
+        tail=options.tail,
+        pad_id=id_of(options.pad, "--pad") if options.tail == "pad" else None,
+        eod=id_of(options.eod, "--eod"),
+        vocab_size=tokenizer_facts(file).max_id + 1 if file is not None else None,
+    )

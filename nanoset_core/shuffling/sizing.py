@@ -1,0 +1,154 @@
+"""Choose the engine that writes the shards of a plan, and state its memory and scratch, before a byte is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from nanoset_core.config.webdataset import ShuffleEngine
+from nanoset_core.errors import ConfigError
+from nanoset_core.serialization.text import format_bytes
+from nanoset_core.shuffling.order import WINDOW
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.shards import TILE_BYTES
+
+NUMBER_BYTES = 8
+"""Bytes of the context number before a row's tokens in a spill file."""
+CHUNK_BYTES = 8 << 20
+"""Bytes of tokens read from the sources at once."""
+ROW_BYTES = 80
+"""Bytes of place, number and key of a row, and what sorting them takes."""
+_ORDER_BYTES = 40  # a context of a window of the order, while it is sorted
+_MEMORY_BYTES = 1 << 30  # the budget when none is given
+_CACHE_SHARE = 0.8  # of free memory, that the system's cache of the sources may take
+_MOST_PASSES = 8  # sweeps over the sources that cost less than writing and reading scratch
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine, and what it takes."""
+
+    engine: ShuffleEngine
+    """`mmap`, `tiled` or `buckets`."""
+    passes: int
+    """Sweeps over the sources; 1 for `mmap`, which reads every token once, in no order."""
+    scratch_bytes: int
+    """Bytes of scratch at the most."""
+    memory_bytes: int
+    """Bytes of memory at the most, all workers together; without the system's cache of files."""
+    reason: str
+    """Why this one."""
+
+
+def choose_engine(
+    plan: ShufflePlan,
+    available_memory: int | None = None,
+    *,
+    engine: ShuffleEngine = "auto",
+    memory_bytes: int | None = None,
+    workers: int = 1,
+    shards: int | None = None,
+) -> EngineChoice:
+    """Choose the engine for a plan, and compute its cost.
+
+    Args:
+        plan: what is to be written.
+        available_memory: bytes that the sources can take up in the system's cache; None = what is free now.
+        engine: `auto`, or the one to take.
+        memory_bytes: the budget of all workers together; None = 1 GiB, or half of what is available.
+        workers: processes that share the budget.
+        shards: how many shards are to be written; None = all of the plan.
+
+    `auto` takes `mmap` where the sources fit the cache; else `tiled` where at most 8 sweeps do; else `buckets`.
+
+    Raises:
+        ConfigError: there is no such engine, or the budget does not hold one shard.
+    """
+    if engine not in get_args(ShuffleEngine):
+        expected = ", ".join(get_args(ShuffleEngine))
+        raise ConfigError("no such engine", where="engine", found=repr(engine), expected=expected)
+    available = available_memory if available_memory is not None else free_memory()
+    budget = memory_bytes if memory_bytes is not None else default_budget(plan, available, workers)
+    share = min(1.0, plan.shards and (shards if shards is not None else plan.shards) / plan.shards)
+    rows = max(1, round(plan.contexts * share))
+    reason = "as asked"
+    if engine == "auto":
+        size, cache = sum(source.tokens for source in plan.table.sources), int(available * _CACHE_SHARE)
+        size *= np.dtype(plan.dtype).itemsize
+        sources = f"the sources ({format_bytes(size)})"
+        passes = 1 if size <= cache else -(-rows // rows_held(plan, budget // workers))
+        if size <= cache:
+            engine, reason = "mmap", f"{sources} fit the system's cache ({format_bytes(cache)} free)"
+        elif passes <= _MOST_PASSES:
+            engine, reason = "tiled", f"{sources} exceed the cache; {passes} sweeps need no scratch"
+        else:
+            engine, reason = "buckets", f"{sources} exceed the cache; {passes} sweeps are more than {_MOST_PASSES}"
+    if engine == "mmap":
+        return EngineChoice("mmap", 1, 0, workers * _fixed_bytes(plan), reason)
+    held = rows_held(plan, budget // workers)
+    if engine == "tiled":
+        whole = sum(1 for _ in runs_within(plan, range(plan.shards), held))
+        return EngineChoice("tiled", max(1, -(-whole * round(share * 1_000_000) // 1_000_000)), 0, budget, reason)
+    return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason)
+
+
+def default_budget(plan: ShufflePlan, available: int, workers: int) -> int:
+    """Return 1 GiB, or half of the available memory where that is less; in any case what the workers need."""
+    return max(min(_MEMORY_BYTES, available // 2), workers * least_bytes(plan))
+
+
+def free_memory() -> int:
+    """Return the bytes that this process could still take, within its control group; caches of files count as free."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()).isdecimal():
+        free = min(free, max(0, int(text) - int(used.read_text(encoding="utf-8"))))
+    return free
+
+
+def _fixed_bytes(plan: ShufflePlan) -> int:
+    """Return what every engine needs: tiles and chunks under way, and a window of the order."""
+    tiles = 16 * max(TILE_BYTES, plan.row_bytes)  # shards at once, each with a tile, its headers, and gathering
+    return tiles + CHUNK_BYTES + _ORDER_BYTES * min(plan.table.contexts, WINDOW)
+
+
+def rows_held(plan: ShufflePlan, memory_bytes: int) -> int:
+    """Return how many rows can be held in memory at once; at least those of one shard.
+
+    Raises:
+        ConfigError: the memory does not hold one shard.
+    """
+    if memory_bytes < least_bytes(plan):
+        found, expected = f"{memory_bytes:,} bytes for each worker", f"at least {least_bytes(plan):,} bytes"
+        remedy = "give more memory, use fewer workers, or put fewer samples in a shard"
+        what = "the memory budget does not hold one shard"
+        raise ConfigError(what, where="memory", found=found, expected=expected, remedy=remedy)
+    return (memory_bytes - _fixed_bytes(plan)) // (plan.row_bytes + ROW_BYTES)
+
+
+def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
+    """Return the least budget with which every engine works, holding so many rows or at least those of one shard."""
+    first, last = plan.shard_ranks(0)
+    return _fixed_bytes(plan) + max(last - first, rows) * (plan.row_bytes + ROW_BYTES)
+
+
+def runs_within(plan: ShufflePlan, shards: Sequence[int], rows: int) -> Iterator[range]:
+    """Cut ascending shards into runs of neighbours that hold at most so many rows each."""
+    begin, held = 0, 0
+    for i, shard in enumerate(shards):
+        first, last = plan.shard_ranks(shard)
+        if i > begin and (held + last - first > rows or shard != shards[i - 1] + 1):
+            yield range(shards[begin], shards[i - 1] + 1)
+            begin, held = i, 0
+        held += last - first
+    if shards:
+        yield range(shards[begin], shards[-1] + 1)

@@ -1,0 +1,232 @@
+"""Files of tokens, and gathering the rows of contexts out of them in the order in which they lie there."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.shuffling.contexts import ContextTable
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.block_file import BlockFile
+from nanoset_core.storage.workplace import own_folder
+
+BLOCK_BYTES = 32 << 10
+"""Fetched at once at least, of tokens that are in a store: about a row."""
+TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
+_COPY_BYTES = 1 << 20  # rows copied at once: they stay in the processor's cache on their way
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """A file of tokens, one document after the other; opened when it is first read, and picklable."""
+
+    name: str
+    """Name of the corpus, unique within a plan."""
+    path: Path
+    """File that holds its tokens and nothing else."""
+    dtype: str
+    """Name of the tokens' dtype, one of `TOKEN_DTYPES`."""
+    count: int
+    """How many tokens it holds."""
+    access: FileAccess | None = None
+    """Where given, the file stays in its store, and blocks of it are fetched as they are needed."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in TOKEN_DTYPES:
+            where, expected = f"source {self.name!r}", f"one of {', '.join(TOKEN_DTYPES)}"
+            raise ConfigError("tokens must be integers", where=where, found=self.dtype, expected=expected)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TokenSource, (self.name, self.path, self.dtype, self.count, self.access)  # not what was opened
+
+    @classmethod
+    def of_file(cls, name: str, path: Path, dtype: str) -> TokenSource:
+        """Return a source of all tokens of a local file."""
+        return cls(name, path, dtype, path.stat().st_size // np.dtype(dtype).itemsize)
+
+    @classmethod
+    def of_dataset(cls, name: str, prefix: Path, *, validate: bool = True) -> TokenSource:
+        """Return a source of all tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`.
+
+        Raises:
+            ConfigError: its tokens are no integers.
+        """
+        from nanoset_core.indexed.dataset import MMapIndexedDataset
+        from nanoset_core.indexed.layout import bin_path
+
+        tokens = MMapIndexedDataset(prefix, validate=validate).tokens
+        return cls(name, bin_path(prefix), tokens.dtype.name, len(tokens))
+
+    @cached_property
+    def blocks(self) -> BlockFile | None:
+        """The file in its store; None for a local one."""
+        if self.access is None:
+            return None
+        folder = own_folder() or self.access.folder
+        return BlockFile(self.access.store, self.access.name(self.path), folder, block_bytes=BLOCK_BYTES)
+
+    @cached_property
+    def tokens(self) -> NDArray[np.integer[Any]]:
+        """All tokens, shape (count,), as a read-only map; `prefetch` those of a store before they are read.
+
+        Raises:
+            FileNotFoundError: the file is not there.
+            StaleError: it has another size than planned.
+        """
+        dtype = np.dtype(self.dtype)
+        size = self.path.stat().st_size if self.blocks is None else self.blocks.size
+        if size != self.count * dtype.itemsize:
+            expected = f"{self.count} tokens of {dtype.itemsize} bytes"
+            raise StaleError("a source has changed", where=self.path, found=f"{size} bytes", expected=expected)
+        if self.blocks is not None:
+            return np.frombuffer(self.blocks.buffer, dtype, self.count)
+        return np.memmap(self.path, dtype, mode="r") if self.count else np.empty(0, dtype)
+
+    def prefetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Fetch the tokens of these ranges [begins, ends), int64, where they are in a store."""
+        if self.blocks is not None:
+            size = self.tokens.itemsize
+            self.blocks.fetch(begins * size, np.minimum(ends * size, self.blocks.size))
+
+    def evict(self) -> None:
+        """Release the memory and disk space of tokens that were read; the system may keep pages in its cache."""
+        opened = vars(self).get("tokens")
+        if opened is not None and self.blocks is not None:
+            self.blocks.forget()
+        elif isinstance(opened, np.memmap):
+            cast(mmap.mmap, opened._mmap).madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def opened_once(sources: tuple[TokenSource, ...], _stamps: object) -> tuple[TokenSource, ...]:
+    """Return equal sources that were passed before, which are open already; `_stamps` change when their files do."""
+    return sources
+
+
+def common_dtype(sources: Sequence[TokenSource]) -> str:
+    """Return the name of the dtype that holds the tokens of all sources."""
+    return np.result_type(*(np.dtype(source.dtype) for source in sources)).name if sources else ""
+
+
+def gather(
+    sources: Sequence[TokenSource],
+    table: ContextTable,
+    contexts: NDArray[np.int64],
+    out: NDArray[np.integer[Any]] | None = None,
+    places: NDArray[np.int64] | None = None,
+) -> NDArray[np.integer[Any]]:
+    """Gather the tokens of contexts. Each file is read from front to back; needs 1 MiB and 60 bytes a row.
+
+    Args:
+        sources: the table's.
+        table: says where each context lies.
+        contexts: context numbers, int64, shape (contexts,).
+        out: any view of shape (contexts, sequence_length) whose dtype holds every source's; None = a new array.
+        places: where given, int64, shape (contexts,), all different: row k goes to `out[places[k]]`, and `out` may have
+            more rows.
+
+    Returns:
+        `out`, filled.
+
+    Raises:
+        SampleIndexError: a context number outside the table.
+    """
+    settings = table.settings
+    if out is None:
+        out = np.empty((len(contexts), settings.sequence_length), dtype=common_dtype(sources))
+    rows = out[:, settings.sequence_length - settings.row_tokens :]
+    number, start, length = table.locate(contexts)
+    order = np.lexsort((start, number))
+    bounds = np.searchsorted(number[order], np.arange(len(sources) + 1))
+    target = order if places is None else places[order]
+    if settings.bos_id is not None:
+        out[target, 0] = settings.bos_id
+    for i in np.flatnonzero(np.diff(bounds)).tolist():
+        own = order[bounds[i] : bounds[i + 1]]
+        _gather_source(
+            sources[i:], settings.pad_id or 0, start[own], length[own], target[bounds[i] : bounds[i + 1]], rows
+        )
+    return out
+
+
+def _gather_source(
+    sources: Sequence[TokenSource],
+    pad_id: int,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Copy the rows of the first source that begin at `start`, ascending, to `rows[places]`; the others follow it."""
+    sources[0].prefetch(start, start + length)
+    tokens, width = np.asarray(sources[0].tokens), rows.shape[1]
+    whole = length == width
+    within = start + width <= len(tokens)
+    full = whole & within
+    _copy_full(tokens, start[full], places[full], rows)
+    short = ~whole
+    if short.any():
+        _copy_short(tokens, pad_id, start[short], length[short], places[short], rows)
+    for row in np.flatnonzero(whole & ~within):  # at most one for each source: it is carried over into the next ones
+        rows[places[row]] = _carried(sources, int(start[row]), width)
+
+
+def _copy_full(
+    tokens: NDArray[np.integer[Any]],
+    start: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    if not len(start):
+        return
+    width = rows.shape[1]
+    step = max(1, _COPY_BYTES // (width * tokens.itemsize))
+    phase = int(start[0]) % width
+    if (start % width == phase).all():
+        # (tokens,) -> (rows, width): a view; one index copies a whole row
+        matrix = tokens[phase : phase + (len(tokens) - phase) // width * width].reshape(-1, width)
+        numbers = start // width
+        block = np.empty((min(step, len(start)), width), dtype=tokens.dtype)
+        for begin in range(0, len(start), step):
+            part = numbers[begin : begin + step]
+            # "clip" lets numpy write straight into the block; every number is within the matrix
+            rows[places[begin : begin + step]] = np.take(matrix, part, axis=0, out=block[: len(part)], mode="clip")
+        return
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, width)
+    for begin in range(0, len(start), step):
+        rows[places[begin : begin + step]] = windows[start[begin : begin + step]]
+
+
+def _copy_short(
+    tokens: NDArray[np.integer[Any]],
+    pad_id: int,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    rows[places] = pad_id
+    first = np.cumsum(length) - length
+    column = np.arange(int(length.sum())) - np.repeat(first, length)
+    rows[np.repeat(places, length), column] = tokens[np.repeat(start, length) + column]
+
+
+def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[np.integer[Any]]:
+    """Return a row that begins in the first source and goes on with the first tokens of those after it."""
+    parts, missing = [], width
+    for source in sources:
+        source.prefetch(np.array([start]), np.array([start + missing]))
+        part = source.tokens[start : start + missing]
+        parts.append(part)
+        start, missing = 0, missing - len(part)
+        if not missing:
+            break
+    return np.concatenate(parts)

@@ -1,0 +1,48 @@
+"""Token sources of a few numbers, tars of them, and what tars hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.shuffling import PlanSettings, TokenSource, iterate_shard, plan_shuffle
+from nanoset_core.shuffling.webdataset import write_lists
+from nanoset_core.shuffling.writing import WriteOptions, write_shards
+
+
+def held(name, tokens):
+    """A source whose tokens are in memory, for what reads no file."""
+    source = TokenSource(name, Path(name), tokens.dtype.name, len(tokens))
+    vars(source).update(tokens=tokens, blocks=None)
+    return source
+
+
+def stored(folder, name, tokens):
+    """A source of these tokens in a file."""
+    path = folder / f"{name}.bin"
+    tokens.tofile(path)
+    return TokenSource.of_file(name, path, tokens.dtype.name)
+
+
+def plan_of(sources, **changes):
+    """A plan of npy members; `changes` are settings."""
+    options = {"sequence_length": 10, "samples_per_shard": 4, "seed": 1234, "member": "npy"} | changes
+    return plan_shuffle(sources, PlanSettings(**options))
+
+
+def write(plan, sources, folder, shards=None, *, force=False, made_from="these tokens", **options):
+    """Write shards, all where none are named, and return their facts."""
+    numbers = range(plan.shards) if shards is None else shards
+    return write_shards(plan, sources, numbers, folder, WriteOptions(**options), made_from=made_from, force=force)
+
+
+def write_webdataset(plan, sources, folder, **options):
+    """Write all shards and the lists that name them; return the facts and the checksums of the lists."""
+    facts = write(plan, sources, folder, **options)
+    return facts, write_lists(plan, facts, folder, name="nanoset")
+
+
+def read_shard(path):
+    """All contexts of a shard, shape (samples, length)."""
+    return np.stack(list(iterate_shard(path)))
