@@ -32,7 +32,7 @@ from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 from nanoset_core.tokenization.files import stamp
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine
-_SHARDS_AT_ONCE = 3  # while one shard goes to the disk, the next ones are made
+_SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}  # while one goes to the disk, the next ones are made
 _STORED_BYTES = 64 << 20  # so much at once takes several requests, which are on their way together
 
 
@@ -191,7 +191,7 @@ def _write(task: _Task) -> list[TarFacts]:
         begin, end = (rank - first for rank in plan.shard_ranks(shard))
         return write_tar(plan, shard, contexts[begin:end], folder, lambda a, b, out: fill(begin + a, begin + b, out))
 
-    with _reached(task) as (folder, access), ThreadPoolExecutor(_SHARDS_AT_ONCE, "shard") as pool:
+    with _reached(task) as (folder, access), ThreadPoolExecutor(_SHARDS_AT_ONCE[plan.settings.member]) as pool:
         try:
             for fact in pool.map(write, task.shards):
                 write_marker(folder, fact, task.made_from)
