@@ -1,1 +1,1 @@
-"""What the UI shows of an output: metadata, tables, previews and pictures."""
+"""Metadata that the UI shows of an output: numbers, tables and previews."""

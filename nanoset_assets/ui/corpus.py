@@ -170,7 +170,7 @@ def _counts(facts: Mapping[str, Any]) -> str:
 
 
 def _files(project: Project, manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, dg.MetadataValue[Any]]:
-    """What became of each file, unless the raw folder was surveyed anew meanwhile."""
+    """What became of each file, unless the raw folder was surveyed again meanwhile."""
     inventory_manifest, inventory = raw.current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
         return {}

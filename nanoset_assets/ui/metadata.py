@@ -1,4 +1,4 @@
-"""Manifests → what the UI shows of a materialisation.
+"""Building blocks of metadata: results, paths, tables and Markdown.
 
 What a person reads comes first, as text with separators; numbers that Dagster plots over time stay numbers.
 """
@@ -23,7 +23,7 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """A materialisation whose data version is the output's digest; `metadata` wins, and its paths come last."""
+    """Return a materialisation whose data version is the output's digest; `metadata` wins, and its paths come last."""
     paths = {name: value for name, value in metadata.items() if isinstance(value, dg.PathMetadataValue)}
     common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
     shown = {name: value for name, value in metadata.items() if name not in paths}
@@ -33,21 +33,21 @@ def result(
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Where something lies, as seen from the project's folder: it is still true when the project is moved.
+    """Return a location relative to the project's folder, so that it holds when the project is moved.
 
-    What lies elsewhere, or in a bucket, is shown whole.
+    Locations elsewhere, or in a bucket, stay absolute.
     """
     folder, path = project.config.file.parent, Path(location)
     return dg.MetadataValue.path(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else location)
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Bytes of all files of an output."""
+    """Return the bytes of all files of an output."""
     return sum(fact.size for fact in manifest.files.values())
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """A table of plain values.
+    """Return a table of plain values.
 
     Args:
         rows: as many as are to be shown, all with the same keys.
@@ -75,7 +75,7 @@ def _text(value: Any) -> str:
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
-    """Paragraphs, as many of them as are shown at once; a single one is kept whatever its length."""
+    """Return paragraphs, as many as are shown inline; a single one whatever its length."""
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:
         if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
@@ -85,12 +85,12 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Markdown that Dagster shows when asked to, in a window of its own: its long lines would widen the page."""
+    """Return Markdown that Dagster shows in a separate window, since its long lines would widen the page."""
     return dg.MetadataValue.md(text.ljust(INLINE_CHARACTERS))
 
 
 def code(text: str) -> str:
-    """Text as a span of Markdown in which nothing of it is markup; runs of white space become one space."""
+    """Return text as a Markdown code span, without markup; runs of white space become one space."""
     line = " ".join(text.split()) or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
@@ -98,11 +98,11 @@ def code(text: str) -> str:
 
 
 def per_second(count: int, seconds: float) -> float:
-    """A rate, rounded for reading."""
+    """Return a rate, rounded for reading."""
     return round(count / max(seconds, 1e-3), 1)
 
 
 def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
-    """Look into a folder, which need not be there, before work begins; → whether something of a name was made since."""
+    """List a folder, which need not exist, before work begins; return a test whether a name was made since."""
     names = project.outputs.access.names(folder)
     return lambda name: project.rebuild or name not in names

@@ -1,4 +1,4 @@
-"""The `nanoset` command. Every subcommand is a thin call; those that need Dagster come from nanoset_assets."""
+"""The `nanoset` command: its subcommands, standard streams and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLUGINS = "nanoset.commands"
 
 
 class _Commands(click.Group):
-    """The files of nanoset_core.cli.commands, and what installed packages add; each is imported when used."""
+    """The modules of nanoset_core.cli.commands, and the entry points of installed packages; imported when used."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
@@ -47,7 +47,7 @@ def nanoset() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: whatever goes wrong is shown as text, without a traceback, and in the exit code."""
+    """Run the command; every error is shown as text, without a traceback, and in the exit code."""
     _open_closed_streams()
     if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _Notices.NUMBER:
         sys.stderr.flush()
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Notices(FileIO):
-    """Standard error, on which no work depends: where it cannot be written to, its words are lost and nothing else."""
+    """Standard error that drops what cannot be written, so that a full log disk does not end a build."""
 
     NUMBER = 2
 
@@ -77,7 +77,7 @@ class _Notices(FileIO):
 
 
 def _open_closed_streams() -> None:
-    """Put /dev/null where the caller closed a standard stream, lest a file of ours take its number, and our words."""
+    """Open /dev/null as each standard stream that the caller closed, so that no other file gets its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -112,7 +112,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-        if isinstance(error, BrokenPipeError):  # whoever read it has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader has ended
             return 1
         error.filename = "standard output"
         raise

@@ -1,4 +1,4 @@
-"""What a command says when it fails, whatever the reason."""
+"""Messages of commands that fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nanoset_core.storage.os_errors import refusal
 
 
 def message(error: BaseException) -> str:
-    """What went wrong and what to do; where nobody expected it, the path of a file with the traceback."""
+    """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
     if isinstance(error, NanosetError):
         return str(error)
     return str(refusal(error, "what was being read or written") or _unexpected(error))
@@ -27,7 +27,7 @@ def say(error: BaseException) -> None:
 
 
 def say_interrupted() -> int:
-    """Tell that a signal ended the command, and how it goes on; → the exit code that says the same."""
+    """Print that a signal ended the command, and how to go on; return the exit code."""
     number = received_signal() or signal.SIGINT
     said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
     click.echo(said, err=True)

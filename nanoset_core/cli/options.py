@@ -1,4 +1,4 @@
-"""What subcommands share: options made from the fields of settings, and flags that take several values."""
+"""Options that subcommands share: made from the fields of settings, and flags that take several values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class LocationType(click.Path):
-    """A path of this machine as a Path; s3://bucket/path as what stands for it in a bucket, or refused."""
+    """A local path, or, where allowed, a location in a bucket (s3://bucket/path)."""
 
     def __init__(self, *, anywhere: bool = False, **given: Any) -> None:
         """anywhere: whether it may lie in a bucket; given: arguments of `click.Path`."""
@@ -37,7 +37,7 @@ class LocationType(click.Path):
 
 
 class NumberRange(click.FloatRange):
-    """A number within bounds, neither of which lets nan pass, as comparisons do."""
+    """A finite number within bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
@@ -71,7 +71,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def option_for(
     section: type[DataclassInstance], name: str, *flags: str, **given: Any
 ) -> Callable[[Decorated], Decorated]:
-    """An option that takes its type, range, choices, default and help from the field of a settings dataclass.
+    """Return an option that takes its type, range, choices, default and help from the field of a settings dataclass.
 
     Args:
         section: the dataclass, such as `NanosetSpec`.
@@ -106,7 +106,7 @@ def _of_field(found: Setting) -> dict[str, Any]:
 
 
 class ManyValued(click.Command):
-    """Takes several values after one flag, as the peers' tools do: --input a b c."""
+    """A command that takes several values after one flag, as Megatron-LM's tools do: --input a b c."""
 
     many = (
         "--input",

@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar for each long job, gone once the job is done."""
+"""Progress bars, notices and short phrases on the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPEAT_SECONDS = 600.0
 
 @contextmanager
 def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    """A listener that draws bars, and a function that prints a line where there is no terminal to draw on."""
+    """Yield a progress callback that draws bars, and a function that prints a line where there is no terminal."""
     if not _may_draw():
         yield WaitingLines(), lambda line: click.echo(line, err=True)
         return
@@ -59,13 +59,13 @@ def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
 
 
 class WaitingLines:
-    """A listener where there are no bars: prints what is waited for, then every ten minutes, then its end."""
+    """A progress callback without bars: prints what is waited for, again every ten minutes, and its end."""
 
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
     def __call__(self, progress: Progress) -> None:
-        """Hear one piece of news; see `ProgressCallback`."""
+        """Take one report of progress; see `ProgressCallback`."""
         if progress.stage != WAITING:
             return
         now, line = time.monotonic(), f"{progress.stage} {progress.name}"
@@ -79,29 +79,29 @@ class WaitingLines:
 
 
 def _may_draw() -> bool:
-    """False where nobody could see a bar: to find that out by rich takes longer than a small job."""
+    """Whether bars can be seen; importing rich to ask would take longer than a small job."""
     return sys.stderr.isatty() or any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 def print_notices(notices: Iterable[str]) -> None:
-    """Say on stderr what lies among the input and is not read."""
+    """Print notices on stderr, such as of input files that are not read."""
     for notice in notices:
         click.secho(f"notice: {notice}", fg="yellow", err=True)
 
 
 def emphasis(lost: str) -> str:
-    """What was lost, in bold, to follow what was made; nothing where nothing was lost."""
+    """Return what was lost in bold, to follow what was made; "" where nothing was lost."""
     return f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
 
 
 def rejected_text(rejected: int, faults: int) -> str:
-    """What was rejected, of which some are files that could not be read to their end."""
+    """Return counts of rejected lines and of files that could not be read to their end."""
     lines = format_count(rejected - faults, "line")
     return f"{lines} and {format_count(faults, 'file')} rejected" if faults else f"{lines} rejected"
 
 
 def rate(progress: Progress, seconds: float) -> str:
-    """How fast, in the units that are counted."""
+    """Return the rate in the units that are counted."""
     seconds = max(seconds, 1e-3)
     if progress.tokens:
         return (

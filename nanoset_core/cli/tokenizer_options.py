@@ -1,4 +1,4 @@
-"""Which tokenizer a command takes: its file and all that is to be said of it, by one set of options."""
+"""Options that name a tokenizer and its settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TOKENIZER_HELP = (
 
 
 def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Command], Command]:
-    """Options that name a tokenizer as Megatron-LM's flags do; the command gets them as one parameter, `tokenizer`.
+    """Return options that name a tokenizer as Megatron-LM's flags do; the command gets one parameter, `tokenizer`.
 
     Args:
         use: what the command takes it for, as the help says behind a semicolon.
@@ -58,7 +58,7 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         click.option("--merge-file", "merges", type=ANY_PATH, help="Its merges; default: the merges.txt beside it."),
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
         click.option(
-            *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "names"),
+            *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "special_tokens_of_tokenizer"),
             multiple=True,
             help="Special tokens that the file does not hold; several may follow.",
         ),
@@ -71,7 +71,7 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         @functools.wraps(command)
         def wrapped(**given: Any) -> Any:
             kept = {"vocab_size": given["vocab_size"]} if own_vocab_size else {}
-            named = {name: given.pop(name) for name in (*_NAMES, "vocab_size")}
+            named = {name: given.pop(name) for name in _NAMES}
             return command(tokenizer=_chosen(**named, is_shared=own_vocab_size), **kept, **given)
 
         for option in reversed(options):
@@ -82,8 +82,8 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
 
 
 _NAMES = (
-    *("tokenizer", "tokenizer_type", "vocab_file", "merges", "pattern", "names"),
-    *("num_special_tokens", "legacy"),
+    *("tokenizer", "tokenizer_type", "vocab_file", "merges", "pattern", "special_tokens_of_tokenizer"),
+    *("num_special_tokens", "legacy", "vocab_size"),
 )
 
 
@@ -93,25 +93,36 @@ def _chosen(
     tokenizer_type: str | None,
     vocab_file: Location | None,
     merges: Location | None,
-    names: tuple[str, ...],
+    special_tokens_of_tokenizer: tuple[str, ...],
     vocab_size: int | None,
     is_shared: bool,
     **settings: Any,
 ) -> TokenizerPath | None:
-    """What the options name together; a plain path where nothing more is said of it."""
-    from nanoset_core.tokenization.files import TokenizerFile
+    """The tokenizer that the options name; a plain path where it has no settings."""
+    from nanoset_core.tokenization.files import TokenizerFile, tokenizer_path
+    from nanoset_core.tokenization.files.source import kind_of
 
-    path = _file(tokenizer, vocab_file)
-    source = TokenizerFile(path or Path(), _here(merges), **settings, special_tokens=names or None)
-    if not is_shared:
-        source = replace(source, vocab_size=vocab_size)
+    if tokenizer is not None and vocab_file is not None:
+        found = f"{tokenizer} and {vocab_file}"
+        where, remedy = "--tokenizer, --vocab-file", "leave one of them out"
+        raise ConfigError("two tokenizers are named", where=where, found=found, remedy=remedy)
+    given = _local(vocab_file or tokenizer)
+    path = None if given is None else tokenizer_path(given)
+    settings["special_tokens"] = special_tokens_of_tokenizer or None
+    source = TokenizerFile(path or Path(), _local(merges), **settings, vocab_size=None if is_shared else vocab_size)
     if path is None:
         if source.settings or tokenizer_type is not None:
             raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
         return None
-    if is_shared and vocab_size is not None and _kind(source) == "tiktoken JSON":
+    _check_kind(kind_of(source), source, vocab_file, tokenizer_type)
+    if is_shared and vocab_size is not None and kind_of(source) == "tiktoken JSON":
         source = replace(source, vocab_size=vocab_size)
-    if vocab_file is not None and (kind := _kind(source)) != "vocab.json":
+    return source if source.settings else path
+
+
+def _check_kind(kind: str, source: TokenizerFile, vocab_file: Location | None, tokenizer_type: str | None) -> None:
+    """Refuse a --vocab-file that is none, and files that Megatron-LM's tokenizer of a type does not take."""
+    if vocab_file is not None and kind != "vocab.json":
         raise ConfigError(
             "this file is no vocab.json",
             where="--vocab-file",
@@ -119,46 +130,19 @@ def _chosen(
             expected="the vocab.json that belongs to a merges.txt",
             remedy="name it with --tokenizer, which takes every kind of file",
         )
-    _check_type(source, tokenizer_type)
-    return source if source.settings else path
-
-
-def _here(location: Location | None) -> Path | None:
-    """The path of a file on this machine, of one in a bucket that of its copy."""
-    from nanoset_core.tokenization.files.remote import tokenizer_here
-
-    return location if location is None or isinstance(location, Path) else tokenizer_here(location)
-
-
-def _file(tokenizer: Location | None, vocab_file: Location | None) -> Path | None:
-    """The one file that is named."""
-    from nanoset_core.tokenization.files import tokenizer_path
-
-    if tokenizer is not None and vocab_file is not None:
-        raise ConfigError(
-            "two tokenizers are named",
-            where="--tokenizer, --vocab-file",
-            found=f"{tokenizer} and {vocab_file}",
-            remedy="leave one of them out",
-        )
-    given = _here(vocab_file or tokenizer)
-    return None if given is None else tokenizer_path(given)
-
-
-def _kind(source: TokenizerFile) -> str:
-    from nanoset_core.tokenization.files.source import kind_of
-
-    return kind_of(source)
-
-
-def _check_type(source: TokenizerFile, tokenizer_type: str | None) -> None:
-    """Refuse files that Megatron-LM's tokenizer of that type does not take."""
-    if tokenizer_type is not None and (kind := _kind(source)) not in TOKENIZER_TYPES[tokenizer_type]:
+    if tokenizer_type is not None and kind not in TOKENIZER_TYPES[tokenizer_type]:
         fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
         raise ConfigError(
             "the tokenizer's file is none of this type",
             where=f"--tokenizer-type {tokenizer_type}",
             found=f"{source}: {kind}",
             expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
-            remedy=f"leave --tokenizer-type out, or name {fitting}" if fitting else "leave --tokenizer-type out",
+            remedy="leave --tokenizer-type out" + (f", or name {fitting}" if fitting else ""),
         )
+
+
+def _local(location: Location | None) -> Path | None:
+    """The local path of a file; of one in a bucket that of a copy."""
+    from nanoset_core.tokenization.files.remote import tokenizer_here
+
+    return location if location is None or isinstance(location, Path) else tokenizer_here(location)

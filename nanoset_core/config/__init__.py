@@ -1,4 +1,4 @@
-"""nanoset.yaml: its keys, their defaults and ranges, and the checks of what needs each other."""
+"""Settings of a project: the keys of nanoset.yaml, their defaults, ranges and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CONFIG_FILE", "ProjectConfig", "load_config"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: readers of webdatasets take their defaults from here, and no more."""
+    """Import a public name when it is first used, so that readers of webdatasets import little."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from nanoset_core.config import project

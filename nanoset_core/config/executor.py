@@ -31,7 +31,7 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """Who tokenizes, writes tars and verifies deeply; the same bytes from each."""
+    """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
 
     kind: Literal["processes", "dask", "slurm"] = "processes"
     """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as Slurm jobs."""

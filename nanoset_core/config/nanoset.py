@@ -1,4 +1,4 @@
-"""The nanosets of nanoset.yaml: what one training set is to be, and how a run in phases becomes one set for each."""
+"""Settings of nanosets (training sets), and how a run in phases becomes one nanoset for each phase."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Iterations = Annotated[int, Range(1, 1 << 40)]
 
 
 def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
-    """The corpora of a blend, in the order given."""
+    """Return the corpora of a blend, in the order given."""
     if blend is None:
         return ()
     return (blend,) if isinstance(blend, str) else tuple(blend)
 
 
 def is_blended(blend: BlendSpec | None) -> bool:
-    """Whether there is a mixture to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
+    """Return whether there is a mixture to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
     return isinstance(blend, Mapping) or len(corpora_of(blend)) > 1
 
 
@@ -46,7 +46,7 @@ class PhaseSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """The trainer's run, from which it computes how many samples it asks for."""
+    """The trainer's run, from which the number of samples follows."""
 
     iterations: Iterations = field(metadata={"example": 100_000})
     """Training steps (--train-iters)."""
@@ -58,7 +58,7 @@ class ScheduleSpec:
     """Steps of an evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Split → samples that the trainer asks for, after Megatron-LM's `get_train_valid_test_num_samples`.
+        """Return split → samples that the trainer asks for, after Megatron-LM's `get_train_valid_test_num_samples`.
 
         Args:
             iterations: those of a phase; None is all.
@@ -118,12 +118,12 @@ class NanosetSpec:
     """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
-        """What one split is made of; None where it has no data of its own."""
+        """Return the blend of one split; None where it has no data of its own."""
         return self.blend_per_split.get(split) if self.blend_per_split else self.blend
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """The corpora that decide what a split is: its own; all of them where it has no data, or where the name of the
-        folder that all splits' index files lie in has to tell versions apart.
+        """Return the corpora that a split depends on: its own; all where it has no data, or where the folder of all
+        splits' index files is named after them.
         """
         own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
         return own or self.corpora
@@ -157,13 +157,13 @@ class NanosetSpec:
         return [0, *ends, self.schedule.iterations if self.schedule else 0]
 
     def epoch_limit(self, corpus: str) -> float | None:
-        """How often a corpus may be read at most."""
+        """Return how often a corpus may be read at most."""
         limits = self.max_epochs
         return limits.get(corpus) if isinstance(limits, Mapping) else limits
 
 
 def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Nanosets with numbers of samples instead of a schedule, identifiers instead of their file, and phases apart.
+    """Return nanosets with numbers of samples, identifiers and single phases instead of schedules, files and lists.
 
     Args:
         nanosets: name → spec, as nanoset.yaml holds them; each phase becomes the nanoset `<name>-phase-<n>`.

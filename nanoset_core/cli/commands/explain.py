@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +16,7 @@ from nanoset_core.serialization.text import format_count
 if TYPE_CHECKING:
     from nanoset_core.lineage.documents import DocumentOrigin
     from nanoset_core.lineage.excerpts import SourceExcerpt
-    from nanoset_core.lineage.explain import PieceOrigin, SampleOrigin
+    from nanoset_core.lineage.explain import SampleOrigin
     from nanoset_core.lineage.find import Appearance, DocumentPlaces
     from nanoset_core.lineage.webdataset import ContextOrigin
     from nanoset_core.pipeline.project import Project
@@ -53,16 +52,26 @@ def command(
     Of a nanoset give SPLIT and SAMPLE. Of a webdataset give, in place of SPLIT, a sample's key (00000003_00000017), a
     tar (shard-00000003.tar) with SAMPLE, its number in there, or a number over all tars.
     """
+    from nanoset_core.mapping.splits import SPLITS
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
-    document = _Document(identity, file, line, number, corpus)
-    if _is_webdataset(project, nanoset, split):
-        lines, plain = _of_webdataset(project, nanoset, split, sample, document, show)
+    specs = project.config
+    # What nanoset.yaml no longer names is recognised by the split.
+    in_tars = nanoset in specs.webdatasets or (nanoset not in specs.nanosets and split not in SPLITS)
+    if split is None and not in_tars:
+        raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
+    document = {"identity": identity, "file": file, "line": line, "number": number}
+    has_sample = (split if in_tars else sample) is not None
+    _check(has_sample, **document, corpus=corpus)
+    plain: object
+    if has_sample:
+        origin = _origin(project, nanoset, split or "", sample, in_tars)
+        lines, plain = _sample_lines(origin), origin.to_json()
     else:
-        if split is None:
-            raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
-        lines, plain = _of_nanoset(project, nanoset, split, sample, document, show)
+        places = _places(project, nanoset, None if in_tars else split, document, corpus)
+        lines = _document_lines(places, "" if in_tars else f"{split} ", show)
+        plain = [place.to_json() for place in places]
     if as_json:
         print_json(plain, ensure_ascii=False)
     else:
@@ -70,81 +79,73 @@ def command(
             click.echo(text)
 
 
-@dataclass(frozen=True)
-class _Document:
-    """The options that name a document."""
-
-    identity: str | None
-    file: str | None
-    line: int | None
-    number: int | None
-    corpus: str | None
-
-    def check(self, has_sample: bool) -> None:
-        """There must be a sample, or a document."""
-        if has_sample and self != _Document(None, None, None, None, None):
-            raise click.UsageError("give a SAMPLE, or a document to look for, not both")
-        if not has_sample and self.identity is None and self.file is None and self.number is None:
-            raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
-
-    @property
-    def place(self) -> str | None:
-        """The file, where a place alone names the document."""
-        return self.file if self.identity is None and self.number is None else None
+def _check(has_sample: bool, **document: object) -> None:
+    """Refuse a sample together with a document, and neither."""
+    if has_sample and any(value is not None for value in document.values()):
+        raise click.UsageError("give a SAMPLE, or a document to look for, not both")
+    if not has_sample and all(document[name] is None for name in ("identity", "file", "number")):
+        raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
 
 
-def _is_webdataset(project: Project, name: str, split: str | None) -> bool:
-    """What is in neither list, but was built once, is told by the split."""
-    from nanoset_core.mapping.splits import SPLITS
-
-    config = project.config
-    return name in config.webdatasets or (name not in config.nanosets and split not in SPLITS)
-
-
-def _of_nanoset(
-    project: Project, name: str, split: str, sample: int | None, document: _Document, show: int
-) -> tuple[Iterator[str], object]:
+def _origin(project: Project, name: str, split: str, sample: int | None, in_tars: bool) -> SampleOrigin | ContextOrigin:
     from nanoset_core.lineage.explain import explain_sample
-    from nanoset_core.lineage.find import find_document, find_place
-
-    document.check(sample is not None)
-    if sample is not None:
-        origin = explain_sample(project, name, split, sample)
-        return _sample_lines(_headline(origin), origin.pieces), origin.to_json()
-    if document.place is not None:
-        places = find_place(project, name, split, document.place, document.line, document.corpus)
-    else:
-        places = find_document(project, name, split, **asdict(document))
-    return _document_lines(places, f"{split} ", show), [place.to_json() for place in places]
-
-
-def _of_webdataset(
-    project: Project, name: str, place: str | None, sample: int | None, document: _Document, show: int
-) -> tuple[Iterator[str], object]:
-    from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
     from nanoset_core.lineage.webdataset import explain_context
 
-    document.check(place is not None)
-    if place is not None:
-        origin = explain_context(project, name, place, sample)
-        return _sample_lines(_context_headline(origin), origin.pieces), origin.to_json()
-    if document.place is not None:
-        places = find_place_in_tars(project, name, document.place, document.line, document.corpus)
-    else:
-        places = find_in_tars(project, name, **asdict(document))
-    return _document_lines(places, "", show), [place.to_json() for place in places]
+    if in_tars:
+        return explain_context(project, name, split, sample)
+    return explain_sample(project, name, split, sample or 0)
 
 
-def _sample_lines(headline: str, pieces: Iterable[PieceOrigin]) -> Iterator[str]:
+def _places(
+    project: Project, name: str, split: str | None, document: Mapping[str, Any], corpus: str | None
+) -> list[DocumentPlaces]:
+    """Where a document went, in a split of a nanoset or, where that is None, in tars."""
+    from nanoset_core.lineage.find import find_document, find_place
+    from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
+
+    if document["identity"] is None and document["number"] is None:  # a place alone names it
+        file, line = document["file"], document["line"]
+        if split is None:
+            return find_place_in_tars(project, name, file, line, corpus)
+        return find_place(project, name, split, file, line, corpus)
+    if split is None:
+        return find_in_tars(project, name, **document, corpus=corpus)
+    return find_document(project, name, split, **document, corpus=corpus)
+
+
+def _sample_lines(origin: SampleOrigin | ContextOrigin) -> Iterator[str]:
     """A sample's documents."""
-    yield headline
-    for piece in pieces:
+    yield _headline(origin)
+    for piece in origin.pieces:
+        (first, last), (begin, end) = piece.sample_tokens, piece.document_tokens
         yield ""
-        yield from _piece(piece)
+        yield f"tokens {first:,} to {last:,}: {_format_origin(piece.origin)}, its tokens {begin:,} to {end:,}"
+        if piece.text is not None:
+            yield f"  tokens: {piece.text!r}"
+        if piece.source is not None:
+            yield f"  source: {_source(piece.source)}"
+
+
+def _headline(origin: SampleOrigin | ContextOrigin) -> str:
+    from nanoset_core.lineage.explain import SampleOrigin
+
+    padding = f", {origin.pad_tokens:,} of padding" if origin.pad_tokens else ""
+    documents = format_count(len(origin.pieces), "document")
+    if isinstance(origin, SampleOrigin):
+        return (
+            f"{origin.name} {origin.split} sample {origin.sample:,}: sample {origin.corpus_sample:,} of "
+            f"{origin.corpus}, {origin.tokens:,} tokens{padding} from {documents}"
+        )
+    bos = f", {origin.bos_tokens:,} BOS" if origin.bos_tokens else ""
+    return (
+        f"{origin.name} sample {origin.key} ({origin.position:,} of all tars) in {origin.tar}: "
+        f"context {origin.context:,} before the shuffle, of {origin.corpus}, "
+        f"{origin.tokens:,} tokens{bos}{padding} from {documents}"
+    )
 
 
 def _document_lines(places: list[DocumentPlaces], split: str, show: int) -> Iterator[str]:
-    """The samples that hold a document, at most `show` of each; `split` stands in front of each."""
+    """The samples that hold each document, at most `show`; each line begins with `split`."""
     for number, place in enumerate(places):
         yield "" if number else f"{format_count(len(places), 'document')} found"
         yield _format_origin(place.origin)
@@ -166,34 +167,6 @@ def _sample(appearance: Appearance) -> str:
     if isinstance(appearance, TarAppearance):
         return f"sample {appearance.key} ({appearance.sample:,} of all tars) in {appearance.tar}"
     return f"sample {appearance.sample:,}"
-
-
-def _context_headline(origin: ContextOrigin) -> str:
-    extra = f", {origin.bos_tokens:,} BOS" if origin.bos_tokens else ""
-    extra += f", {origin.pad_tokens:,} of padding" if origin.pad_tokens else ""
-    return (
-        f"{origin.name} sample {origin.key} ({origin.position:,} of all tars) in {origin.tar}: "
-        f"context {origin.context:,} before the shuffle, of {origin.corpus}, "
-        f"{origin.tokens:,} tokens{extra} from {format_count(len(origin.pieces), 'document')}"
-    )
-
-
-def _headline(origin: SampleOrigin) -> str:
-    pad = f", {origin.pad_tokens:,} of padding" if origin.pad_tokens else ""
-    return (
-        f"{origin.name} {origin.split} sample {origin.sample:,}: sample {origin.corpus_sample:,} of {origin.corpus}, "
-        f"{origin.tokens:,} tokens{pad} from {format_count(len(origin.pieces), 'document')}"
-    )
-
-
-def _piece(piece: PieceOrigin) -> Iterator[str]:
-    first, last = piece.sample_tokens
-    begin, end = piece.document_tokens
-    yield f"tokens {first:,} to {last:,}: {_format_origin(piece.origin)}, its tokens {begin:,} to {end:,}"
-    if piece.text is not None:
-        yield f"  tokens: {piece.text!r}"
-    if piece.source is not None:
-        yield f"  source: {_source(piece.source)}"
 
 
 def _format_origin(origin: DocumentOrigin) -> str:

@@ -63,7 +63,7 @@ def command(
 
 
 def _print_collection(found: Collection, *, done: bool) -> None:
-    """A table of the outputs with most to remove, what was left alone and why, and the total."""
+    """Print a table of the outputs with most to remove, what was left alone and why, and the total."""
     console = tables.wide_console()
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
     rows = [
@@ -100,7 +100,7 @@ def _total(found: Collection, *, done: bool) -> str:
 
 
 def _print_json(found: Collection, *, done: bool) -> None:
-    """The same as one JSON object."""
+    """Print it as one JSON object."""
     value: dict[str, Any] = {
         "removed": done,
         "bytes": found.size,
@@ -115,7 +115,7 @@ def _print_json(found: Collection, *, done: bool) -> None:
 
 
 def _print_copies(found: Sequence[Copy], *, done: bool, as_json: bool) -> None:
-    """How many working copies there are, and how big."""
+    """Print the number and size of working copies."""
     size = sum(copy.size for copy in found)
     if as_json:
         tables.print_json({"removed": done, "bytes": size, "copies": [str(copy.path) for copy in found]})

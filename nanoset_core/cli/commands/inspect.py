@@ -33,7 +33,7 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
 def describe_dataset(
     prefix: Location, tokenizer_file: TokenizerPath | None = None, sequences: int = 3
 ) -> Iterator[str]:
-    """Lines for a person: counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
+    """Yield lines on counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
 
     Raises:
         MissingError, FormatError: see MMapIndexedDataset.
@@ -62,7 +62,7 @@ def describe_dataset(
 
 
 def _is_taken_with_defaults(tokenizer_file: TokenizerPath) -> bool:
-    """Whether its file does not hold what decides its ids, and nobody said it."""
+    """Whether neither its file nor an option has the number that decides its ids."""
     from nanoset_core.tokenization.files import define, tokenizer_path
 
     found = define(tokenizer_path(tokenizer_file))

@@ -180,7 +180,7 @@ def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> Non
 
 
 def _warnings(plans: Plans) -> Iterator[str]:
-    """What is allowed, and seldom meant: nothing to train on, and text that is read over and over."""
+    """Warnings of what is allowed and seldom meant: splits without samples, and text that is read very often."""
     for (name, split), found in plans.items():
         rows = [row for _, row in found]
         tokens = sum(row.tokens for row in rows)

@@ -1,4 +1,4 @@
-"""`nanoset pack`: Modalities' .pbin files, written, joined, shuffled, cut down, mended and described."""
+"""`nanoset pack`: Modalities' .pbin files, written, joined, shuffled, filtered, repaired and described."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The
 
 
 class _Pack(click.Group):
-    """Takes arguments that do not begin with a subcommand's name for those of `write`."""
+    """A group that passes arguments without a subcommand's name to `write`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in context.help_option_names:

@@ -1,4 +1,4 @@
-"""`nanoset tokenize`: text into indexed datasets, with the peers' flags."""
+"""`nanoset tokenize`: text into indexed datasets, with the flags of the trainers' tools."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def command(
 
 
 def _special_tokens(special_tokens: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
-    """What both flags say together."""
+    """The value that both flags give together."""
     same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
     if special_tokens is not None and same is not None and same != special_tokens:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`nanoset verify`: is what was built whole, fresh, and right?"""
+"""`nanoset verify`: check that outputs are complete, current and correct."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def command(
 
 
 def _collect(reports: Iterable[Report]) -> list[Report]:
-    """All reports, each named on the terminal as it comes."""
+    """Collect all reports, naming each on the terminal."""
     found: list[Report] = []
     with tables.wide_console().status("verifying") as status:
         for report in reports:
@@ -86,7 +86,7 @@ def _collect(reports: Iterable[Report]) -> list[Report]:
 
 
 def _print_tables(reports: list[Report]) -> None:
-    """A table of the outputs, and below it every finding."""
+    """Print a table of the outputs, and below it every finding."""
     console = tables.wide_console()
     tables.print_rows(console, [_row(report) for report in reports], text=["result", "figures"])
     for finding in [finding for report in reports for finding in report.findings]:
