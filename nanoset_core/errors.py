@@ -113,7 +113,3 @@ class SampleIndexError(NanosetError, IndexError):
 
 class StorageError(NanosetError, OSError):
     """The file system does not take what should be written: it is full, or a quota is used up."""
-
-
-class ObjectExistsError(StorageError, FileExistsError):
-    """An object that is written once is there already."""

@@ -33,7 +33,6 @@ ABOVE_ALL = {"demo"}
 """May import every room; imported by its own command alone."""
 KNOWN_CIRCLES = {
     ("nanoset_core.config.project", "nanoset_core.config"),
-    ("nanoset_core.storage.listing", "nanoset_core.storage.access"),
     ("nanoset_core.storage.s3_joining", "nanoset_core.storage.s3"),
 }
 """(file, what it imports that imports it), to be parted; no others."""

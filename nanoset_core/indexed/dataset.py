@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
-from nanoset_core.storage.access import FileAccess, LocalAccess, copies_of
+from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.store import Store
 
 
@@ -217,7 +218,7 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
     folder, _, name = prefix.rstrip("/").rpartition("/")
     place = parse_place(folder, storage, where="the dataset's prefix")
     access = copies_of(copies_folder(place, storage), place)
-    access.renew(idx_path(access.folder / name))
+    access.revalidate(idx_path(access.folder / name))
     return str(access.folder / name), access
 
 

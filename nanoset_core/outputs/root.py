@@ -24,7 +24,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.storage.access import FileAccess, LocalAccess, access_to, for_a_task
+from nanoset_core.storage.access import FileAccess, LocalAccess, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -34,6 +34,7 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.mirror import access_to
 from nanoset_core.storage.regular_files import read_regular
 
 R = TypeVar("R")

@@ -332,7 +332,7 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
 def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
     """The datasets' tokens; those in a bucket are left there for workers of a cluster, and where room is scarce."""
     access = project.outputs.access
-    if access.has_copies and (access.room is not None or project.executor is not None):
+    if access.has_copies and (access.capacity is not None or project.executor is not None):
         return [_stored_source(corpus, manifest) for corpus, manifest in datasets.items()]
     return [
         TokenSource.of_dataset(corpus, manifest.path(manifest.facts["prefix"])) for corpus, manifest in datasets.items()

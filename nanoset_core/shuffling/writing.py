@@ -130,8 +130,8 @@ def _write_missing(
     available, budget = sizing.free_memory(), options.memory_bytes
     if budget is None:
         budget = sizing.default_budget(plan, available, options.workers)
-    if options.access is not None and options.access.room is not None:  # rows whose tars fit the scratch quota
-        rows = options.access.room // 2 * plan.contexts // max(output_bytes(plan)[0], 1)
+    if options.access is not None and options.access.capacity is not None:  # rows whose tars fit the scratch quota
+        rows = options.access.capacity // 2 * plan.contexts // max(output_bytes(plan)[0], 1)
         budget = min(budget, options.workers * sizing.least_bytes(plan, rows))
     # Other engines read sources in a store at random places, which would fetch all of them.
     in_store = any(source.access is not None for source in sources)
@@ -233,7 +233,7 @@ def _sweep(
     step = max(1, sizing.CHUNK_BYTES // plan.row_bytes)
     stored = [source.access for source in sources if source.access is not None]
     if stored:
-        rooms = [access.room // 4 // (BLOCK_BYTES + plan.row_bytes) for access in stored if access.room is not None]
+        rooms = [access.capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for access in stored if access.capacity is not None]
         step = max(1, min([_STORED_BYTES // plan.row_bytes, *rooms]))
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):

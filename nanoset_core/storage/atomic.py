@@ -1,4 +1,4 @@
-"""Files on disk: hashing, and publishing whole or not at all."""
+"""Local files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ __all__ = [
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
-"""Said of folders by file systems in user space, and SMB: that of a file is another matter."""
-_REPLACING_ATTEMPTS = 16
+"""Answers of file systems in user space, and SMB, for folders; fsync of a file must not fail."""
 _swept: set[Path] = set()
 
 
@@ -51,13 +50,13 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes, read in chunks."""
+    """Return the hex sha256 of a file's bytes."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable, where its file system has a way to ask for that."""
+    """Make renames inside `folder` durable, where its file system can."""
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -71,9 +70,9 @@ def fsync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Give a file to write; `target` holds all of it afterwards, or stays as it was when an exception leaves.
+    """Yield a file to write; `target` holds all of it afterwards, or stays as it was where the block fails.
 
-    sync=False leaves it to the caller to call `fsync_folder`, once for several files.
+    sync=False: the caller calls `fsync_folder`, once for several files.
     """
     file = open_unfinished(target)
     try:
@@ -95,9 +94,9 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
 
 
 def discard(file: BinaryIO) -> None:
-    """Close and remove an unfinished file; nothing happens when it is gone already."""
+    """Close and remove an unfinished file, if it is still there."""
     Path(file.name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # on a full disk, what was not written yet cannot be, and need not be
+    with contextlib.suppress(OSError):  # on a full disk, buffered bytes cannot be written
         file.close()
 
 
@@ -108,7 +107,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def point_to(link: Path, target: str) -> bool:
-    """Swap a symbolic link to a new target in one rename; → False where the file system has no links."""
+    """Point a symbolic link to a new target in one rename; return False where the file system has no links."""
     temporary = unfinished_name(link)
     try:
         temporary.symlink_to(target)
@@ -126,10 +125,10 @@ def point_to(link: Path, target: str) -> bool:
 
 @contextlib.contextmanager
 def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """A scratch folder that becomes `final` by one rename when the block ends well, and vanishes when it fails.
+    """Yield a scratch folder that becomes `final` by one rename when the block ends well, and is removed when it fails.
 
-    What a killed process left beside `final` is swept first. A folder that stands at `final` when the block ends (a
-    damaged one, or one that another process published meanwhile) gives way, unless `keep()` says that it may stay.
+    What killed processes left beside `final` is swept first. A folder that stands at `final` when the block ends (a
+    damaged one, or one that another process published meanwhile) is replaced, unless `keep()` says that it may stay.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.parent not in _swept:  # listing a folder of many outputs before each of them would be quadratic
@@ -137,42 +136,31 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
         sweep_abandoned(final.parent)
     with claim_scratch(final) as scratch:
         yield scratch
-        _fsync_tree(scratch)
+        for path in [*scratch.rglob("*"), scratch]:
+            if path.is_dir():
+                fsync_folder(path)
+            else:
+                with open_regular(path) as file:
+                    os.fsync(file.fileno())
         _move_into_place(scratch, final, keep)
-
-
-def _fsync_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            fsync_folder(path)
-        else:
-            with open_regular(path) as file:
-                os.fsync(file.fileno())
-    fsync_folder(folder)
 
 
 def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> None:
     replaced: list[Path] = []
     try:
-        while not _rename_folder(scratch, final):
+        while True:
+            try:
+                scratch.rename(final)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
             if keep():
                 return
-            if len(replaced) == _REPLACING_ATTEMPTS:
-                raise OSError(errno.ENOTEMPTY, "other processes keep publishing to this folder", str(final))
             replaced.append(unfinished_name(final))
-            with contextlib.suppress(FileNotFoundError):  # another process may have moved it a moment ago
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
                 final.rename(replaced[-1])
         fsync_folder(final.parent)
     finally:
         for folder in replaced:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _rename_folder(source: Path, target: Path) -> bool:
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return False
-        raise
-    return True

@@ -1,4 +1,4 @@
-"""A token file read in its bucket: blocks come when they are asked for, and stay on the local disk while it is open."""
+"""Large files as buffers: mapped where they are local, else read by blocks that are kept on the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nanoset_core.storage.store import Store, in_parallel
 
 BLOCK_BYTES = 256 << 10
 REQUEST_BYTES = 8 << 20
-"""Neighbouring blocks that are missing come with one request, up to this size."""
+"""Neighbouring blocks that are missing are read by one request, up to this size."""
 
 
 class MappedFile:
@@ -33,21 +33,20 @@ class MappedFile:
         return memoryview(self.buffer)
 
     def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to it that the bytes of many ranges [begins, ends) can be read."""
+        """Make the bytes of many ranges [begins, ends) readable."""
 
     def fetch_span(self, begin: int, end: int) -> None:
-        """See to it that bytes [begin, end) can be read."""
+        """Make bytes [begin, end) readable."""
 
     def fetch_everything(self) -> None:
-        """See to it that every byte can be read."""
+        """Make every byte readable."""
 
 
 class BlockFile(MappedFile):
-    """One object as a memory map of which only the blocks that were fetched hold its bytes.
+    """An object as a memory map of which only the blocks that were fetched hold its bytes.
 
-    The map is a file without a name on the local disk, sparse: it takes as much room as was read, and is gone with
-    the last process that holds it. Processes that were forked share it, and know of each other's blocks. An object that
-    is replaced meanwhile is refused, since its mark is another.
+    The map is a sparse file without a name on the local disk, and vanishes with the last process that holds it. Forked
+    processes share its blocks. SourceChangedError is raised once the object is replaced.
     """
 
     def __init__(self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
@@ -71,7 +70,7 @@ class BlockFile(MappedFile):
         os.unlink(path)
         os.truncate(self._file, size)
         super().__init__(mmap.mmap(self._file, size, prot=mmap.PROT_READ) if size else b"")
-        # Anonymous shared memory: a block that one forked process brought is there for all. One byte a block.
+        # Anonymous memory that forked processes share: one byte a block, 1 = fetched.
         count = max(1, -(-size // block_bytes))
         self._shared = mmap.mmap(-1, count)
         self._known = np.frombuffer(self._shared, np.uint8)
@@ -82,7 +81,7 @@ class BlockFile(MappedFile):
         return self
 
     def __getitem__(self, span: slice) -> memoryview:
-        """Bytes [start, stop) as they are in the bucket."""
+        """Return bytes [start, stop) of the object."""
         self.fetch_span(span.start, span.stop)
         return self._view[span]
 
@@ -105,13 +104,13 @@ class BlockFile(MappedFile):
         self.fetch_blocks(np.arange(-(-self.size // self._block)))
 
     def fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
-        """See to it that these blocks can be read; those that are missing come in parallel."""
+        """Make these blocks readable; those that are missing are read in parallel."""
         missing = np.unique(blocks[self._known[blocks] == 0])
         if len(missing):
             in_parallel(self._fetch, _runs(missing, max(1, REQUEST_BYTES // self._block)), threads=16)
 
     def forget(self) -> None:
-        """Give back the room of all blocks: what is asked for again comes anew. Nobody may read meanwhile."""
+        """Free the disk space of all blocks; nothing may be read meanwhile."""
         if hasattr(mmap, "MADV_REMOVE"):
             self._shared.madvise(mmap.MADV_REMOVE)
         else:
@@ -125,11 +124,11 @@ class BlockFile(MappedFile):
         while data:
             written = os.pwrite(self._file, data, begin)
             data, begin = data[written:], begin + written
-        self._known[run[0] : run[1]] = 1  # last: who sees the mark sees the bytes
+        self._known[run[0] : run[1]] = 1  # last: a reader that sees this sees the bytes
 
 
 def _runs(blocks: NDArray[np.int64], longest: int) -> Iterable[tuple[int, int]]:
-    """(first, end excl) of runs of neighbouring blocks, none longer than `longest`."""
+    """Yield (first, end) of runs of neighbouring blocks, none longer than `longest`."""
     for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
         for begin in range(0, len(run), longest):
             part = run[begin : begin + longest]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -21,14 +19,11 @@ _UNSUPPORTED = {
     errno.EBADF,
     errno.EPERM,
     errno.ETXTBSY,
-    errno.ENOTSOCK,
 }
 
 
 def append_file(source: Path, target: IO[bytes], size_bytes: int, *, begin_bytes: int = 0) -> None:
-    """Append bytes of one file to another by the fastest way that their file systems know.
-
-    `os.copy_file_range` (shares extents where it can), then `os.sendfile`, then reads and writes of 1 MiB.
+    """Append bytes of one file to another by `os.copy_file_range`, which shares extents, or else by reads and writes.
 
     Args:
         source: to copy from.
@@ -44,19 +39,15 @@ def append_file(source: Path, target: IO[bytes], size_bytes: int, *, begin_bytes
 
 
 def append_opened(file: IO[bytes], target: IO[bytes], size_bytes: int, *, begin_bytes: int = 0) -> None:
-    """As `append_file`, from a file that is open."""
+    """Append as `append_file` does, from a file that is open."""
     target.flush()
-    done, end = begin_bytes, begin_bytes + size_bytes
-    for copy in (_copy_file_range, _sendfile):
-        done = _run(copy, file.fileno(), target.fileno(), done, end)
-        if done == end:
-            break
-    else:
-        target.seek(0, os.SEEK_END)
-        file.seek(done)
-        while done < end and (piece := file.read(min(_LOOP_BYTES, end - done))):
-            target.write(piece)
-            done += len(piece)
+    end = begin_bytes + size_bytes
+    done = _copy_file_range(file.fileno(), target.fileno(), begin_bytes, end)
+    target.seek(0, os.SEEK_END)
+    file.seek(done)
+    while done < end and (piece := file.read(min(_LOOP_BYTES, end - done))):
+        target.write(piece)
+        done += len(piece)
     if done != end:
         raise SourceChangedError(
             "the file ended early while it was copied",
@@ -65,14 +56,15 @@ def append_opened(file: IO[bytes], target: IO[bytes], size_bytes: int, *, begin_
             expected=f"{end} bytes",
             remedy="run again once nothing writes to it any more",
         )
-    target.seek(0, os.SEEK_END)
 
 
-def _run(copy: Callable[[int, int, int, int], int], source: int, target: int, done: int, end: int) -> int:
-    """Copy until `end` of the source or until the system refuses; return where it stopped in the source."""
+def _copy_file_range(source: int, target: int, done: int, end: int) -> int:
+    """Copy until `end` of the source, or until the system refuses; return where it stopped in the source."""
+    if not hasattr(os, "copy_file_range"):
+        return done
     try:
         while done < end:
-            copied = copy(source, target, done, min(_PIECE_BYTES, end - done))
+            copied = os.copy_file_range(source, target, min(_PIECE_BYTES, end - done), offset_src=done)
             if copied == 0:
                 break
             done += copied
@@ -80,15 +72,3 @@ def _run(copy: Callable[[int, int, int, int], int], source: int, target: int, do
         if error.errno not in _UNSUPPORTED:
             raise
     return done
-
-
-def _copy_file_range(source: int, target: int, offset: int, count: int) -> int:
-    if not hasattr(os, "copy_file_range"):
-        return 0
-    return os.copy_file_range(source, target, count, offset_src=offset)
-
-
-def _sendfile(source: int, target: int, offset: int, count: int) -> int:
-    if sys.platform != "linux":  # elsewhere the target must be a socket
-        return 0
-    return os.sendfile(target, source, offset, count)

@@ -1,20 +1,18 @@
-"""What lies below a folder, to be walked through: on a disk as it is found, in a store as it was at one moment."""
+"""What folders hold: of a disk as it is found, of a store as one listing said."""
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.access import CopyAccess, FileAccess, LocalAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.store import Store, Stored, in_parallel
 
 _READ = ".json"
 """Ending of the files whose bytes are read along with a store's names: they tell which outputs need which."""
@@ -44,70 +42,13 @@ class Entry(Protocol):
         """When it was written, nanoseconds since 1970; the link itself where it is one."""
 
 
-class Listing(FileAccess):
-    """Files that can be walked through, folder by folder."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def entries(self, folder: Path) -> list[Entry]:
-        """What lies right in a folder, by name; nothing where there is no such folder.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
-
-    @abstractmethod
-    def is_link(self, path: Path) -> bool:
-        """Whether a path is a symbolic link."""
-
-    def unfinished(self) -> Iterator[Path]:
-        """Objects of a store that were to become part of others; what is unfinished on a disk has locks to ask."""
-        yield from ()
-
-
-class FolderListing(LocalAccess, Listing):
-    """Files on a disk, each looked at when it is asked for."""
-
-    __slots__ = ()
-
-    def entries(self, folder: Path) -> list[Entry]:
-        try:
-            with os.scandir(folder) as found:
-                return [_DiskEntry(entry) for entry in sorted(found, key=lambda entry: entry.name)]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise StorageError(
-                "a folder of outputs cannot be read",
-                where=folder,
-                found=error.strerror,
-                remedy="give this user the right to read it: what it holds may need what lies elsewhere",
-            ) from error
-
-    def is_link(self, path: Path) -> bool:
-        return path.is_symlink()
-
-
 class _DiskEntry:
-    """Asks for no more than the folder itself tells, until a size or time is wanted."""
+    """An entry of a local folder; its size and time are asked for when they are needed."""
 
-    __slots__ = ("_entry",)
+    __slots__ = ("_entry", "is_folder", "is_link", "name")
 
     def __init__(self, entry: os.DirEntry[str]) -> None:
-        self._entry = entry
-
-    @property
-    def name(self) -> str:
-        return self._entry.name
-
-    @property
-    def is_folder(self) -> bool:
-        return self._entry.is_dir()
-
-    @property
-    def is_link(self) -> bool:
-        return self._entry.is_symlink()
+        self._entry, self.name, self.is_folder, self.is_link = entry, entry.name, entry.is_dir(), entry.is_symlink()
 
     @property
     def size(self) -> int:
@@ -118,97 +59,111 @@ class _DiskEntry:
         return self._entry.stat(follow_symlinks=False).st_mtime_ns
 
 
+def disk_entries(folder: Path) -> list[Entry]:
+    """Return what lies right in a local folder, by name; nothing where there is no such folder.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as found:
+            return [_DiskEntry(entry) for entry in sorted(found, key=lambda entry: entry.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageError(
+            "a folder of outputs cannot be read",
+            where=folder,
+            found=error.strerror,
+            remedy="give this user the right to read it: what it holds may need what lies elsewhere",
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
-class _StoredEntry:
+class StoredEntry:
+    """An entry of a folder of a store."""
+
     name: str
-    is_folder: bool
+    is_folder: bool = False
     size: int = 0
     written_ns: int = 0
+    mark: str = ""
+    """Version token; empty in snapshots of a whole store, which may name a million objects."""
     is_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class StoreListing(CopyAccess, Listing):
-    """What a store held when it was listed: every name, size and time, and the bytes of what is JSON.
+class Snapshot:
+    """What a listing said of a folder of a store.
 
-    Keys that no folder of files could hold are no outputs, and left out; of a key and what lies below it the latter
-    counts.
+    Keys that no folder of files could hold are left out; of a key and what lies below it the latter counts.
     """
 
-    tree: Mapping[str, Mapping[str, _StoredEntry]] = field(compare=False, repr=False)
-    """Name of a folder, empty for the one of all → name → what lies in it."""
-    contents: Mapping[str, bytes] = field(compare=False, repr=False)
-    """Name → bytes of each JSON file."""
+    place: str
+    """Name of the folder that was listed; "" = all of the store."""
+    tree: Mapping[str, Mapping[str, StoredEntry]] = field(repr=False)
+    """Name of a folder → name → what lies in it."""
+    contents: Mapping[str, bytes] | None = field(default=None, repr=False)
+    """Name → bytes of each JSON file, in snapshots of a whole store."""
 
     @staticmethod
-    def of(access: CopyAccess) -> StoreListing:
+    def of_store(store: Store) -> Snapshot:
         """List a store, and read all its JSON files."""
-        tree: dict[str, dict[str, _StoredEntry]] = {}
-        for found in access.origin.list():
-            if is_inside(found.name):
-                folder, _, name = found.name.rpartition("/")
-                tree.setdefault(folder, {})[name] = _StoredEntry(name, False, found.size, found.written_ns)
-        for folder in list(tree):
-            while folder:
-                parent, _, name = folder.rpartition("/")
-                tree.setdefault(parent, {})[name] = _StoredEntry(name, True)
-                folder = parent
+        tree = _tree(store.list(), lambda found: "")
         names = [
             f"{folder}/{entry.name}" if folder else entry.name
             for folder, entries in tree.items()
             for entry in entries.values()
             if not entry.is_folder and entry.name.endswith(_READ)
         ]
-        contents = in_parallel(lambda name: access.origin.read(name) or b"", names, CONNECTIONS)
-        return StoreListing(access.folder, access.origin, tree, dict(zip(names, contents, strict=True)))
+        contents = in_parallel(lambda name: store.read(name) or b"", names, CONNECTIONS)
+        return Snapshot("", tree, dict(zip(names, contents, strict=True)))
 
-    def _in(self, folder: Path) -> Mapping[str, _StoredEntry]:
-        return self.tree.get("" if folder == self.folder else self.name(folder), {})
+    @staticmethod
+    def of_folder(place: str, listed: Iterable[Stored]) -> Snapshot:
+        """Return the snapshot of one folder from a listing that holds all below it."""
+        return Snapshot(place, _tree(listed, lambda found: found.mark))
 
-    def _file(self, path: Path) -> _StoredEntry | None:
-        entry = self._in(path.parent).get(path.name)
+    def covers(self, name: str) -> bool:
+        """Return whether the listing says what there is at a name."""
+        return f"{name}/".startswith(f"{self.place}/") or not self.place
+
+    def entries(self, folder: str) -> Mapping[str, StoredEntry]:
+        """Return what lies right in a folder."""
+        return self.tree.get(folder, {})
+
+    def file(self, name: str) -> StoredEntry | None:
+        """Return what was said of an object; None where there was none."""
+        folder, _, base = name.rpartition("/")
+        entry = self.entries(folder).get(base)
         return None if entry is None or entry.is_folder else entry
 
-    def entries(self, folder: Path) -> list[Entry]:
-        return sorted(self._in(folder).values(), key=lambda entry: entry.name)
+    def below(self, folder: str, prefix: str = "") -> Iterator[tuple[str, StoredEntry]]:
+        """Yield (name within the folder, object) of every object below a folder."""
+        for name, entry in self.entries(folder).items():
+            if entry.is_folder:
+                yield from self.below(f"{folder}/{name}" if folder else name, f"{prefix}{name}/")
+            else:
+                yield prefix + name, entry
 
-    def is_link(self, path: Path) -> bool:
-        return False
-
-    def unfinished(self) -> Iterator[Path]:
+    def unfinished(self) -> Iterator[str]:
+        """Yield the names of objects that were to become part of others."""
         for folder, entries in self.tree.items():
             for name, entry in entries.items():
                 if name.startswith(UNFINISHED) and not entry.is_folder:
-                    yield self.folder / folder / name
+                    yield f"{folder}/{name}" if folder else name
 
-    def fetch_all(self, folder: Path, name: str) -> None:
-        pass
 
-    def names(self, folder: Path) -> frozenset[str]:
-        return frozenset(self._in(folder))
-
-    def size(self, path: Path) -> int | None:
-        entry = self._file(path)
-        return None if entry is None else entry.size
-
-    def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
-        sizes = {name: self.size(folder / name) for name in names}
-        return {name: size for name, size in sizes.items() if size is not None}
-
-    def written_ns(self, path: Path) -> int:
-        entry = self._file(path)
-        return 0 if entry is None else entry.written_ns
-
-    def written_in(self, parent: Path, name: str) -> dict[str, int]:
-        paths = {entry: parent / entry / name for entry in self.names(parent)}
-        return {entry: self.written_ns(path) for entry, path in paths.items() if self.size(path) is not None}
-
-    def read_current(self, path: Path) -> bytes:
-        """A JSON file's bytes; FileNotFoundError where there was none."""
-        data = self.contents.get(self.name(path))
-        if data is None:
-            raise FileNotFoundError(self.url(path))
-        return data
-
-    def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        return self.read_current(path), None
+def _tree(listed: Iterable[Stored], mark: Callable[[Stored], str]) -> dict[str, dict[str, StoredEntry]]:
+    tree: dict[str, dict[str, StoredEntry]] = {}
+    for found in listed:
+        if is_inside(found.name):
+            folder, _, name = found.name.rpartition("/")
+            entry = StoredEntry(name, size=found.size, written_ns=found.written_ns, mark=mark(found))
+            tree.setdefault(folder, {})[name] = entry
+    for folder in list(tree):
+        while folder:
+            parent, _, name = folder.rpartition("/")
+            tree.setdefault(parent, {})[name] = StoredEntry(name, is_folder=True)
+            folder = parent
+    return tree

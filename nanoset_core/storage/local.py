@@ -1,4 +1,4 @@
-"""A store that is a folder of this machine, or of a file system that machines share."""
+"""A store that is a local folder, or a folder of a file system that machines share."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
-from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place, sha256_file
+from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.copying import append_opened
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.scratch import UNFINISHED, open_unfinished
-from nanoset_core.storage.store import Joined, Store, Stored, changed, checked_name, unheard
+from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.storage.store import Joined, Store, Stored, changed, checked_name, damaged, gone, unheard
 
 _READ_BYTES = 4 << 20
 
@@ -92,76 +91,38 @@ class LocalStore(Store):
         if not path.is_file():
             return False
         if pieces is not None:
-            self._check_pieces(path, pieces)
+            check = PieceCheck(pieces)
+            with open_regular(path) as file:
+                for block in iter(lambda: file.read(_READ_BYTES), b""):
+                    check.add(block)
+            if (fault := check.fault()) is not None:
+                raise damaged(str(path), fault, "the digests of its pieces")
         LocalStore(target.parent).put_file(target.name, path, sha256=sha256)
         return True
 
-    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
-        self.put_parts(name, [data], once=once)
-
-    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
-        target = self._path(name)
-        file = open_unfinished(target)
-        try:
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        with atomic_file(self._path(name)) as file:
             for block in blocks:
                 file.write(block)
-            self._publish(file, target, once=once)
-        except BaseException:
-            discard(file)
-            raise
 
-    def put_file(
-        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
-    ) -> None:
+    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
         if sha256 is not None and (found := sha256_file(path)) != sha256:
-            raise StorageError(
-                "a file that is to be copied has other bytes than were written",
-                where=path,
-                found=f"sha256 {found}",
-                expected=f"sha256 {sha256}",
-                remedy=f"delete {path.parent}, and run again: it is made anew",
-            )
+            raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
         with open_regular(path) as source:
-            self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""), once=once)
+            self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""))
 
     def compose(
-        self,
-        name: str,
-        sources: Sequence[Stored],
-        *,
-        sha256: Sequence[str] | None = None,
-        once: bool = False,
-        joined: Joined = unheard,
+        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, joined: Joined = unheard
     ) -> str | None:
-        target = self._path(name)
-        file = open_unfinished(target)
-        try:
+        with atomic_file(self._path(name)) as file:
             for source in sources:
                 with self._opened(source.name, source.mark) as part:
                     append_opened(part, file, source.size)
                 joined(source.size)
-            self._publish(file, target, once=once)
-        except BaseException:
-            discard(file)
-            raise
         return None
 
     def delete(self, name: str) -> None:
         self._path(name).unlink(missing_ok=True)
-
-    def _check_pieces(self, path: Path, pieces: Sequence[PieceDigest]) -> None:
-        check = PieceCheck(pieces)
-        with open_regular(path) as file:
-            for block in iter(lambda: file.read(_READ_BYTES), b""):
-                check.add(block)
-        if (fault := check.fault()) is not None:
-            raise StorageError(
-                "a file has other bytes than were written",
-                where=path,
-                found=fault,
-                expected="the digests of its pieces",
-                remedy=f"delete {path.parent}, and build again: it is made anew",
-            )
 
     def _path(self, name: str) -> Path:
         checked_name(os.fsencode(name).decode(errors="replace"))  # names of files may be no UTF-8
@@ -177,7 +138,7 @@ class LocalStore(Store):
         try:
             file = open_regular(self._path(name))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise MissingError("the object is gone", where=self.url(name), remedy="build again") from error
+            raise gone(self.url(name)) from error
         found = _stored(name, os.fstat(file.fileno())).mark
         if mark not in (None, found):
             file.close()
@@ -192,25 +153,7 @@ class LocalStore(Store):
             begin += len(block)
             yield block
 
-    def _publish(self, file: BinaryIO, target: Path, *, once: bool) -> None:
-        if once:
-            _put_once(file, target)
-        else:
-            put_in_place(file, target)
-        fsync_folder(target.parent)
-
 
 def _stored(name: str, status: os.stat_result) -> Stored:
     mark = f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
     return Stored(name, status.st_size, mark, status.st_mtime_ns)
-
-
-def _put_once(file: BinaryIO, target: Path) -> None:
-    """As `put_in_place`, unless the target is there: a hard link can be made once."""
-    file.flush()
-    os.fsync(file.fileno())
-    try:
-        os.link(file.name, target)
-    except FileExistsError as error:
-        raise ObjectExistsError("there is such an object already", where=target) from error
-    discard(file)

@@ -1,4 +1,4 @@
-"""Where in a bucket something lies, and how the bucket is reached. Credentials are never part of it."""
+"""Places in buckets, and how buckets are reached; never with credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEME = "s3://"
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are reached. Who may is for the usual AWS chain to say: environment, profile, instance role."""
+    """How buckets are reached. Credentials come by the usual AWS chain: environment, profile, instance role."""
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
@@ -52,21 +52,21 @@ class S3Place:
         return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
 
     def key(self, name: str) -> str:
-        """The object's key for a name below the place."""
+        """Return the key of a name below the place."""
         return f"{self.prefix}/{name}".strip("/")
 
     def below(self, name: str) -> S3Place:
-        """A place further down."""
+        """Return a place further down."""
         return S3Place(self.bucket, self.key(name), self.endpoint_url, self.region, self.profile, self.anonymous)
 
 
 def is_remote(location: str) -> bool:
-    """Whether a configured location is a bucket's."""
+    """Return whether a configured location is a bucket's."""
     return location.startswith(SCHEME)
 
 
 def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
-    """The place that `s3://bucket/prefix` names.
+    """Return the place that `s3://bucket/prefix` names.
 
     Raises:
         ConfigError: no bucket, or a prefix with parts that a local folder cannot have.
@@ -97,7 +97,7 @@ def _check_endpoint(url: str) -> None:
 
 
 def mirror_folder(place: S3Place, base: Path) -> Path:
-    """Where the working copies of a place lie: below `base`, by bucket and prefix, apart for each store."""
+    """Return the folder of a place's working copies: below `base`, by endpoint, bucket and prefix."""
     store = place.bucket
     if place.endpoint_url:
         store += f"@{hashlib.blake2b(place.endpoint_url.encode(), digest_size=4).hexdigest()}"
@@ -105,7 +105,7 @@ def mirror_folder(place: S3Place, base: Path) -> Path:
 
 
 def copies_folder(place: S3Place, storage: StorageSpec) -> Path:
-    """Where the working copies of a place lie, by the settings or else in the user's cache folder."""
+    """Return the folder of a place's working copies, by the settings or else in the user's cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nanoset" / "mirror"
     base = cache if storage.mirror is None else Path(storage.mirror).expanduser()
     return mirror_folder(place, base).resolve()

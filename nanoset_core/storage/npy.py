@@ -1,7 +1,7 @@
-"""Numbers in numpy's `.npy` form, read from bytes that nobody vouches for.
+"""Arrays in numpy's `.npy` format, read from untrusted bytes.
 
-`numpy.load` evaluates a file's header as Python, and makes room for as many numbers as it promises before it looks
-whether they are there. Here the header must be one of plain numbers, and the file as long as it says.
+`numpy.load` parses a file's header as Python, and allocates what it promises before it looks whether the bytes are
+there. Here the header must be one of plain numbers, and the file as long as it says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADER = re.compile(rf"\{{ *(?:{_KEY} *,? *){{3}}\}}\s*")
 
 
 def array_of(data: bytes | mmap.mmap) -> NDArray[Any]:
-    """The array of a whole `.npy` file as a read-only view of its bytes.
+    """Return the array of a whole `.npy` file as a read-only view of its bytes.
 
     Layout: numpy's `numpy/lib/format.py`, versions 1.0 to 3.0. Raises ValueError, saying what is wrong, for anything
     but integers, floats or booleans in C order, and for fewer or more bytes than the header says.

@@ -1,4 +1,4 @@
-"""What the system refuses for want of room, rights or memory, said as errors of ours."""
+"""Refusals of the operating system (room, rights, memory), as errors with a remedy."""
 
 from __future__ import annotations
 
@@ -11,49 +11,43 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
 
-_ROOM = "make room and run again: what is finished is kept"
-_RIGHTS = "give this user the right to write there, and run again: what is finished is kept"
-_FILES = "raise `ulimit -n`, or take fewer workers, and run again: what is finished is kept"
-_PATH = "correct the path, and run again"
+_AGAIN = "and run again: what is finished is kept"
 _REMEDIES = {
-    errno.ENOSPC: ("the disk is full", _ROOM),
-    errno.EDQUOT: ("the quota is used up", _ROOM),
-    errno.EFBIG: ("a file may not grow further", "raise `ulimit -f`, or the limit of the file system, and run again"),
-    errno.EROFS: ("the disk is read-only", "mount it for writing, and run again: what is finished is kept"),
-    errno.EACCES: ("this may not be written", _RIGHTS),
-    errno.EPERM: ("this may not be written", _RIGHTS),
-    errno.EIO: ("the disk fails", "see what the system log says of it; mend or replace it, and run again"),
-    errno.EMFILE: ("too many files are open", _FILES),
-    errno.ENFILE: ("too many files are open", _FILES),
+    errno.ENOSPC: ("the disk is full", f"make room {_AGAIN}"),
+    errno.EDQUOT: ("the quota is used up", f"make room {_AGAIN}"),
+    errno.EFBIG: ("a file may not grow further", f"raise `ulimit -f`, or the limit of the file system, {_AGAIN}"),
+    errno.EROFS: ("the disk is read-only", f"mount it for writing, {_AGAIN}"),
+    errno.EACCES: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
+    errno.EPERM: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
+    errno.EIO: ("the disk fails", f"read the system log; repair or replace the disk, {_AGAIN}"),
+    errno.EMFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
+    errno.ENFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
 }
-"""Of the machine, whatever is asked of it."""
-_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
+"""What is wrong with the machine, whatever path was asked for, and the remedy."""
 _PATHS = {
-    errno.ENAMETOOLONG: ("this name is longer than the file system allows", "choose a shorter one, and run again"),
-    errno.ENOENT: ("this is not there", _PATH),
-    errno.ENOTDIR: ("a part of this path is a file and not a folder", _PATH),
-    errno.EISDIR: ("this is a folder and not a file", _PATH),
-    errno.EEXIST: ("something of this name is there already", "move it away, or name another path, and run again"),
-    errno.ENOTEMPTY: ("this folder is not empty", "move what it holds away, or name another path, and run again"),
-    errno.ELOOP: ("the symbolic links of this path lead in a circle", _PATH),
-    errno.ESTALE: ("the file system has lost this file", "mount it again, and run again: what is finished is kept"),
+    errno.ENAMETOOLONG: "this name is longer than the file system allows",
+    errno.ENOENT: "this is not there",
+    errno.ENOTDIR: "a part of this path is a file and not a folder",
+    errno.EISDIR: "this is a folder and not a file",
+    errno.EEXIST: "something of this name is there already",
+    errno.ENOTEMPTY: "this folder is not empty",
+    errno.ELOOP: "the symbolic links of this path lead in a circle",
 }
-"""Of the path that was asked for; callers may know better what to make of these."""
-_UNREADABLE = ("this may not be read", "give this user the right to read it, and run again: what is finished is kept")
-_UNKNOWN = ("the system refuses this", "see to what the system says, and run again: what is finished is kept")
+"""What is wrong with a path."""
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
 _NO_THREAD = "can't start new thread"
 
 
 @contextmanager
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Say what is to be done about a refusal of the system that leaves the block.
+    """Raise refusals of the system that leave the block as errors with a remedy.
 
     Args:
         folder: named where the system does not say which file it was.
         expected: what there should be room for.
 
     Raises:
-        StorageError: the file system takes nothing more, here or at all, or does not give what was asked for.
+        StorageError: the file system takes nothing more, or may not be written to.
         NanosetError: there is not enough memory, or no further thread or process.
     """
     try:
@@ -61,8 +55,8 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     except NanosetError:
         raise
     except (MemoryError, RuntimeError, OSError) as error:
-        known = _is_want_of_memory(error) or (isinstance(error, OSError) and error.errno in _REMEDIES)
-        refused = refusal(error, folder, expected=expected) if known else None
+        is_known = _is_want_of_memory(error) or (isinstance(error, OSError) and error.errno in _REMEDIES)
+        refused = refusal(error, folder, expected=expected) if is_known else None
         if refused is None:
             raise
         raise refused from error
@@ -70,15 +64,14 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Make a folder, see that it takes files before any work is done, and explain what is refused in the block.
+    """Make a folder, check that files can be written there, and explain refusals in the block.
 
     Args:
         folder: where the block writes to.
         expected: what there should be room for.
 
     Raises:
-        StorageError: the folder cannot be made or written to, or the file system took no more in the block.
-        NanosetError: memory ran out in the block.
+        StorageError: the folder cannot be made or written to; or as `explained`.
     """
     with explained(folder, expected=expected):
         try:
@@ -103,7 +96,7 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 
 
 def refusal(error: BaseException, where: object, *, expected: str | None = None) -> NanosetError | None:
-    """What the system refused, as an error of ours; None where the error is of another kind.
+    """Return what the system refused as an error with a remedy; None where the error is of another kind.
 
     Args:
         error: as it was raised.
@@ -111,31 +104,24 @@ def refusal(error: BaseException, where: object, *, expected: str | None = None)
         expected: what there should be room for.
     """
     if _is_want_of_memory(error):
-        return _no_memory(where, error)
+        return NanosetError(
+            "there is not enough memory",
+            where=where,
+            found=str(error) or type(error).__name__,
+            remedy=f"take fewer workers, a smaller range_mib or memory_mib, or a larger limit, {_AGAIN}",
+        )
     if not isinstance(error, OSError):
         return None
-    what, remedy = (_REMEDIES | _PATHS).get(error.errno or 0, _UNKNOWN)
-    if error.errno in (errno.EACCES, errno.EPERM) and _is_unreadable(error.filename):
-        what, remedy = _UNREADABLE
+    number, path = error.errno or 0, error.filename
+    unknown = _PATHS.get(number, "the system refuses this"), f"correct the path, or what the system says, {_AGAIN}"
+    what, remedy = _REMEDIES.get(number, unknown)
+    if number in (errno.EACCES, errno.EPERM) and path and os.path.lexists(path) and not os.access(path, os.R_OK):
+        what, remedy = "this may not be read", f"give this user the right to read it, {_AGAIN}"
     found = str(error) if error.errno is None else f"{error.strerror} (errno {error.errno})"
-    return StorageError(what, where=error.filename or where, found=found, expected=expected, remedy=remedy)
-
-
-def _is_unreadable(path: object) -> bool:
-    """Whether something is there that this user may not read; it may be a folder that may not be looked into."""
-    return isinstance(path, str | bytes | os.PathLike) and os.path.lexists(path) and not os.access(path, os.R_OK)
+    return StorageError(what, where=path or where, found=found, expected=expected, remedy=remedy)
 
 
 def _is_want_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in (errno.ENOMEM, errno.EAGAIN)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
-
-
-def _no_memory(where: object, error: BaseException) -> NanosetError:
-    return NanosetError(
-        "there is not enough memory",
-        where=where,
-        found=str(error) or type(error).__name__,
-        remedy="take fewer workers, a smaller range_mib or memory_mib, or a larger limit; what is finished is kept",
-    )

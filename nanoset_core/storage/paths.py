@@ -1,4 +1,4 @@
-"""Names of files that another file tells: they must stay where that file may point."""
+"""Checks of file names that were read from files or listings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
 
 
 def is_inside(name: object) -> bool:
-    """Whether a name, taken from a file, is a path that stays below the folder that it is joined to.
+    """Return whether a name is a path that stays below the folder that it is joined to.
 
     Parts between forward slashes, none of them empty, `.` or `..`; no NUL, nothing that UTF-8 cannot carry, and nothing
     longer than file systems take.
@@ -27,15 +27,12 @@ def is_inside(name: object) -> bool:
 
 
 def has_control_characters(name: str) -> bool:
-    """Whether a name would steer a terminal that it is shown on, or take more than one line there."""
+    """Return whether a name would control a terminal that it is shown on, or take more than one line there."""
     return _CONTROL.search(name) is not None
 
 
 def is_utf_8(path: str | os.PathLike[str]) -> bool:
-    """Whether a path that the system gave is the same in UTF-8, in which it is kept in files.
-
-    It is not where its bytes are none, nor where the locale is one of another encoding, and a letter is beyond ASCII.
-    """
+    """Return whether a path that the system gave is the same in UTF-8, in which it is kept in files."""
     name = os.fspath(path)
     try:
         return name.encode() == os.fsencode(name)
@@ -44,5 +41,5 @@ def is_utf_8(path: str | os.PathLike[str]) -> bool:
 
 
 def is_locale_utf_8() -> bool:
-    """Whether paths are taken for UTF-8 here."""
+    """Return whether the system's encoding of paths is UTF-8."""
     return sys.getfilesystemencoding() == "utf-8"

@@ -1,4 +1,4 @@
-"""Digests of a file piece by piece: of one that was joined within a store, so that nobody read it from end to end."""
+"""Digests of a file by pieces: of one that was joined within a store, and so not read from end to end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class PieceDigest(NamedTuple):
 
 
 def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
-    """One line a piece, those without bytes left out. The sha256 of this text stands for all bytes of the file."""
+    """Return one line a piece, without empty ones. The sha256 of this text stands for all bytes of the file."""
     return "".join(f"{piece.sha256} {piece.size}\n" for piece in pieces if piece.size).encode()
 
 
 def read_pieces(path: Path) -> list[PieceDigest]:
-    """The pieces that a file of `pieces_text` lists.
+    """Read the pieces that a file of `pieces_text` lists.
 
     Raises:
         FormatError: it holds something else.
@@ -63,7 +63,7 @@ class PieceCheck:
         self._fault: str | None = None
 
     def add(self, block: bytes | memoryview) -> None:
-        """Take the next bytes into account."""
+        """Add the next bytes."""
         left = memoryview(block)
         while left and self._fault is None:
             if self._number == len(self._pieces):
@@ -84,7 +84,7 @@ class PieceCheck:
         self._sha256, self._taken = hashlib.sha256(), 0
 
     def fault(self) -> str | None:
-        """What is wrong with the bytes that were given, which are all of the pieces; None where nothing is."""
+        """Return what is wrong with the bytes that were added, which are all of the pieces; None where nothing is."""
         if self._fault is None and self._number < len(self._pieces):
             found, expected = self._begin + self._taken - self._first, sum(piece.size for piece in self._pieces)
             return f"{found:,} bytes instead of {expected:,}"

@@ -1,4 +1,4 @@
-"""Raw text in a store, read like files: by ranges of one version of an object, the next ones on their way meanwhile."""
+"""Raw text in a store, read like files: by ranges of one version of an object, with read-ahead."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import BinaryIO
 from nanoset_core.storage.store import Store, Stored
 
 FIRST_BYTES = 1 << 20
-"""Asked for where reading begins; twice as many each time that it goes on from there."""
+"""Read where reading begins; twice as many each time that it goes on from there."""
 MOST_BYTES = 8 << 20
 AHEAD = 4
-"""Ranges that are on their way while one is awaited or read: with that one and the last, 48 MiB of memory at most."""
+"""Ranges that are read ahead: with the one at hand and the last, 48 MiB of memory at most."""
 BUFFER_BYTES = 256 << 10
 
 
@@ -26,17 +26,17 @@ class ObjectFile(io.RawIOBase):
         """Args:
         store: holds the object.
         facts: what it says of the object.
-        end: the file is read in order, up to this byte, and nothing from there on is brought before it is asked for;
-            absent = it is read here and there, or up to the object's end.
-        begin: first byte of what is there already.
-        data: that.
+        end: the file is read in order up to this byte, and nothing beyond it is read ahead; absent = it is read at
+            random, or up to the object's end.
+        begin: first byte of `data`.
+        data: what was read already.
         """
         self.facts, self._store, self._in_order = facts, store, end is not None
         self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, begin, data
         self._length = FIRST_BYTES
         self._ahead: deque[tuple[int, Future[bytes]]] = deque()
-        """(first byte, bytes) of the ranges after the one at hand, in order."""
+        """(first byte, bytes) of the ranges after the current one, in order."""
         self._threads: ThreadPoolExecutor | None = None
         if data:
             self._look_ahead(begin + len(data))
@@ -72,7 +72,7 @@ class ObjectFile(io.RawIOBase):
         super().close()
 
     def _turn(self) -> None:
-        """Get the range that begins at the position."""
+        """Read the range that begins at the position."""
         goes_on = self._data != b"" and self._position == self._begin + len(self._data)
         if goes_on:
             self._length = min(2 * self._length, MOST_BYTES)
@@ -88,12 +88,12 @@ class ObjectFile(io.RawIOBase):
                 self._look_ahead(self._position + length)
             data = self._fetch(self._position, length) if found is None else found.result()
         except BaseException:
-            self._ahead.clear()  # a later try asks for the same bytes again
+            self._ahead.clear()
             raise
         self._begin, self._data = self._position, data
 
     def _look_ahead(self, begin: int) -> None:
-        """Let the ranges from a byte on come."""
+        """Start to read the ranges from a byte on."""
         if self._threads is None and begin < self._end:
             self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
         if self._ahead:
@@ -115,7 +115,7 @@ class BufferedObject(io.BufferedReader):
 
     @property
     def facts(self) -> Stored:
-        """What the store said of the object when it was opened."""
+        """Return what the store said of the object when it was opened."""
         return self.raw.facts
 
 
@@ -126,8 +126,8 @@ def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = No
         store: holds it.
         name: of the object.
         begin: of what will be read first, where `end` is given.
-        end: of what will be read in order: then the first range comes while it is opened, more are on their way from
-            the first byte that is read on, and none beyond it; absent = what is read where is not known.
+        end: of what will be read in order: the first range is read at once, and nothing beyond `end` ahead; absent =
+            the order is not known.
 
     Raises:
         FileNotFoundError: there is none.

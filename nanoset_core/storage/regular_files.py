@@ -1,4 +1,4 @@
-"""Opening files that others delivered: a pipe or device among them must not hold the reader up for ever."""
+"""Opening files that other programs delivered: a named pipe or device among them must not block the reader."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from io import BufferedReader
 
 from nanoset_core.errors import FormatError
 
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a character device", stat.S_IFBLK: "a block device"}
+
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a file for reading, as `open` does, but for regular files alone.
+    """Open a regular file for reading.
 
     Raises:
         OSError: as `open`; IsADirectoryError too.
@@ -32,26 +34,19 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file; raises as `open_regular`."""
+    """Read a regular file; raises as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
-    """A whole file as a read-only memory map; an empty file gives b"". Raises as `open_regular`."""
+    """Map a whole regular file for reading; b"" for an empty one. Raises as `open_regular`."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size == 0:
             return b""
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-}
-
-
 def _without_waiting(path: str, flags: int) -> int:
-    """Without O_NONBLOCK, opening a pipe waits for a writer; for a regular file it changes nothing."""
+    """Open with O_NONBLOCK: without it, opening a pipe waits for a writer; a regular file does not mind."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""Files and folders in a bucket, with as much of pathlib's ways as their readers use."""
+"""Files and folders in a bucket, with those methods of pathlib that their readers use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """An object's size and times under the names that os.stat has for a file's."""
+    """An object's size and time under the names of os.stat."""
 
     st_size: int
     """Bytes."""
     st_mtime_ns: int
     """When it was written, nanoseconds since 1970."""
     st_ino: int
-    """A mark of its ETag, which is another one for other bytes."""
+    """Made of its ETag: another number for other bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,15 +35,15 @@ class RemoteFolder:
     """A folder in a bucket, or a file in one; `folder / name` goes down."""
 
     place: S3Place
-    """What paths begin at: the root of the raw text, or the whole bucket."""
+    """Where paths begin: at the root of the raw text, or at that of the bucket."""
     path: str = ""
     """Below it."""
     by_etag: bool = False
     """Files are known by their ETags, not by a digest of their bytes."""
     in_pieces: bool = False
-    """Large plain ones that are known by their ETags are cut all the same."""
+    """Large plain ones that are known by their ETags are cut nevertheless."""
     kind: str | None = field(default=None, compare=False)
-    """`folder` or `file`, where a listing has said so."""
+    """`folder` or `file`, where a listing said so."""
 
     def __str__(self) -> str:
         return self.place.below(self.path).url
@@ -73,34 +73,34 @@ class RemoteFolder:
 
     @property
     def store(self) -> S3Store:
-        """What keeps it; its name there is `path`."""
+        """The store that holds it, under the name `path`."""
         from nanoset_core.storage.s3 import S3Store
 
         return S3Store(self.place)
 
     def with_name(self, name: str) -> RemoteFolder:
-        """What lies beside it under another name."""
+        """Return the file beside it of another name."""
         return self.parent / name
 
     def is_dir(self) -> bool:
-        """Whether anything lies below it."""
+        """Return whether anything lies below it."""
         if self.kind is None:
             return next(iter(self.store.list(self.path)), None) is not None
         return self.kind == "folder"
 
     def is_file(self) -> bool:
-        """Whether it is an object."""
+        """Return whether it is an object."""
         return self.store.stat(self.path) is not None if self.kind is None else self.kind == "file"
 
     def stat(self) -> ObjectStat:
-        """Size, time and mark of the object; FileNotFoundError where there is none."""
+        """Return the object's size, time and mark; FileNotFoundError where there is none."""
         facts = self.store.stat(self.path)
         if facts is None:
             raise FileNotFoundError(str(self))
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """What lies right below it."""
+        """Yield what lies right below it."""
         folders, files = self.store.level(self.path)
         for kind, names in (("folder", folders), ("file", files)):
             yield from (replace(self / name, kind=kind) for name in names if name)
@@ -113,7 +113,7 @@ class RemoteFolder:
         Args:
             mode: "rb".
             begin: of what will be read, where `end` is given.
-            end: of what will be read, so that no more is brought ahead; absent = the object's end.
+            end: of what will be read, so that nothing beyond it is read ahead; absent = the object's end.
         """
         from nanoset_core.storage.raw_objects import open_object
 
@@ -122,9 +122,10 @@ class RemoteFolder:
         return open_object(self.store, self.path, begin=begin, end=end)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
-        """(path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
+        """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
 
-        InputError for a key that no folder of files could hold.
+        Raises:
+            InputError: a key is one that no folder of files could hold.
         """
         cut = len(self.path) + 1 if self.path else 0
         for found in self.store.list(self.path):
@@ -149,24 +150,24 @@ RawFolder: TypeAlias = Location
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """What a path of this machine or s3://bucket/path names; see `remote_location`."""
+    """Return what a local path or s3://bucket/path names; see `remote_location`."""
     text = fspath(given)
     return remote_location(text, where=text) if is_remote(text) else Path(text).expanduser()
 
 
 def on_this_machine(location: Location) -> Path:
-    """The path of what is known to lie here."""
+    """Return the path of what is known to be local."""
     if not isinstance(location, Path):
         raise TypeError(f"{location} is not on this machine")
     return location
 
 
 def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
-    """What `s3://bucket/path` names.
+    """Return what `s3://bucket/path` names.
 
     Args:
         url: the address.
-        where: who named it, for messages.
+        where: what names it, for messages.
         storage: how the bucket is reached; absent = as the AWS configuration says.
 
     Raises:
@@ -177,10 +178,10 @@ def remote_location(url: str, *, where: str, storage: StorageSpec | None = None)
 
 
 def stat_of_object(facts: Stored) -> ObjectStat:
-    """What a bucket says of an object, as os.stat would say it."""
+    """Return what a bucket says of an object under the names of os.stat."""
     return ObjectStat(facts.size, facts.written_ns, etag_mark(facts.mark))
 
 
 def etag_mark(etag: str) -> int:
-    """An ETag as a number of 63 bits, which takes the place of an inode's."""
+    """Return an ETag as a number of 63 bits, in place of an inode number."""
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1

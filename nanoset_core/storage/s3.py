@@ -1,56 +1,63 @@
-"""A store that is a place in a bucket: objects are read by ranges, written whole and checked, never half there."""
+"""A store that is a place in a bucket: objects are read by ranges, and written whole and checked."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from nanoset_core.errors import MissingError, ObjectExistsError, StorageError
+from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.compose import copied_bytes, plan_parts, runs_of, sent_bytes
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
-from nanoset_core.storage.s3_digests import (
-    MULTIPART_BYTES,
-    SHA256,
-    LocalDigests,
-    digests_of,
-    digests_of_bytes,
-    etag_of,
-    etag_of_bytes,
-    noted_sha256,
-)
-from nanoset_core.storage.s3_joining import Joining, OtherBytesError
+from nanoset_core.storage.s3_joining import join
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
     client,
     is_missing,
-    persist,
+    require_fields,
     send,
     status_of,
     unless_missing,
-    whole,
+    with_retries,
 )
-from nanoset_core.storage.s3_uploads import StreamDigests, Upload, parts_of, send_stream
-from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.storage.store import THREADS, Joined, Store, Stored, changed, checked_name, in_parallel, unheard
+from nanoset_core.storage.s3_uploads import (
+    MULTIPART_BYTES,
+    SHA256,
+    Part,
+    Upload,
+    bytes_part,
+    check_sent,
+    encoded,
+    etags_tell,
+    file_parts,
+    noted_sha256,
+    stream_parts,
+)
+from nanoset_core.storage.store import (
+    THREADS,
+    Joined,
+    Store,
+    Stored,
+    changed,
+    checked_name,
+    damaged,
+    gone,
+    in_parallel,
+    unheard,
+)
 
-R = TypeVar("R")
 RANGE_BYTES = 8 << 20
-_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
-"""What every answer about an object says."""
-PARTS_AT_ONCE = 4
 SMALL_BYTES = 256 << 10
 """Files up to this are sent without asking first whether they are there already: the question takes as long."""
+_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
+_FILE_PARTS_AT_ONCE = 4
+_STREAM_PARTS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class S3Store(Store):
 
     place: S3Place
     part_bytes: int = MULTIPART_BYTES
-    """Files above this are sent in parts of it."""
+    """Objects above this are sent in parts of it."""
 
     def url(self, name: str = "") -> str:
         return f"s3://{self.place.bucket}/{self.place.key(name)}"
@@ -93,14 +100,14 @@ class S3Store(Store):
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def request() -> tuple[bytes, Stored]:
-            answer = whole(client(self.place).get_object(**self._where(name)), *_ABOUT_OBJECT)
+            answer = require_fields(client(self.place).get_object(**self._where(name)), *_ABOUT_OBJECT)
             data = answer["Body"].read()
             noted = noted_sha256(answer)
             if len(data) != answer["ContentLength"] or (noted and hashlib.sha256(data).hexdigest() != noted):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
             return data, _stored(name, answer)
 
-        return unless_missing(lambda: persist(request, self.url(name)))
+        return unless_missing(lambda: with_retries(request, self.url(name)))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
@@ -113,45 +120,40 @@ class S3Store(Store):
             if size < end:
                 answer["Body"].close()
                 raise changed(self.url(name), f"{size:,} bytes", f"at least {end:,}")
-            data: bytes = answer["Body"].read()
-            if len(data) != end - begin:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
-            return data
+            return _body(answer, end - begin)
 
         try:
-            return persist(request, self.url(name))
+            return with_retries(request, self.url(name))
         except Exception as error:
-            raise self.known(error, name, mark) from error
+            raise self.translate_error(error, name, mark) from error
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """With one request, unless nothing lies between."""
 
         def request() -> tuple[bytes, Stored]:
-            call = client(self.place).get_object
-            answer = whole(call(**self._where(name), Range=f"bytes={begin}-{end - 1}"), "ContentRange", *_ABOUT_OBJECT)
-            size, data = int(answer["ContentRange"].rpartition("/")[2]), answer["Body"].read()
-            if len(data) != min(end, size) - begin:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {min(end, size) - begin:,}")
+            answer = client(self.place).get_object(**self._where(name), Range=f"bytes={begin}-{end - 1}")
+            size = int(require_fields(answer, "ContentRange", *_ABOUT_OBJECT)["ContentRange"].rpartition("/")[2])
+            data = _body(answer, min(end, size) - begin)
             return data, Stored(name, size, answer["ETag"], _written_ns(answer))
 
         try:
-            return unless_missing(lambda: persist(request, self.url(name)))
+            return unless_missing(lambda: with_retries(request, self.url(name)))
         except Exception as error:
             if status_of(error)[0] != 416:
                 raise
         found = self.stat(name)
         return None if found is None else (b"", found)
 
-    def known(self, error: Exception, name: str, mark: str | None) -> Exception:
-        """What an answer that is an error says of an object that was to be read."""
+    def translate_error(self, error: Exception, name: str, mark: str | None) -> Exception:
+        """Return the error of ours for an answer about an object that was to be read, or else the error itself."""
         if is_missing(error):
-            return MissingError("the object is gone", where=self.url(name), remedy="build again")
+            return gone(self.url(name))
         if status_of(error)[0] in (412, 416):
             return changed(self.url(name), "another ETag, or fewer bytes", mark or "the bytes asked for")
         return error
 
     def check_writable(self, name: str) -> None:
-        """Begin an object of this name, and let go of it: nobody sees it, and none is there afterwards.
+        """Begin an object of this name, and abort it.
 
         Raises:
             StorageError: there is no such bucket, or this process may not write there.
@@ -175,24 +177,19 @@ class S3Store(Store):
             return False
         wanted = sha256 or noted_sha256(head)
         with atomic_file(target) as file:
-            for _ in range(2):  # once more where the bytes are others: it may have been the way
+            for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
                 file.seek(0)
                 file.truncate()
                 check = None if pieces is None else PieceCheck(pieces)
-                found = self._stream(_stored(name, head), _both(file.write, check))
+                found = self._stream(_stored(name, head), file.write if check is None else _both(file.write, check))
                 fault = check and check.fault()
                 if wanted in (None, found) and fault is None:
                     return True
-            raise StorageError(
-                "an object has other bytes than were written",
-                where=self.url(name),
-                found=fault or f"sha256 {found}",
-                expected=f"sha256 {wanted}" if wanted else "the digests of its pieces",
-                remedy="remove the object, and build again: it is made anew",
-            )
+            expected = f"sha256 {wanted}" if wanted else "the digests of its pieces"
+            raise damaged(self.url(name), fault or f"sha256 {found}", expected)
 
     def _stream(self, stored: Stored, write: Callable[[bytes], object]) -> str:
-        """Give an object's bytes in order, fetched by ranges in parallel; → their sha256."""
+        """Give an object's bytes in order, fetched by ranges in parallel; return their sha256."""
         sha, window = hashlib.sha256(), RANGE_BYTES * THREADS
         for begin in range(0, stored.size, window):
             starts = range(begin, min(begin + window, stored.size), RANGE_BYTES)
@@ -205,204 +202,88 @@ class S3Store(Store):
                 write(block)
         return sha.hexdigest()
 
-    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
-        digests, sent_before = digests_of_bytes(data), False
+    def put(self, name: str, data: bytes) -> None:
+        part = bytes_part(data)
+        self._put_whole(name, part, part.sha256.hex())
 
-        def attempt() -> None:
-            nonlocal sent_before
-            try:
-                answer = self._put(name, lambda: io.BytesIO(data), digests, once=once)
-            except Exception as error:
-                # Refused by the object that an earlier attempt made, whose answer was lost on its way?
-                if not _is_conflict(error) or not (sent_before and self.read(name) == data):
-                    raise
-                return
-            finally:
-                sent_before = True
-            if not self._holds(answer, digests, lambda: etag_of_bytes(data), name):
-                raise DamagedTransferError("what the bucket holds is not what was sent")
-
-        self._persist(attempt, name)
-
-    def put_file(
-        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
-    ) -> None:
-        digests = digests_of(path, self.part_bytes)
-        if sha256 not in (None, digests.sha256):
+    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
+        found, parts = file_parts(path, self.part_bytes)
+        if sha256 not in (None, found):
             raise StorageError(
                 "a file that is to be sent has other bytes than were written",
                 where=path,
-                found=f"sha256 {digests.sha256}",
+                found=f"sha256 {found}",
                 expected=f"sha256 {sha256}",
                 remedy=f"delete {path.parent}, and run again: it is made anew",
             )
-        there = None if is_new or (digests.size <= SMALL_BYTES and not once) else self.head(name)
-        if there is not None and once:
-            raise self._exists(name)
-        if there is not None and (there["ContentLength"], noted_sha256(there)) == (digests.size, digests.sha256):
+        size = path.stat().st_size
+        there = None if is_new or size <= SMALL_BYTES else self.head(name)
+        if there is not None and (there["ContentLength"], noted_sha256(there)) == (size, found):
             return
+        if len(parts) == 1:
+            self._put_whole(name, parts[0], found)
+        else:
+            upload = partial(self._put_in_parts, name, parts, {SHA256: found}, size, _FILE_PARTS_AT_ONCE)
+            with_retries(upload, self.url(name), reads=False)
 
-        def attempt() -> None:
-            answer = (self._put_file_parts if digests.part_bytes else self._put_whole)(path, name, digests, once)
-            if not self._holds(answer, digests, lambda: etag_of(path, digests.part_bytes), name):
-                raise DamagedTransferError("what the bucket holds is not what was sent")
-
-        self._persist(attempt, name)
-
-    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
-        parts = parts_of(blocks, self.part_bytes)
-        first, second = next(parts, b""), next(parts, None)
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        parts = stream_parts(blocks, self.part_bytes)
+        first, second = next(parts), next(parts, None)
         if second is None:
-            self.put(name, first, once=once)
+            self._put_whole(name, first, first.sha256.hex())
             return
-        if once and self.stat(name) is not None:
-            raise self._exists(name)
-        digests = StreamDigests(self.part_bytes)
-        with Upload(self.place, checked_name(name), {}) as upload:
-            try:
-                send_stream(upload, chain((first, second), parts), digests)
-            except DamagedTransferError as error:
-                raise self._unsent(name, digests) from error
-            answer = self._persist(lambda: upload.complete(**_condition(once)), name)
-        if not self._holds(answer, digests.result(), digests.etag, name):
-            raise self._unsent(name, digests)  # what stands there may be somebody else's: it is left
+        try:
+            self._put_in_parts(name, chain((first, second), parts), {}, None, _STREAM_PARTS_AT_ONCE)
+        except DamagedTransferError as error:
+            raise StorageError(
+                "the bucket does not hold what was sent", where=self.url(name), found=str(error),
+                remedy="run again: it is made anew",
+            ) from error  # fmt: skip
 
-    def _unsent(self, name: str, digests: StreamDigests) -> StorageError:
-        return StorageError(
-            "the bucket does not hold what was sent",
-            where=self.url(name),
-            expected=f"sha256 {digests.result().sha256}",
-            remedy="run again: it is made anew",
-        )
+    def _put_whole(self, name: str, part: Part, sha256: str) -> None:
+        send(
+            self.place, "put_object", checked_name(name), "ETag",
+            body=part.open, check=lambda answer: check_sent(answer, part, is_md5=etags_tell(answer)),
+            ChecksumSHA256=encoded(part.sha256), Metadata={SHA256: sha256},
+        )  # fmt: skip
+
+    def _put_in_parts(
+        self, name: str, parts: Iterable[Part], metadata: dict[str, str], size: int | None, at_once: int
+    ) -> None:
+        """Send an object in parts once.
+
+        Raises:
+            DamagedTransferError: the upload was aborted by another process.
+        """
+        with Upload(self.place, checked_name(name), metadata) as upload:
+            upload.send_all(parts, at_once)
+            is_complete = upload.complete()
+        if not is_complete:  # its answer may have been lost: what stands there may be of another process, and is left
+            found = self.stat(name)
+            if found is None or found.size != (size or found.size) or found.mark != (upload.etag or found.mark):
+                raise DamagedTransferError("the upload was aborted by another process")
 
     def compose(
-        self,
-        name: str,
-        sources: Sequence[Stored],
-        *,
-        sha256: Sequence[str] | None = None,
-        once: bool = False,
-        joined: Joined = unheard,
+        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, joined: Joined = unheard
     ) -> str | None:
-        before = self.stat(name)
-        if once and before is not None:
-            raise self._exists(name)
-        sizes = [source.size for source in sources]
-        most = copied_bytes(sizes)
-        if len(runs := runs_of(sizes, most=most)) > 1:
-            with self._joined_first(name, sources, sha256, runs, joined) as first:
-                return self.compose(name, first, once=once)
-        known: Sequence[str | None] = sha256 or [None] * len(sources)
-        joining = Joining(self, sources, known, plan_parts(sizes, most=most), joined)
-        joining.check_sources()
-        if (data := joining.sent_whole()) is not None:
-            self.put(name, data, once=once)
-            joined(len(data))
-            return hashlib.sha256(data).hexdigest()
-        try:
-            self._persist(lambda: self._join(name, joining, before, once), name)
-        except OtherBytesError:
-            joined(-joining.size)
-            sending = Joining(self, sources, known, plan_parts(sizes, most=sent_bytes(sizes)), joined, copies=False)
-            self._persist(lambda: self._join(name, sending, before, once), name)
-        return None
-
-    def _join(self, name: str, joining: Joining, before: Stored | None, once: bool) -> None:
-        """One attempt."""
-        with Upload(self.place, checked_name(name), {}) as upload:
-            in_parallel(lambda number: joining.make_part(upload, number), range(len(joining.plan)))
-            with joining.judging():
-                answer = upload.complete(**_condition(once))
-        found = self.stat(name)
-        if not answer and found == before:
-            raise DamagedTransferError("the upload was aborted by somebody else")
-        with joining.judging():
-            if found is None or found.size != joining.size:  # what stands there may be somebody else's: it is left
-                raise changed(self.url(name), f"{found and found.size} bytes", f"{joining.size:,}, as its sources")
-
-    @contextlib.contextmanager
-    def _joined_first(
-        self,
-        name: str,
-        sources: Sequence[Stored],
-        sha256: Sequence[str] | None,
-        runs: Sequence[slice],
-        joined: Joined,
-    ) -> Iterator[Sequence[Stored]]:
-        """Objects that hold runs of the sources, under unfinished names beside `name`; gone when the block ends."""
-        folder, slash, base = checked_name(name).rpartition("/")
-        start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
-        names = [f"{start}-{number}" for number in range(len(runs))]
-        first = []
-        try:
-            for run, part in zip(runs, names, strict=True):
-                self.compose(part, sources[run], sha256=None if sha256 is None else sha256[run], joined=joined)
-                first.append(self._there(part))
-            yield first
-        finally:
-            with contextlib.suppress(StorageError):  # `nanoset gc` knows them by their names
-                in_parallel(self.delete, names)
-
-    def _there(self, name: str) -> Stored:
-        found = self.stat(name)
-        if found is None:
-            raise MissingError("the object is gone", where=self.url(name), remedy="build again")
-        return found
-
-    def _put(self, name: str, body: Callable[[], Any], digests: LocalDigests, *, once: bool = False) -> Any:
-        """One attempt; body: opens what is sent."""
-        about = {"ChecksumSHA256": digests.checksum, "Metadata": {SHA256: digests.sha256}, **_condition(once)}
-        with body() as opened:
-            return whole(client(self.place).put_object(**self._where(name), Body=opened, **about), "ETag")
-
-    def _put_whole(self, path: Path, name: str, digests: LocalDigests, once: bool) -> Any:
-        return self._put(name, lambda: path.open("rb"), digests, once=once)
-
-    def _put_file_parts(self, path: Path, name: str, digests: LocalDigests, once: bool) -> Any:
-        from s3transfer.utils import ReadFileChunk
-
-        with Upload(self.place, checked_name(name), {SHA256: digests.sha256}) as upload:
-
-            def part(number: int) -> None:
-                span = digests.part(number)
-                upload.send(number, lambda: ReadFileChunk.from_filename(path, *span), digests.part_sha256[number])
-
-            in_parallel(part, range(len(digests.part_sha256)), threads=PARTS_AT_ONCE)
-            return upload.complete(**_condition(once))
-
-    def _holds(self, answer: Any, digests: LocalDigests, etag: Callable[[], str], name: str) -> bool:
-        """Whether the bucket holds the bytes that were sent, by the checksum or ETag that it has made of them itself.
-
-        Where it tells neither in its answer to the upload (with KMS, an ETag says nothing), it is asked, and in the
-        end the bytes are read back.
-        """
-        if answer.get("ChecksumSHA256") == digests.checksum:
-            return True
-        own = etag()
-        if answer.get("ETag") == own:
-            return True
-        found = self.head(name)
-        if found is None or found["ContentLength"] != digests.size:
-            return False
-        known = (found.get("ChecksumSHA256"), found["ETag"])
-        return digests.checksum == known[0] or own == known[1] or self.sha256(name) == digests.sha256
+        return join(self, name, sources, sha256, joined)
 
     def delete(self, name: str) -> None:
         # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
-        unless_missing(lambda: persist(lambda: client(self.place).delete_object(**self._where(name)), self.url(name)))
+        unless_missing(lambda: send(self.place, "delete_object", checked_name(name)))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        gone, about = [], {"Bucket": self.place.bucket, "Prefix": self._prefix("")}
+        aborted, about = [], {"Bucket": self.place.bucket, "Prefix": self._prefix("")}
         cut = len(self._prefix(""))
         while True:
-            page = persist(partial(client(self.place).list_multipart_uploads, **about), self.url(), reads=False)
+            page = with_retries(partial(client(self.place).list_multipart_uploads, **about), self.url(), reads=False)
             for upload in page.get("Uploads", ()):
                 name = upload["Key"][cut:]
                 if is_abandoned(name):
                     self._abort(name, upload["UploadId"])
-                    gone.append(name)
+                    aborted.append(name)
             if not page.get("IsTruncated"):
-                return gone
+                return aborted
             about |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def _abort(self, name: str, upload: str) -> None:
@@ -412,20 +293,8 @@ class S3Store(Store):
             if status_of(error)[1] != "NoSuchUpload":
                 raise
 
-    def _persist(self, attempt: Callable[[], R], name: str) -> R:
-        """As `persist`, of what is written once."""
-        try:
-            return persist(attempt, self.url(name), reads=False)
-        except Exception as error:
-            if _is_conflict(error):
-                raise self._exists(name) from error
-            raise
-
-    def _exists(self, name: str) -> ObjectExistsError:
-        return ObjectExistsError("there is such an object already", where=self.url(name))
-
     def head(self, name: str) -> Any:
-        """All that the bucket says of an object; None where there is none."""
+        """Return all that the bucket says of an object; None where there is none."""
         return unless_missing(
             lambda: send(self.place, "head_object", checked_name(name), *_ABOUT_OBJECT, ChecksumMode="ENABLED")
         )
@@ -447,11 +316,18 @@ class S3Store(Store):
 
     def _page(self, prefix: str, about: dict[str, Any]) -> Any:
         call = client(self.place).list_objects_v2
-        return persist(
-            lambda: whole(call(Bucket=self.place.bucket, Prefix=prefix, **about), "Name"),
+        return with_retries(
+            lambda: require_fields(call(Bucket=self.place.bucket, Prefix=prefix, **about), "Name"),
             f"s3://{self.place.bucket}/{prefix}",
             reads=False,
         )
+
+
+def _body(answer: Any, size: int) -> bytes:
+    data: bytes = answer["Body"].read()
+    if len(data) != size:
+        raise DamagedTransferError(f"{len(data):,} bytes instead of {size:,}")
+    return data
 
 
 def _stored(name: str, answer: Any) -> Stored:
@@ -459,24 +335,13 @@ def _stored(name: str, answer: Any) -> Stored:
 
 
 def _written_ns(answer: Any) -> int:
-    """Whole seconds: all that every answer tells."""
+    """Return whole seconds, in ns: all that every answer tells."""
     return int(answer["LastModified"].timestamp()) * 10**9
 
 
-def _both(write: Callable[[bytes], object], check: PieceCheck | None) -> Callable[[bytes], None]:
-    """Writes a block, and gives it to the check."""
-
+def _both(write: Callable[[bytes], object], check: PieceCheck) -> Callable[[bytes], None]:
     def take(block: bytes) -> None:
         write(block)
-        if check is not None:
-            check.add(block)
+        check.add(block)
 
     return take
-
-
-def _is_conflict(error: Exception) -> bool:
-    return status_of(error)[0] == 412
-
-
-def _condition(once: bool) -> dict[str, str]:
-    return {"IfNoneMatch": "*"} if once else {}

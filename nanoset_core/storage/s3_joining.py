@@ -1,37 +1,177 @@
-"""Objects that a bucket puts behind one another: made part by part, each compared with what it is taken from.
+"""Objects that a bucket puts behind one another: which parts it copies, and how each is compared with its source.
 
 Not every server heeds the condition under which a part is to be copied. So the digest that the server tells of the part
-is compared: its sha256 on stores that have checksums, else its ETag, which is an md5 but for objects that are encrypted
-with keys of one's own, or were sent in parts. Where neither says anything, as of a part that is not all of an object,
-the source must have the same mark after the copy as before.
+is compared: its sha256 on stores that have checksums, else its ETag. Where neither says anything (sources that were
+sent in parts or are encrypted with a key of one's own, pieces of an object), the source must have the same ETag after
+the copy as before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
-import re
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nanoset_core.errors import MissingError, SourceChangedError, StorageError
-from nanoset_core.storage.compose import LEAST_BYTES, Piece
-from nanoset_core.storage.s3_digests import encoded, noted_sha256
-from nanoset_core.storage.s3_requests import status_of
-from nanoset_core.storage.s3_uploads import Upload, etags_tell
-from nanoset_core.storage.store import Joined, Stored, changed, in_parallel, unheard
+from nanoset_core.errors import SourceChangedError, StorageError
+from nanoset_core.storage.s3_requests import DamagedTransferError, status_of, with_retries
+from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, etags_tell, md5_of_etag, noted_sha256
+from nanoset_core.storage.scratch import UNFINISHED
+from nanoset_core.storage.store import Joined, Stored, changed, checked_name, damaged, gone, in_parallel, unheard
 
 if TYPE_CHECKING:
     from nanoset_core.storage.s3 import S3Store
 
-_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+LEAST_BYTES = 5 << 20
+"""Of every part but the last, as S3 asks for."""
+MOST_BYTES = 5 << 30
+"""Of any part."""
+COPIED_BYTES = 1 << 30
+"""Of a copied part, unless that would be too many: one request can be waited for, and is done again after a fault."""
+SENT_BYTES = 16 << 20
+"""Of a part that is sent where none can be copied, likewise."""
+MOST_PARTS = 10_000
 _HEADS_AT_ONCE = 32
 
 
-class OtherBytesError(Exception):
-    """A server copied something else than the bytes of objects: Swift the list of the parts that they were sent in."""
+class Piece(NamedTuple):
+    """Bytes [begin, end) of one of the objects that are joined."""
+
+    source: int
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+def most_bytes(sizes: Sequence[int], usual: int) -> int:
+    """Return the most bytes of a part, so that half of the parts of an object are enough for all of it."""
+    return min(MOST_BYTES, max(usual, -(-sum(sizes) // (MOST_PARTS // 2))))
+
+
+def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[slice]:
+    """Return runs of objects, each of which can be joined at once; several where all together would be too many parts.
+
+    Arguments as for `plan_parts`.
+    """
+    if sum(1 for _ in _parts(sizes, least, most)) <= MOST_PARTS:
+        return [slice(0, len(sizes))]
+    runs: list[slice] = []
+    begin = parts = 0
+    for source, size in enumerate(sizes):
+        needed = max(1, -(-size // most))
+        if parts and parts + needed > MOST_PARTS:
+            runs.append(slice(begin, source))
+            begin, parts = source, 0
+        parts += needed
+    return [*runs, slice(begin, len(sizes))]
+
+
+def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[list[Piece]]:
+    """Return parts in order: each of one piece of at least `least` bytes, which is copied, or of small ones to be sent.
+
+    Only objects below `least`, and what is taken from the next one to fill a part up, pass through the client: fewer
+    than 2 * least bytes for each run of small ones.
+
+    Args:
+        sizes: bytes of each object.
+        least: bytes of every part but the last.
+        most: bytes of a part.
+
+    Raises:
+        StorageError: an object cannot have as many parts.
+    """
+    parts = list(_parts(sizes, least, most))
+    if len(parts) > MOST_PARTS:
+        raise StorageError(
+            "too many parts for one object",
+            found=f"{len(parts):,}",
+            expected=f"at most {MOST_PARTS:,}, of {most:,} bytes each",
+            remedy="join less: no store of this kind holds so large an object",
+        )
+    return parts
+
+
+def _parts(sizes: Sequence[int], least: int, most: int) -> Iterator[list[Piece]]:
+    held: list[Piece] = []
+    held_bytes = 0
+    for source, size in enumerate(sizes):
+        begin = 0
+        while left := size - begin:
+            if not held and left >= least:
+                take = left if left <= most else min(most, left - least)  # what stays is a part again
+                yield [Piece(source, begin, begin + take)]
+            else:
+                take = min(left, least - held_bytes)
+                held.append(Piece(source, begin, begin + take))
+                held_bytes += take
+                if held_bytes >= least:
+                    yield held
+                    held, held_bytes = [], 0
+            begin += take
+    if held:
+        yield held
+
+
+def join(
+    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: Joined
+) -> str | None:
+    """Write an object of others, in two levels where they are too many parts; see `Store.compose`."""
+    sizes = [source.size for source in sources]
+    runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
+    if len(runs) > 1:
+        with _runs_joined(store, name, sources, sha256, runs, joined) as first:
+            return join(store, name, first, None, unheard)
+    before = store.stat(name)
+    known: Sequence[str | None] = sha256 or [None] * len(sources)
+    joining = Joining(store, sources, known, joined)
+    joining.check_sources()
+    if (data := joining.sent_whole()) is not None:
+        store.put(name, data)
+        joined(len(data))
+        return hashlib.sha256(data).hexdigest()
+    try:
+        with_retries(lambda: joining.attempt(name, before), store.url(name), reads=False)
+    except (SourceChangedError, StorageError) as error:
+        # Swift copies the list of an object's parts in the place of its bytes.
+        is_other_size = isinstance(error, SourceChangedError) or status_of(error.__cause__)[1] == "EntityTooSmall"
+        if not is_other_size or all(md5_of_etag(source.mark) for source in sources):
+            raise
+        joined(-joining.told)
+        sending = Joining(store, sources, known, joined, copies=False)
+        with_retries(lambda: sending.attempt(name, before), store.url(name), reads=False)
+    return None
+
+
+@contextlib.contextmanager
+def _runs_joined(
+    store: S3Store,
+    name: str,
+    sources: Sequence[Stored],
+    sha256: Sequence[str] | None,
+    runs: Sequence[slice],
+    joined: Joined,
+) -> Iterator[Sequence[Stored]]:
+    """Yield objects that hold runs of the sources, under unfinished names beside `name`; removed at the end."""
+    folder, slash, base = checked_name(name).rpartition("/")
+    start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
+    names = [f"{start}-{number}" for number in range(len(runs))]
+    first = []
+    try:
+        for run, part in zip(runs, names, strict=True):
+            join(store, part, sources[run], None if sha256 is None else sha256[run], joined)
+            found = store.stat(part)
+            if found is None:
+                raise gone(store.url(part))
+            first.append(found)
+        yield first
+    finally:
+        with contextlib.suppress(StorageError):  # `nanoset gc` knows them by their names
+            in_parallel(store.delete, names)
 
 
 class Joining:
@@ -42,82 +182,84 @@ class Joining:
         store: S3Store,
         sources: Sequence[Stored],
         sha256: Sequence[str | None],
-        plan: Sequence[Sequence[Piece]],
         joined: Joined = unheard,
         *,
         copies: bool = True,
     ) -> None:
-        """sha256: hex, of each source, where it is known; plan: see `plan_parts`; joined: hears of each part once, in
-        however many attempts it is made; copies: False = all are sent."""
-        self._joined, self._told, self._telling = joined, set[int](), Lock()
-        self._store, self._sources, self._sha256, self.plan, self._copies = store, sources, sha256, plan, copies
-        self.size = sum(piece.size for part in plan for piece in part)
+        """Args:
+        store: holds the sources.
+        sources: to be joined.
+        sha256: hex, of each source, where it is known.
+        joined: takes the bytes of each part once, in however many attempts it is made.
+        copies: False = all parts pass through this process.
+        """
+        self._store, self._sources, self._sha256, self._joined = store, sources, sha256, joined
+        self._copies = copies
+        sizes = [source.size for source in sources]
+        self._plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES if copies else SENT_BYTES))
+        self._size = sum(sizes)
+        self._made, self._making, self.told = set[int](), Lock(), 0
 
-    @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Tell of an object that is refused, or of another size, where the server may not copy the bytes of objects.
+    def attempt(self, name: str, before: Stored | None) -> None:
+        """Write the object once; before: what stood there.
 
         Raises:
-            OtherBytesError: parts were copied of objects that were sent in parts.
+            DamagedTransferError: the upload was aborted by another process.
+            SourceChangedError: a source is another object, or what stands there has another size than all sources.
         """
-        try:
-            yield
-        except (StorageError, SourceChangedError) as error:
-            cause = error.__cause__
-            is_size = isinstance(error, SourceChangedError) or (
-                isinstance(cause, Exception) and status_of(cause)[1] == "EntityTooSmall"
+        with Upload(self._store.place, checked_name(name), {}) as upload:
+            in_parallel(lambda number: self._make_part(upload, number), range(len(self._plan)))
+            is_complete = upload.complete()
+        found = self._store.stat(name)
+        if not is_complete and found == before:
+            raise DamagedTransferError("the upload was aborted by another process")
+        if found is None or found.size != self._size:  # it may be of another process, and is left
+            raise changed(
+                self._store.url(name), f"{found and found.size} bytes", f"{self._size:,}, as all sources have"
             )
-            if is_size and any(map(self._is_copied_of_parts, self.plan)):
-                raise OtherBytesError from error
-            raise
-
-    def _is_copied_of_parts(self, part: Sequence[Piece]) -> bool:
-        return self._copies and not _is_sent(part) and _md5(self._sources[part[0].source].mark) is None
 
     def check_sources(self) -> None:
         """Refuse sources that are not those that were listed: some servers copy whatever is there, past its end too."""
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def sent_whole(self) -> bytes | None:
-        """The bytes of an object so small that all of it is sent; None of a larger one."""
-        if len(self.plan) > 1 or not all(map(_is_sent, self.plan)):
+        """Return the bytes of an object so small that all of it is sent; None for a larger one."""
+        if len(self._plan) > 1 or not all(map(_is_sent, self._plan)):
             return None
-        return b"".join(map(self._read, self.plan))
-
-    def make_part(self, upload: Upload, number: int) -> None:
-        """Let the bucket copy a part, or send it where it is of small objects."""
-        self._make_part(upload, number)
-        with self._telling:
-            if number not in self._told:
-                self._told.add(number)
-                self._joined(sum(piece.size for piece in self.plan[number]))
+        return b"".join(map(self._read, self._plan))
 
     def _make_part(self, upload: Upload, number: int) -> None:
-        part = self.plan[number]
+        part = self._plan[number]
         if _is_sent(part) or not self._copies:
-            data = self._read(part)
-            upload.send(number, lambda: io.BytesIO(data), hashlib.sha256(data).digest())
-            return
-        (piece,) = part
+            upload.send(number, bytes_part(self._read(part)))
+        else:
+            self._copy(upload, number, part[0])
+        with self._making:
+            if number not in self._made:
+                self._made.add(number)
+                size = sum(piece.size for piece in part)
+                self.told += size
+                self._joined(size)
+
+    def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
         source = self._sources[piece.source]
         try:
             told = upload.copy(number, source.name, source.mark, piece.begin, piece.end)
         except Exception as error:
-            known = self._store.known(error, source.name, source.mark)
-            if known is error:
+            translated = self._store.translate_error(error, source.name, source.mark)
+            if translated is error:
                 raise
-            raise known from error
+            raise translated from error
         self._check_part(upload, piece, told)
 
     def _read(self, part: Sequence[Piece]) -> bytes:
-        """Bytes of a part that is too small to be copied."""
         return b"".join(map(self._read_piece, part))
 
     def _read_piece(self, piece: Piece) -> bytes:
         source, wanted = self._sources[piece.source], self._sha256[piece.source]
         data = self._store.read_range(source.name, piece.begin, piece.end, source.mark)
         if wanted is not None and piece.size == source.size and (found := hashlib.sha256(data).hexdigest()) != wanted:
-            raise _damaged(self._store.url(source.name), found, wanted)
+            raise damaged(self._store.url(source.name), f"sha256 {found}", f"sha256 {wanted}")
         return data
 
     def _check_part(self, upload: Upload, piece: Piece, told: Any) -> None:
@@ -125,46 +267,30 @@ class Joining:
         if piece.size == source.size:
             if wanted is not None and "ChecksumSHA256" in told:
                 if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
-                    raise _damaged(self._store.url(source.name), f"{found} in base64", wanted)
+                    raise damaged(self._store.url(source.name), f"sha256 {found} in base64", f"sha256 {wanted}")
                 return
-            if _md5(told["ETag"]) == _md5(source.mark) is not None:
+            if md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None:
                 return
         head = self._check_source(piece.source)
         is_whole = piece.size == head["ContentLength"]
-        if is_whole and _md5(source.mark) and upload.etags_tell and etags_tell(head):
+        if is_whole and md5_of_etag(source.mark) and upload.etags_tell and etags_tell(head):
             raise changed(self._store.url(source.name), f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
 
     def _check_source(self, number: int) -> Any:
-        """What the bucket says of a source, which must be the one that was listed."""
+        """Return what the bucket says of a source, which must be the one that was listed."""
         source, wanted = self._sources[number], self._sha256[number]
         url, head = self._store.url(source.name), self._store.head(source.name)
         if head is None:
-            raise MissingError("the object is gone", where=url, remedy="build again")
+            raise gone(url)
         if head["ETag"] != source.mark:
             raise changed(url, f"ETag {head['ETag']}", f"ETag {source.mark}")
         if head["ContentLength"] < source.size:
             raise changed(url, f"{head['ContentLength']:,} bytes", f"{source.size:,}")
         if None not in (wanted, noted := noted_sha256(head)) and noted != wanted:
-            raise _damaged(url, f"{noted}, as its writer noted it", str(wanted))
+            raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head
 
 
-def _damaged(url: str, found: str, wanted: str) -> StorageError:
-    return StorageError(
-        "an object has other bytes than were written",
-        where=url,
-        found=f"sha256 {found}",
-        expected=f"sha256 {wanted}",
-        remedy="remove the object, and build again: it is made anew",
-    )
-
-
 def _is_sent(part: Sequence[Piece]) -> bool:
-    """Whether a part passes through this process."""
+    """Return whether a part passes through this process."""
     return len(part) > 1 or part[0].size < LEAST_BYTES
-
-
-def _md5(etag: str) -> str | None:
-    """The md5 that an ETag may be; None of an object in parts."""
-    found = _MD5.fullmatch(etag)
-    return None if found is None else found[1]

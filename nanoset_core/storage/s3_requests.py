@@ -1,7 +1,8 @@
-"""Requests that may be sent again: which failures pass by themselves, how long to wait, and what is said at the end."""
+"""Requests to buckets: the client, which failures are tried again after which wait, and what is said at the end."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -14,7 +15,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from nanoset_core.errors import StorageError
+from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.storage.location import SCHEME, S3Place
 
 T = TypeVar("T")
@@ -22,12 +23,12 @@ ATTEMPTS = 10
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 20.0
 TOLD_SECONDS = 30.0
-"""How long a process waits for a bucket without a word, and then between one and the next."""
+"""Between two warnings that a bucket does not answer."""
 READ_SECONDS = 60
 """How long an answer may take before the request is sent again."""
 CONNECTIONS = 32
-_PASSING = frozenset(
-    {
+_TRANSIENT = frozenset(
+    [
         "BadDigest",
         "BandwidthLimitExceeded",
         "ConditionalRequestConflict",
@@ -45,25 +46,25 @@ _PASSING = frozenset(
         "TooManyRequests",
         "XAmzContentChecksumMismatch",
         "XAmzContentSHA256Mismatch",
-    }
+    ]
 )
 _CUT_OFF = ("Invalid timestamp", "invalid literal for int()")
-"""What botocore says of an answer that was cut off within its head."""
+"""What botocore says of an answer that was cut off within its headers."""
 _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _USER = re.compile(r"//[^/\s\"']*@")
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
 _clients: dict[tuple[int, S3Place, int], Any] = {}
 _told_at = 0.0
-"""When this process told last of what it waits for."""
+"""When this process warned last."""
 
 
 class DamagedTransferError(Exception):
-    """Bytes that came or went are not those that should have: worth another attempt."""
+    """Bytes that were received or sent are not those that should have been: worth another attempt."""
 
 
 def client(place: S3Place, read_seconds: int | None = None) -> Any:
-    """The S3 client for a place; one a process for all buckets of a server, shared by its threads.
+    """Return the S3 client for a place; one a process for all buckets of a server, shared by its threads.
 
     Args:
         place: in a bucket.
@@ -90,7 +91,7 @@ def _new_client(place: S3Place, read_seconds: int) -> Any:
         raise StorageError(
             "buckets need boto3", where=place.url, found=str(error), remedy="pip install 'nanoset-platform[s3]'"
         ) from error
-    # `persist` is the one place that tries again
+    # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
     settings = client_settings(place) | {"retries": {"mode": "standard", "total_max_attempts": 1}}
     settings |= {"read_timeout": read_seconds, "tcp_keepalive": True}
     settings["user_agent"] = f"nanoset Boto3/{boto3.__version__}"  # or else it is put together anew for every request
@@ -112,7 +113,7 @@ def _new_client(place: S3Place, read_seconds: int) -> Any:
 
 
 def _time(text: Any) -> datetime:
-    """A time in an answer, sooner than botocore reads it: what a long listing costs is its times for the most part."""
+    """Read a time in an answer, as botocore does but faster: most of what a long listing costs is its times."""
     try:
         return datetime.fromisoformat(text) if text[4:5] == "-" else parsedate_to_datetime(text)
     except (TypeError, ValueError):
@@ -123,7 +124,7 @@ def _time(text: Any) -> datetime:
 
 
 def client_settings(place: S3Place) -> dict[str, Any]:
-    """What botocore's Config is given, whoever sends the requests."""
+    """Return the settings for botocore's Config."""
     return {
         "connect_timeout": 10,
         "read_timeout": READ_SECONDS,
@@ -151,30 +152,30 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def status_of(error: Exception) -> tuple[int, str]:
-    """(HTTP status, S3's code) of an answered request; (0, "") where there was no answer."""
+def status_of(error: BaseException | None) -> tuple[int, str]:
+    """Return (HTTP status, S3's code) of an answered request; (0, "") where there was no answer."""
     response = getattr(error, "response", None)
     if not isinstance(response, dict):
         return 0, ""
-    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)), str(
-        response.get("Error", {}).get("Code", "")
-    )
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return int(status), str(response.get("Error", {}).get("Code", ""))
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether the object, and not the bucket, is not there."""
+    """Return whether the object, and not the bucket, is not there."""
     status, code = status_of(error)
     return code in ("NoSuchKey", "404", "NotFound") or (status == 404 and code not in ("NoSuchBucket", "NoSuchUpload"))
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether the same request may go well a moment later."""
+def is_transient(error: Exception) -> bool:
+    """Return whether the same request may succeed later."""
     status, code = status_of(error)
-    return status >= 500 or status == 429 or code in _PASSING or isinstance(error, _transport_errors())
+    is_cut_off = isinstance(error, ValueError) and str(error).startswith(_CUT_OFF)
+    return is_cut_off or status >= 500 or status == 429 or code in _TRANSIENT or isinstance(error, _transport_errors())
 
 
-def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
-    """Send a request until it goes well or fails for good: up to 10 times, after waits that double, with full jitter.
+def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
+    """Send a request until it succeeds or fails for good: up to 10 times, after waits that double, with full jitter.
 
     Args:
         request: sends it.
@@ -191,20 +192,22 @@ def persist(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     begun = time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _answer_to(request)
-        except (BotoCoreError, ClientError, *_transport_errors()) as error:
+            return request()
+        except NanosetError:
+            raise
+        except (BotoCoreError, ClientError, ValueError, *_transport_errors()) as error:
             status, code = status_of(error)
             if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
                 raise
-            if attempt == ATTEMPTS or not is_passing(error):
+            if attempt == ATTEMPTS or not is_transient(error):
                 raise _failure(error, where, attempt) from error
-            _tell(error, where, attempt, begun)
+            _warn(error, where, attempt, begun)
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
     raise AssertionError("unreachable")
 
 
-def _tell(error: Exception, where: str, attempt: int, begun: float) -> None:
-    """Say what is waited for, once that is long: one word for all requests, since a bucket fails many at once."""
+def _warn(error: Exception, where: str, attempt: int, begun: float) -> None:
+    """Log a failure once the wait is long; one warning for all requests, since a bucket fails many at once."""
     global _told_at
     now = time.monotonic()
     if now - max(begun, _told_at) >= TOLD_SECONDS:
@@ -215,55 +218,51 @@ def _tell(error: Exception, where: str, attempt: int, begun: float) -> None:
         )
 
 
-def _answer_to(request: Callable[[], T]) -> T:
-    try:
-        return request()
-    except ValueError as error:
-        if str(error).startswith(_CUT_OFF):
-            raise DamagedTransferError(str(error)) from error
-        raise
-
-
 def send(
     place: S3Place,
     operation: str,
     name: str,
-    *needed: str,
+    *fields: str,
     body: Callable[[], Any] | None = None,
+    check: Callable[[Any], None] | None = None,
     read_seconds: int | None = None,
     **arguments: Any,
 ) -> Any:
-    """Send one kind of request about an object until it goes well, as `persist`; → its answer.
+    """Send a request about an object, as `with_retries`; return its answer.
 
     Args:
         place: where the object is.
         operation: boto3's name of it.
         name: of the object.
-        needed: what the answer must say.
+        fields: what the answer must have.
         body: opens what is sent with it, anew for each attempt.
+        check: raises DamagedTransferError where the answer is one that another attempt may better.
         read_seconds: how long the answer may take, where that is not as usual.
         arguments: of the request.
     """
     call, key = getattr(client(place, read_seconds), operation), place.key(name)
 
     def request() -> Any:
-        if body is None:
-            return whole(call(Bucket=place.bucket, Key=key, **arguments), *needed)
-        with body() as opened:
-            return whole(call(Bucket=place.bucket, Key=key, Body=opened, **arguments), *needed)
+        with contextlib.ExitStack() as opened:
+            more = {} if body is None else {"Body": opened.enter_context(body())}
+            answer = require_fields(call(Bucket=place.bucket, Key=key, **more, **arguments), *fields)
+        if check is not None:
+            check(answer)
+        return answer
 
-    return persist(request, f"{SCHEME}{place.bucket}/{key}", reads=operation in ("head_object", "upload_part_copy"))
+    reads = operation in ("head_object", "upload_part_copy", "delete_object")
+    return with_retries(request, f"{SCHEME}{place.bucket}/{key}", reads=reads)
 
 
-def whole(answer: Any, *needed: str) -> Any:
-    """An answer, unless it was cut off within its head: botocore takes that for one that says nothing."""
-    if not answer.keys() >= set(needed):
-        raise DamagedTransferError("an answer was cut off within its head")
+def require_fields(answer: Any, *fields: str) -> Any:
+    """Return an answer that has these fields; botocore also returns answers that were cut off within their headers."""
+    if not answer.keys() >= set(fields):
+        raise DamagedTransferError("an answer was cut off within its headers")
     return answer
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:
-    """What a call gives; None where there is no such object."""
+    """Return what a call gives; None where there is no such object."""
     try:
         return call()
     except Exception as error:
@@ -273,7 +272,7 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 
 def without_password(text: str) -> str:
-    """A message without what stands before the host in the addresses that it names."""
+    """Return a message without what stands before the host in the addresses that it names."""
     return _USER.sub("//", text)
 
 
@@ -284,10 +283,7 @@ def _failure(error: Exception, where: str, attempts: int) -> StorageError:
     elif code == "NoSuchBucket":
         remedy = "make the bucket, or correct its name"
     elif status == 404:
-        remedy = (
-            "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3, or not for this "
-            "bucket"
-        )
+        remedy = "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3"
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
     return StorageError(

@@ -1,29 +1,136 @@
-"""Objects that are sent, or copied within their bucket, in parts."""
+"""Uploads to a bucket: digests as S3 computes them, and objects that are sent or copied in parts."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import functools
 import hashlib
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Self
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3_digests import LocalDigests, encoded
 from nanoset_core.storage.s3_requests import DamagedTransferError, client, send, status_of
 
-STREAM_PARTS_AT_ONCE = 2
-"""Parts of a stream that are in memory and on their way."""
-_SOON_COPIED_BYTES = 64 << 20
+MULTIPART_BYTES = 64 << 20
+"""Files above this are sent in parts of at least this size."""
+MOST_PARTS = 10_000
+SHA256 = "nanoset-sha256"
+"""Key of an object's metadata: hex sha256 of its bytes."""
 COPY_SECONDS = 900
-"""How long a server may take to copy a larger part, of up to 5 GiB, beside seven others. To ask again sooner would let
-it copy twice at once what it is too slow for already."""
+"""How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice at once."""
+_SOON_COPIED_BYTES = 64 << 20
+_READ_BYTES = 4 << 20
+_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+
+
+class Part(NamedTuple):
+    """A part to be sent."""
+
+    open: Callable[[], Any]
+    """Opens its bytes, anew for each attempt."""
+    sha256: bytes
+    """Of the bytes."""
+
+
+def encoded(digest: bytes) -> str:
+    """Return a digest as S3's headers spell it."""
+    return base64.b64encode(digest).decode()
+
+
+def etag_of_bytes(data: bytes) -> str:
+    """Return the ETag of bytes that are sent whole to a bucket without a KMS key."""
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def md5_of_etag(etag: str) -> str | None:
+    """Return the MD5 that an ETag may be; None for an object in parts."""
+    found = _MD5.fullmatch(etag)
+    return None if found is None else found[1]
+
+
+def noted_sha256(answer: Any) -> str | None:
+    """Return the hex sha256 that an object's writer noted; None where it is not ours, or was joined of others."""
+    noted: str | None = answer.get("Metadata", {}).get(SHA256)
+    return noted
+
+
+def etags_tell(answer: Any) -> bool:
+    """Return whether the ETags of an answer's objects are digests: they are not where a key of one's own encrypts."""
+    return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
+
+
+def check_sent(answer: Any, part: Part, *, is_md5: bool) -> None:
+    """Compare what a bucket says of bytes with what was sent.
+
+    Args:
+        answer: the bucket's.
+        part: the bytes.
+        is_md5: whether the bucket's ETags are digests.
+
+    Raises:
+        DamagedTransferError: its checksum, or else its ETag, is that of other bytes.
+    """
+    if "ChecksumSHA256" in answer:
+        is_same = answer["ChecksumSHA256"] == encoded(part.sha256)
+    else:
+        wanted = md5_of_etag(answer["ETag"]) if is_md5 else None
+        is_same = wanted is None or wanted == _md5(part.open)
+    if not is_same:
+        raise DamagedTransferError("what the bucket holds is not what was sent")
+
+
+def _md5(opened: Callable[[], Any]) -> str:
+    md5 = hashlib.md5(usedforsecurity=False)
+    with opened() as file:
+        while block := file.read(_READ_BYTES):
+            md5.update(block)
+    return md5.hexdigest()
+
+
+def file_parts(path: Path, least_bytes: int) -> tuple[str, list[Part]]:
+    """Read a file once; return (hex sha256, its parts of at least so many bytes), one part where it is no larger."""
+    from s3transfer.utils import ReadFileChunk
+
+    size = path.stat().st_size
+    part_bytes = max(least_bytes, -(-size // MOST_PARTS))
+    whole, parts = hashlib.sha256(), list[Part]()
+    with path.open("rb") as file:
+        for begin in range(0, max(size, 1), part_bytes):
+            sha256, left = hashlib.sha256(), min(part_bytes, size - begin)
+            opened = partial(ReadFileChunk.from_filename, str(path), begin, left)
+            while left and (block := file.read(min(_READ_BYTES, left))):
+                left -= len(block)
+                whole.update(block)
+                sha256.update(block)
+            parts.append(Part(opened, sha256.digest()))
+    return whole.hexdigest(), parts
+
+
+def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
+    """Yield blocks of any size as parts of just `part_bytes`, but for the last; one empty part for no bytes."""
+    held, is_first = bytearray(), True
+    for block in blocks:
+        held += block
+        while len(held) >= part_bytes:
+            data, is_first = bytes(memoryview(held)[:part_bytes]), False
+            del held[:part_bytes]
+            yield bytes_part(data)
+    if held or is_first:
+        yield bytes_part(bytes(held))
+
+
+def bytes_part(data: bytes) -> Part:
+    """Return bytes as a part."""
+    return Part(partial(io.BytesIO, data), hashlib.sha256(data).digest())
 
 
 class Upload:
-    """One upload in parts: a context that lets go of what was sent where it does not end well."""
+    """One upload in parts: a context that aborts the upload where it does not end well."""
 
     def __init__(self, place: S3Place, name: str, metadata: dict[str, str]) -> None:
         """metadata: of the object."""
@@ -33,7 +140,7 @@ class Upload:
         )
         self._upload: dict[str, Any] = {"UploadId": started["UploadId"]}
         self.etags_tell = etags_tell(started)
-        """Whether the ETag of a part is the md5 of its bytes."""
+        """Whether the ETag of a part is the MD5 of its bytes."""
         self._sent: dict[int, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
@@ -43,16 +150,34 @@ class Upload:
         if kind is not None:
             self.abandon()
 
-    def send(self, number: int, body: Callable[[], Any], sha256: bytes) -> None:
-        """Send part `number`, from 0; body: opens its bytes, anew for each attempt; sha256: of them."""
-        checksum = encoded(sha256)
-        answer = self._ask("upload_part", "ETag", body=body, PartNumber=number + 1, ChecksumSHA256=checksum)
+    def send(self, number: int, part: Part) -> None:
+        """Send part `number`, from 0."""
+        checksum = encoded(part.sha256)
+        check = partial(check_sent, part=part, is_md5=self.etags_tell)
+        answer = self._ask(
+            "upload_part", "ETag", body=part.open, check=check, PartNumber=number + 1, ChecksumSHA256=checksum
+        )
         self._sent[number] = {"PartNumber": number + 1, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
-    def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
-        """Let the bucket take part `number` from bytes [begin, end) of an object that has this mark.
+    def send_all(self, parts: Iterable[Part], at_once: int) -> None:
+        """Send parts in order, a few at once; memory is that of the few."""
+        with ThreadPoolExecutor(at_once) as pool:
+            under_way: list[Future[None]] = []
+            try:
+                for number, part in enumerate(parts):
+                    if len(under_way) == at_once:
+                        under_way.pop(0).result()
+                    under_way.append(pool.submit(self.send, number, part))
+                for future in under_way:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
-        Some servers take them whatever its mark is: → what the bucket says of the part, for the caller to compare.
+    def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
+        """Let the bucket take part `number` from bytes [begin, end) of an object that has this ETag.
+
+        Some servers ignore the ETag: returns what the bucket says of the part, for the caller to compare.
         """
         source = {"Bucket": self._place.bucket, "Key": self._place.key(name)}
         span = f"bytes={begin}-{end - 1}"
@@ -73,93 +198,37 @@ class Upload:
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            raise DamagedTransferError("the upload was aborted by somebody else") from error
+            raise DamagedTransferError("the upload was aborted by another process") from error
 
-    def complete(self, **conditions: Any) -> Any:
-        """Make the object of the parts; → the bucket's answer.
+    def complete(self) -> bool:
+        """Make the object of the parts.
 
-        {} where there is no such upload any more: the answer was lost on its way, or somebody aborted the upload. The
-        caller has to look whether the object is the new one.
+        Returns:
+            False where there is no such upload any more: the answer was lost on its way, or another process aborted
+            the upload. The caller has to look whether the object is the new one.
         """
         parts = {"Parts": [self._sent[number] for number in sorted(self._sent)]}
         try:
-            return send(
-                self._place,
-                "complete_multipart_upload",
-                self._name,
-                MultipartUpload=parts,
-                **conditions,
-                **self._upload,
-            )
+            send(self._place, "complete_multipart_upload", self._name, MultipartUpload=parts, **self._upload)
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            return {}
+            return False
+        return True
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of the object that the parts make; None where ETags are no digests."""
+        parts = [md5_of_etag(self._sent[number]["ETag"]) for number in sorted(self._sent)]
+        if not self.etags_tell or None in parts:
+            return None
+        digests = b"".join(bytes.fromhex(part or "") for part in parts)
+        return f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"'
 
     def abandon(self) -> None:
-        """Let go of the parts that were sent; what fails here is left to the bucket's lifecycle rule."""
+        """Abort the upload; what fails here is left to the bucket's lifecycle rule."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         key = self._place.key(self._name)
         with contextlib.suppress(BotoCoreError, ClientError):
             client(self._place).abort_multipart_upload(Bucket=self._place.bucket, Key=key, **self._upload)
-
-
-def etags_tell(answer: Any) -> bool:
-    """Whether an answer about an object or upload leaves its ETags what they are without keys of one's own: digests."""
-    return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
-
-
-class StreamDigests:
-    """Digests of a stream that is sent in parts, taken while its bytes pass."""
-
-    def __init__(self, part_bytes: int) -> None:
-        """part_bytes: of every part but the last."""
-        self._part_bytes, self._size, self._whole = part_bytes, 0, hashlib.sha256()
-        self._sha256: list[bytes] = []
-        self._md5: list[bytes] = []
-
-    def add(self, part: bytes) -> bytes:
-        """Take a part into account; → its sha256."""
-        self._size += len(part)
-        self._whole.update(part)
-        self._sha256.append(hashlib.sha256(part).digest())
-        self._md5.append(hashlib.md5(part, usedforsecurity=False).digest())
-        return self._sha256[-1]
-
-    def result(self) -> LocalDigests:
-        """Of all that was added."""
-        return LocalDigests(self._size, self._part_bytes, self._whole.hexdigest(), tuple(self._sha256))
-
-    def etag(self) -> str:
-        """What a bucket without a KMS key has for an ETag."""
-        return f'"{hashlib.md5(b"".join(self._md5), usedforsecurity=False).hexdigest()}-{len(self._md5)}"'
-
-
-def send_stream(upload: Upload, parts: Iterable[bytes], digests: StreamDigests) -> None:
-    """Send parts in order, a few at once; memory is that of the few."""
-    with ThreadPoolExecutor(STREAM_PARTS_AT_ONCE) as pool:
-        under_way: list[Future[None]] = []
-        try:
-            for number, part in enumerate(parts):
-                if len(under_way) == STREAM_PARTS_AT_ONCE:
-                    under_way.pop(0).result()
-                digest = digests.add(part)
-                under_way.append(pool.submit(upload.send, number, functools.partial(io.BytesIO, part), digest))
-            for future in under_way:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def parts_of(blocks: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """Blocks of any size as parts of just `part_bytes`, but for the last; nothing for no bytes."""
-    held = bytearray()
-    for block in blocks:
-        held += block
-        while len(held) >= part_bytes:
-            yield bytes(memoryview(held)[:part_bytes])
-            del held[:part_bytes]
-    if held:
-        yield bytes(held)

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from nanoset_core.errors import ConfigError, SourceChangedError
+from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.pieces import PieceDigest
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 THREADS = 8
 Joined = Callable[[int], None]
-"""Hears how many more bytes were joined; fewer than none where they are joined in another way from the start."""
+"""Takes how many more bytes were joined; a negative number where joining begins anew in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,58 +30,58 @@ class Stored:
     size: int
     """Bytes."""
     mark: str
-    """Another one for other bytes: the ETag of an object; inode, size and time of a file."""
+    """Version token, another one for other bytes: the ETag of an object; inode, size and time of a file."""
     written_ns: int
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
 
 
 def unheard(size: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 class Store(ABC):
     """Objects below one place, which appear whole or not at all; nothing is remembered between two calls.
 
-    There is no renaming, appending, locking or linking: what cannot be had everywhere is not asked for. A store
-    pickles, and opens again in the process that gets it. Names that would lead out of the place raise ConfigError.
+    There is no renaming, appending, locking or linking, since not every store has them. A store pickles. Names that
+    would lead out of the place raise ConfigError.
     """
 
     @abstractmethod
     def url(self, name: str = "") -> str:
-        """An object's address, for messages."""
+        """Return an object's address, for messages."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """The store of what lies below a folder."""
+        """Return the store of what lies below a folder."""
 
     @abstractmethod
     def now(self) -> int:
-        """The store's clock, nanoseconds since 1970: the one clock that all machines share."""
+        """Return the time by the store's clock, which all machines share: nanoseconds since 1970."""
 
     @abstractmethod
     def list(self, folder: str = "") -> Iterator[Stored]:
-        """Every object below a folder as it is now, in the order of their names' bytes; unfinished ones are hidden."""
+        """Yield every object below a folder as it is now, sorted by the bytes of their names."""
 
     @abstractmethod
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """(names of folders, names of objects) right below a folder, each sorted."""
+        """Return (names of folders, names of objects) right below a folder, each sorted."""
 
     @abstractmethod
     def stat(self, name: str) -> Stored | None:
-        """What the store says of an object; None where there is none."""
+        """Return what the store says of an object; None where there is none."""
 
     @abstractmethod
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """A small object's bytes, and what the store says of it; None where there is none."""
+        """Return a small object's bytes, and what the store says of it; None where there is none."""
 
     def read(self, name: str) -> bytes | None:
-        """A small object's bytes; None where there is none."""
+        """Return a small object's bytes; None where there is none."""
         found = self.read_stored(name)
         return None if found is None else found[0]
 
     @abstractmethod
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Bytes [begin, end) of an object; of the version with this mark, where one is given.
+        """Return bytes [begin, end) of an object; of the version with this mark, where one is given.
 
         Raises:
             SourceChangedError: it has another mark now, or ends before `end`.
@@ -89,7 +89,7 @@ class Store(ABC):
         """
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Bytes [begin, end) of an object as it is now, as many as it has, and what the store says of it.
+        """Return bytes [begin, end) of an object as it is now, as many as it has, and what the store says of it.
 
         None where there is no such object.
         """
@@ -101,7 +101,7 @@ class Store(ABC):
 
     @abstractmethod
     def sha256(self, name: str) -> str | None:
-        """Hex sha256 of the bytes that the store gives now; None where there is no such object."""
+        """Return the hex sha256 of an object's bytes, which are read; None where there is no such object."""
 
     @abstractmethod
     def fetch(
@@ -112,7 +112,7 @@ class Store(ABC):
         sha256: str | None = None,
         pieces: Sequence[PieceDigest] | None = None,
     ) -> bool:
-        """Copy an object to a local file, whole and checked or not at all; → False where there is none.
+        """Copy an object to a local file, whole and checked or not at all; return False where there is none.
 
         Args:
             name: of the object.
@@ -124,47 +124,37 @@ class Store(ABC):
             StorageError: its bytes are not those that were written.
         """
 
-    @abstractmethod
-    def put(self, name: str, data: bytes, *, once: bool = False) -> None:
+    def put(self, name: str, data: bytes) -> None:
         """Write a small object.
 
-        Args:
-            name: of the object.
-            data: its bytes.
-            once: leave the object that is there already, and raise. Of several writers at once one wins in a local
-                folder, on AWS and on Ceph; on a store that ignores conditions several may. Nothing may depend on it
-                but work that is saved.
+        Raises:
+            StorageError: it could not be written.
+        """
+        self.put_parts(name, [data])
+
+    @abstractmethod
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write an object from blocks, in bounded memory.
+
+        It appears when the last block is there; where the blocks end with an exception there is no object. In a bucket
+        it has up to 10,000 parts of the store's size, 64 MiB unless told: 625 GiB.
 
         Raises:
-            ObjectExistsError: there is one, and `once` is set. Of objects in parts, files and joined objects it may be
-                the caller's own, where the store's answer was lost on its way.
             StorageError: it could not be written.
         """
 
     @abstractmethod
-    def put_parts(self, name: str, blocks: Iterable[bytes], *, once: bool = False) -> None:
-        """Write an object from blocks, in bounded memory; arguments and errors as for `put`.
-
-        In a bucket it has up to 10,000 parts of the store's size, 64 MiB unless told: 625 GiB.
-
-        It appears when the last block is there; where the blocks end with an exception there is no object.
-        """
-
-    @abstractmethod
-    def put_file(
-        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False, once: bool = False
-    ) -> None:
+    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
         """Write an object from a local file; a large one that has these bytes already stays.
 
         Args:
             name: of the object.
             path: the file.
             sha256: hex, of what the file must hold, where that is known.
-            is_new: nobody need look whether there is such an object: the caller has listed what there is.
-            once: as for `put`.
+            is_new: skip the check whether the object exists: the caller has listed what there is.
 
         Raises:
-            StorageError: the file holds something else; or as for `put`.
+            StorageError: the file holds something else, or it could not be written.
         """
 
     @abstractmethod
@@ -174,17 +164,15 @@ class Store(ABC):
         sources: Sequence[Stored],
         *,
         sha256: Sequence[str] | None = None,
-        once: bool = False,
         joined: Joined = unheard,
     ) -> str | None:
         """Write an object that is other objects behind one another; their bytes stay within the store.
 
         Args:
             name: of the object.
-            sources: of this store, as it told of them.
-            sha256: hex, of each source, where they are known: compared with all that the store tells by itself.
-            once: as for `put`.
-            joined: takes the number of bytes of each part that is there; one call at a time.
+            sources: of this store, as it said of them.
+            sha256: hex, of each source, where they are known: compared with what the store knows of them.
+            joined: takes the bytes of each part that was joined; one call at a time.
 
         Returns:
             Hex sha256 of the object, where all of its bytes passed through this process anyway.
@@ -200,7 +188,7 @@ class Store(ABC):
         """Remove an object; nothing happens where there is none."""
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        """Let go of what was sent of objects that will never be whole; → their names. A folder has nothing like it.
+        """Abort uploads of objects that will never be whole; return their names. A folder has none.
 
         Args:
             is_abandoned: takes an object's name.
@@ -209,7 +197,7 @@ class Store(ABC):
 
 
 def checked_name(name: str) -> str:
-    """`name`, where it is the name of an object below a store.
+    """Return `name`, where it is the name of an object below a store.
 
     Raises:
         ConfigError: it would lead out of the store, or no file system could hold it.
@@ -223,8 +211,24 @@ def checked_name(name: str) -> str:
     return name
 
 
+def gone(url: str) -> MissingError:
+    """Return the error for an object that was listed and is not there any more."""
+    return MissingError("the object is gone", where=url, remedy="build again")
+
+
+def damaged(url: str, found: str, expected: str) -> StorageError:
+    """Return the error for an object whose bytes are not those that were written."""
+    return StorageError(
+        "an object has other bytes than were written",
+        where=url,
+        found=found,
+        expected=expected,
+        remedy="remove the object, and build again: it is made anew",
+    )
+
+
 def changed(url: str, found: str, expected: str) -> SourceChangedError:
-    """What to raise where an object is another one than was meant."""
+    """Return the error for an object that is another one than was listed."""
     return SourceChangedError(
         "the object is not the one that was listed",
         where=url,
@@ -235,10 +239,7 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
-    """`work` on every item, up to `threads` at once; results in the items' order, the first error is raised.
-
-    Nothing is kept of an item but its result: there may be a hundred thousand.
-    """
+    """Do `work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
     listed = list(items)
     if len(listed) <= 1:
         return [work(item) for item in listed]
@@ -254,14 +255,14 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREA
                 return
             try:
                 found[number] = work(listed[number])
-            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 errors[number] = error
 
     with ThreadPoolExecutor(min(threads, len(listed))) as pool:
         try:
             for future in [pool.submit(run) for _ in range(min(threads, len(listed)))]:
                 future.result()
-        except BaseException as error:  # an interruption: those that work end with the item in their hands
+        except BaseException as error:  # an interruption: threads end after their current item
             errors[-1] = error
             raise
     if errors:

@@ -1,4 +1,4 @@
-"""Room on this machine for work on files of a bucket, and copies of them that are gone when the work is done."""
+"""Temporary copies of what lies in a bucket, and the local folder for them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
-from nanoset_core.storage.access import CopyAccess, copies_of
 from nanoset_core.storage.block_file import MappedFile
+from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.remote_folder import Location, RemoteFolder, on_this_machine
 from nanoset_core.storage.scratch import claim_scratch, detour, sweep_abandoned
@@ -20,10 +20,10 @@ _ROOM = "room for a copy of what is read from the bucket, and for what is made o
 
 
 def scratch_root() -> Path:
-    """This user's own folder below TMPDIR.
+    """Return this user's own folder below TMPDIR.
 
     Raises:
-        StorageError: something else, or somebody else's, has its name.
+        StorageError: something else, or another user's, has its name.
     """
     folder = Path(tempfile.gettempdir()).absolute() / f"nanoset-{os.getuid()}"
     with suppress(FileExistsError):
@@ -40,7 +40,7 @@ def scratch_root() -> Path:
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """As `detour`, also for what goes to a bucket: then below TMPDIR, where `scratch` names no folder."""
+    """Return the folder of unfinished work on `target`, as `detour`; for a bucket it lies below TMPDIR by default."""
     if isinstance(target, Path):
         return detour(target, name, scratch)
     return detour(Path("/", str(target)), name, scratch or scratch_root())
@@ -48,7 +48,7 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
 
 @contextmanager
 def claimed_room(name: str) -> Iterator[Path]:
-    """A new folder below TMPDIR, gone afterwards; those of processes that were killed are swept."""
+    """Yield a new folder below TMPDIR, removed afterwards; sweep those of processes that were killed."""
     root = scratch_root()
     sweep_abandoned(root)
     with claim_scratch(root / name) as folder:
@@ -56,9 +56,9 @@ def claimed_room(name: str) -> Iterator[Path]:
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
-    """As `brought`, with copies in a folder that may outlive the process: those that are there and fresh stay.
+    """Return local paths, as `brought`, with copies in a folder that may outlive the process: fresh ones stay.
 
-    Files of one folder of a bucket lie beside one another here, too.
+    Files of one folder of a bucket have copies in one folder.
     """
     folders: dict[RemoteFolder, CopyAccess] = {}
     with explained(folder, expected=_ROOM):
@@ -66,13 +66,13 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
 
 
 def any_remote(paths: Iterable[Location]) -> bool:
-    """Whether one of them lies in a bucket."""
+    """Return whether one of them lies in a bucket."""
     return any(isinstance(path, RemoteFolder) for path in paths)
 
 
 @contextmanager
 def brought(paths: Sequence[Location]) -> Iterator[list[Path]]:
-    """Where files can be read on this machine: where they lie, or copies of those in a bucket until the block ends.
+    """Yield local paths of files; those in a bucket have copies until the block ends.
 
     Raises:
         MissingError: there is no such object.
@@ -87,7 +87,7 @@ def brought(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
-    """(path on this machine, for messages; the bytes of an object, of which no more is brought than is asked for).
+    """Yield (local path, for messages; the bytes of an object, of which only what is read is downloaded).
 
     Raises:
         MissingError: there is no such object.
@@ -100,7 +100,7 @@ def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
         try:
             content = access.open_bytes(here)
         except FileNotFoundError as error:
-            raise MissingError("no such object", where=path, remedy="name an object that is there") from error
+            raise _missing(path) from error
         try:
             yield here, content
         except NanosetError as error:
@@ -112,17 +112,16 @@ def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
 
 @contextmanager
 def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
-    """(where a copy of an object would lie, how it and those beside it are reached), until the block ends.
+    """Yield (where a copy of an object would lie, access to it and those beside it), until the block ends.
 
     Raises:
         StorageError: there is no room.
     """
     with claimed_room("copies") as room, explained(room, expected=_ROOM):
-        yield room / path.name, copies_beside(path, room)
+        yield room / path.name, _copies_beside(path, room)
 
 
-def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
-    """How an object, and those beside it, are reached with copies in a folder."""
+def _copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
     folder = path.parent.path
     return copies_of(room, path.place.below(folder) if folder else path.place)
 
@@ -130,9 +129,13 @@ def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
 def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, CopyAccess]) -> Path:
     folder = path.parent
     if folder not in folders:
-        folders[folder] = copies_beside(path, room / str(len(folders)))
+        folders[folder] = _copies_beside(path, room / str(len(folders)))
     copy = folders[folder].folder / path.name
-    folders[folder].renew(copy)
+    folders[folder].revalidate(copy)
     if not copy.exists():
-        raise MissingError("no such object", where=path, remedy="name an object that is there")
+        raise _missing(path)
     return copy
+
+
+def _missing(path: RemoteFolder) -> MissingError:
+    return MissingError("no such object", where=path, remedy="name an object that is there")

@@ -1,4 +1,4 @@
-"""Where a worker of a cluster keeps what it works on: in a folder of its own, since it shares nothing but the store."""
+"""The folder in which a worker of a cluster keeps what it works on, since it shares nothing but the store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TASK = "task"
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a worker has for itself."""
+    """What belongs to one worker."""
 
     folder: Path
-    """Of this process alone; it need not be there yet."""
+    """Used by this process alone; it need not be there yet."""
     files: Mapping[Path, Path] = field(default_factory=dict)
-    """Path of a file where the run's owner has it → where this process has the same bytes."""
+    """Path of a file on the machine that gives out tasks → the same bytes here."""
 
 
 _here: ContextVar[Workplace | None] = ContextVar("workplace", default=None)
@@ -27,7 +27,7 @@ _here: ContextVar[Workplace | None] = ContextVar("workplace", default=None)
 
 @contextmanager
 def working_at(place: Workplace) -> Iterator[None]:
-    """Let the tasks of this block, which come one at a time, work there."""
+    """Run the tasks of this block, one at a time, with a folder of their own."""
     token = _here.set(place)
     try:
         yield
@@ -37,7 +37,7 @@ def working_at(place: Workplace) -> Iterator[None]:
 
 @contextmanager
 def task_folder() -> Iterator[Path | None]:
-    """An empty folder for one task, gone afterwards; None in a process that works where its owner does."""
+    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker of a cluster."""
     place = _here.get()
     if place is None:
         yield None
@@ -52,12 +52,12 @@ def task_folder() -> Iterator[Path | None]:
 
 
 def own_folder() -> Path | None:
-    """The folder that this process has for itself; None where it works where its owner does."""
+    """Return the folder of this worker; None in a process that is no worker of a cluster."""
     place = _here.get()
     return None if place is None else place.folder
 
 
 def at_hand(path: Path) -> Path:
-    """Where this process has a file that whoever handed out its task has at a path."""
+    """Return the local path of a file that the machine which gave out the task has at `path`."""
     place = _here.get()
     return path if place is None else place.files.get(path, path)

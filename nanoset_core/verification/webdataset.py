@@ -272,6 +272,6 @@ def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     """A corpus's tokens: brought as they are needed, where no copy is here, nor may be made for all of them."""
     dataset = indexed.current_dataset(project, corpus)
     path, access = dataset.folder / f"{dataset.facts['prefix']}.bin", dataset.access
-    if access.has_copies and not path.is_file() and (not deep or access.room is not None):
+    if access.has_copies and not path.is_file() and (not deep or access.capacity is not None):
         return TokenSource(corpus, path, dataset.facts["dtype"], dataset.facts["tokens"], access)
     return TokenSource.of_dataset(corpus, dataset.path(dataset.facts["prefix"]), validate=False)

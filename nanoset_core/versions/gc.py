@@ -25,7 +25,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of, stages, sweep
 from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
-from nanoset_core.storage.listing import Entry, Listing
+from nanoset_core.storage.listing import Entry
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.versions.outputs import Needed, Output, Policy, Version, find_needed, find_outputs, stage_folders
@@ -209,7 +209,7 @@ def _plan(project: Project, policy: Policy, busy: Mapping[str, str]) -> Collecti
     return Collection(idle, tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
 
 
-def _judge(listing: Listing, version: Version, needed: Needed) -> Garbage | LeftAlone | None:
+def _judge(listing: FileAccess, version: Version, needed: Needed) -> Garbage | LeftAlone | None:
     """Return Garbage where nothing needs a version and all in it is ours, LeftAlone where that cannot be told."""
     if version.digest in needed.digests:
         return None
@@ -241,7 +241,7 @@ def _judge(listing: Listing, version: Version, needed: Needed) -> Garbage | Left
     return Garbage(version.folder, f"{version.stage}/{version.name}", version.subject, kind, size)
 
 
-def files_below(listing: Listing, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
     """Yield (relative name, entry) of everything but folders; no link is followed."""
     for entry in listing.entries(folder):
         if not entry.is_link and entry.is_folder:

@@ -10,7 +10,8 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.loading import opening
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.pipeline.mapping import index_files
-from nanoset_core.storage.listing import Entry, Listing
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.listing import Entry
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.versions.gc import Garbage, LeftAlone, files_below
 from nanoset_core.versions.outputs import Needed, Output, Policy, readable_manifests
@@ -19,7 +20,7 @@ _SIDECAR_ENDING = "nanoset.json"
 
 
 def judge_index_files(
-    listing: Listing, outputs: list[Output], needed: Needed, policy: Policy
+    listing: FileAccess, outputs: list[Output], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
     """Yield every index file that no split lists that stays; files that no note of ours lists are left alone."""
     by_nanoset: dict[str, list[Output]] = {}
@@ -39,7 +40,7 @@ def judge_index_files(
 
 
 def _judge(
-    listing: Listing, folder: Path, nanoset: str, others: dict[str, Entry], ours: set[str]
+    listing: FileAccess, folder: Path, nanoset: str, others: dict[str, Entry], ours: set[str]
 ) -> Iterator[Garbage | LeftAlone]:
     if any(map(listing.is_link, (folder, *folder.parents[:2]))):
         yield LeftAlone(folder, f"{_counted(others)} of no split that stays: a symbolic link leads to them")
@@ -56,7 +57,7 @@ def _judge(
         yield Garbage(folder / name, place, nanoset, "cache file", others[name].size)
 
 
-def _ours(listing: Listing, folder: Path, outputs: list[Output], files: dict[str, Entry]) -> set[str]:
+def _ours(listing: FileAccess, folder: Path, outputs: list[Output], files: dict[str, Entry]) -> set[str]:
     """Return names that a manifest of any version lists, or a note that lies beside them."""
     ours: set[str] = set()
     for manifest in readable_manifests(listing, (version for output in outputs for version in output.versions)):

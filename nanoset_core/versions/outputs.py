@@ -13,7 +13,7 @@ from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.pipeline.mapping import index_files
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stage_of, stages
-from nanoset_core.storage.listing import Listing
+from nanoset_core.storage.access import FileAccess
 
 _DEEPEST = 4
 _DAY_NS = 24 * 3600 * 1_000_000_000
@@ -62,13 +62,13 @@ def stage_folders() -> list[str]:
     return list(dict.fromkeys(stage.folder for stage in ordered))
 
 
-def find_outputs(listing: Listing) -> list[Output]:
+def find_outputs(listing: FileAccess) -> list[Output]:
     """List every output of a root by names alone, in the order of the stages; links are followed."""
     places = [(stage, listing.folder / stage) for stage in stage_folders()]
     return [output for stage, place in places for output in _outputs(listing, place, stage, "", listing.is_link(place))]
 
 
-def _outputs(listing: Listing, folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
+def _outputs(listing: FileAccess, folder: Path, stage: str, name: str, linked: bool) -> Iterator[Output]:
     entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
     folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
     # A corpus may have a name that looks like a digest, but stands where no version can.
@@ -125,7 +125,7 @@ class Needed:
     """Nanoset → names of the files in its cache folder that its versions list."""
 
 
-def find_needed(listing: Listing, outputs: list[Output], policy: Policy) -> Needed:
+def find_needed(listing: FileAccess, outputs: list[Output], policy: Policy) -> Needed:
     """Follow every current version, and every other that the policy keeps, to all that it needs.
 
     Raises:
@@ -160,7 +160,7 @@ def find_needed(listing: Listing, outputs: list[Output], policy: Policy) -> Need
 
 
 def _kept(
-    listing: Listing,
+    listing: FileAccess,
     output: Output,
     policy: Policy,
     namers: dict[str, Stage],
@@ -203,7 +203,7 @@ def _untold(output: Output, place: Path, why: str) -> StorageError:
     )
 
 
-def readable_manifests(listing: Listing, versions: Iterable[Version]) -> Iterator[Manifest]:
+def readable_manifests(listing: FileAccess, versions: Iterable[Version]) -> Iterator[Manifest]:
     """Yield the manifests of those versions that can be read."""
     for version in versions:
         try:

@@ -12,8 +12,9 @@ import pytest
 from nanoset_core.outputs import root as root_module
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot, Seen
-from nanoset_core.storage.access import CopyAccess, LocalAccess
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.mirror import CopyAccess
 
 STAGE, NAME = "datasets", "web"
 

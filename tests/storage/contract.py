@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nanoset_core.errors import ConfigError, MissingError, ObjectExistsError, SourceChangedError, StorageError
+from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
 from nanoset_core.storage import raw_objects
 from nanoset_core.storage.pieces import PieceDigest
 from nanoset_core.storage.store import Store, Stored
@@ -38,24 +37,21 @@ HOSTILE = ("", ".", "..", "/a", "a/", "a//b", "../a", "a/../../b", "./a", "a\0b"
 class StoreContract:
     """A subclass gives the fixture `store`: an empty one; files above `part_bytes` go there in parts."""
 
-    writes_once = True
-    """Whether one of many writers with `once` wins; all may on stores that ignore conditions."""
-
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError
 
     @pytest.fixture(params=["put", "put_parts", "put_file"])
     def write(self, request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Callable[..., None]:
-        """One of the ways to write an object; write(name, data, once=…)."""
+        """One of the ways to write an object."""
 
-        def put_parts(name: str, data: bytes, **how: Any) -> None:
-            store.put_parts(name, (data[at : at + 1000] for at in range(0, len(data), 1000)), **how)
+        def put_parts(name: str, data: bytes) -> None:
+            store.put_parts(name, (data[at : at + 1000] for at in range(0, len(data), 1000)))
 
-        def put_file(name: str, data: bytes, **how: Any) -> None:
+        def put_file(name: str, data: bytes) -> None:
             path = tmp_path / f"file-{len(data)}-{threading.get_ident()}"
             path.write_bytes(data)
-            store.put_file(name, path, sha256=hashlib.sha256(data).hexdigest(), **how)
+            store.put_file(name, path, sha256=hashlib.sha256(data).hexdigest())
 
         return {"put": store.put, "put_parts": put_parts, "put_file": put_file}[request.param]
 
@@ -206,34 +202,6 @@ class StoreContract:
                     call()
         assert list(store.list()) == []
 
-    def test_written_once(self, store, write):
-        write("claim", b"first", once=True)
-        with pytest.raises(ObjectExistsError):
-            write("claim", b"second", once=True)
-        assert store.read("claim") == b"first"
-        write("claim", b"third")
-        assert store.read("claim") == b"third"
-
-    def test_of_racing_writers_one_wins(self, store):
-        for turn in range(4):
-            start, outcomes = threading.Barrier(6), []
-
-            def claim(who: int, turn: int = turn, start: Any = start, outcomes: Any = outcomes) -> None:
-                start.wait()
-                try:
-                    store.put(f"claims/{turn}", str(who).encode(), once=True)
-                    outcomes.append(who)
-                except ObjectExistsError:
-                    pass
-
-            threads = [threading.Thread(target=claim, args=(who,)) for who in range(6)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len(outcomes) == 1 or (outcomes and not self.writes_once)
-            assert int(store.read(f"claims/{turn}") or b"") in outcomes
-
     def test_of_racing_writers_of_all_kinds_the_bytes_of_one_stay(self, store, write):
         whole = [bytes([who]) * (3 * MIB + who) for who in range(1, 5)]
         threads = [threading.Thread(target=write, args=("one", data)) for data in whole]
@@ -324,8 +292,6 @@ class StoreContract:
         assert digest in (None, store.sha256("whole"))
         assert store.sha256("whole") == hashlib.sha256(b"".join(data)).hexdigest()
         assert store.stat("whole").size == sum(sizes)
-        with pytest.raises(ObjectExistsError):
-            store.compose("whole", sources, once=True)
         self.nothing_unfinished(store)
 
     def test_only_what_was_meant_is_put_behind_one_another(self, store):

@@ -17,7 +17,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage import compose
+from nanoset_core.storage import s3_joining
 from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
@@ -123,7 +123,7 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     size = made.files[BIN].size
     tokens = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
     sizes = [shard.files["tokens.bin"].size for shard in tokens]
-    assert sizes[0] > compose.LEAST_BYTES < sizes[1]
+    assert sizes[0] > s3_joining.LEAST_BYTES < sizes[1]
     assert size == sum(sizes)
     assert 2 * sizes[2] < sum(wire.values()) < 2 * sizes[2] + size / 50, wire
     assert not list(project.outputs.folder.rglob("*.bin"))
@@ -226,7 +226,7 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
     class Killed(BaseException):
         pass
 
-    put, delete = S3Store.put, S3Store.delete
+    put, delete, stat = S3Store.put, S3Store.delete, S3Store.stat
 
     def killed(*_, **__):
         raise Killed
@@ -234,12 +234,16 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
     def killed_at_last(store, name, data, **how):
         return killed() if name.endswith("manifest.json") else put(store, name, data, **how)
 
+    def killed_when_joined(store, name):
+        found = stat(store, name)
+        return killed() if found is not None and "/.tmp-" in name else found
+
     with monkeypatch.context() as patch:
         if moment == "before its manifest":
             patch.setattr(S3Store, "put", killed_at_last)
         else:
-            patch.setattr(compose, "MOST_PARTS", 2)
-            patch.setattr(S3Store, "_there", killed)
+            patch.setattr(s3_joining, "MOST_PARTS", 2)
+            patch.setattr(S3Store, "stat", killed_when_joined)
             patch.setattr(S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name))
         with pytest.raises(Killed):
             indexed.index(project, CORPUS)

@@ -9,7 +9,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.survey import left_aside
-from nanoset_core.storage.access import copies_of
+from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
@@ -55,7 +55,7 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
     _add(monkeypatch, f"{'../' * 40}{victim.relative_to('/')}", size=8)
     listing = copies_of(tmp_path / "mirror", place).listing()
     assert not listing.entries(listing.folder)
-    assert not listing.contents
+    assert not listing.snapshot.contents
     project = Project.open(remote_project())
     project.outputs.folder.mkdir(parents=True)
     assert not remove_copies(project)

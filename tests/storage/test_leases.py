@@ -16,8 +16,9 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.pipeline.project import Project, working_on
 from nanoset_core.storage import leases
-from nanoset_core.storage.access import LocalAccess, copies_of
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
+from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.s3_uploads import Upload

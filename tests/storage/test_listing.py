@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage import access as access_module
 from nanoset_core.storage import listing as listing_module
-from nanoset_core.storage.access import CopyAccess, FileAccess, LocalAccess, copies_of
-from nanoset_core.storage.listing import Listing
+from nanoset_core.storage import mirror as access_module
+from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
 
 FILES = {
@@ -37,7 +37,7 @@ def access(request, tmp_path) -> FileAccess:
     return LocalAccess(tmp_path)
 
 
-def walked(listing: Listing, folder: Path) -> list[tuple[str, int]]:
+def walked(listing: FileAccess, folder: Path) -> list[tuple[str, int]]:
     found = []
     for entry in listing.entries(folder):
         path = folder / entry.name

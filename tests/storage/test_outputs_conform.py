@@ -16,8 +16,9 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.access import LocalAccess, copies_of
+from nanoset_core.storage.access import LocalAccess
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.store import in_parallel
@@ -183,16 +184,17 @@ class TestBucket(OutputConformance):
     def test_an_upload_that_the_bucket_keeps_wrong_is_an_error(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_bytes(b"right")
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
-        real = S3Store._put_whole
-        monkeypatch.setattr(
-            S3Store,
-            "_put_whole",
-            lambda self, path, name, digests, once: self._put(name, lambda: io.BytesIO(b"wrong"), digests),
-        )
+        real = bucket_module.send
+
+        def damaging(place, operation, name, *fields, body=None, **more):
+            wrong = (lambda: io.BytesIO(b"wrong")) if operation == "put_object" else None
+            return real(place, operation, name, *fields, body=wrong, **more)
+
+        monkeypatch.setattr(bucket_module, "send", damaging)
         bucket = S3Store(self.place)
         with pytest.raises(StorageError, match="after 10 attempt"):
             bucket.put_file("file", tmp_path / "file")
-        monkeypatch.setattr(S3Store, "_put_whole", real)
+        monkeypatch.setattr(bucket_module, "send", real)
         bucket.put_file("other", tmp_path / "file")
         assert bucket.read("other") == b"right"
 
@@ -222,7 +224,7 @@ class TestBucket(OutputConformance):
 
 def publish_until(folder: Path, place, requests_left: int) -> None:
     """Publish, and die before request `requests_left` + 1."""
-    real, sent = requests.persist, [0]
+    real, sent = requests.with_retries, [0]
 
     def counted(request, where, **options):
         sent[0] += 1
@@ -230,7 +232,7 @@ def publish_until(folder: Path, place, requests_left: int) -> None:
             os._exit(9)
         return real(request, where, **options)
 
-    bucket_module.persist = requests.persist = counted
+    bucket_module.with_retries = requests.with_retries = counted
     in_parallel.__defaults__ = (1,)
     root = OutputRoot(copies_of(folder, place))
     root.make_current(root.commit(RECIPE, fill))

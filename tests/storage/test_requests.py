@@ -23,7 +23,7 @@ from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import persist
+from nanoset_core.storage.s3_requests import with_retries
 
 
 def answered(status: int, code: str) -> ClientError:
@@ -88,9 +88,9 @@ class Failing:
 
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 def test_what_passes_is_tried_again(error):
-    assert persist(Failing(error, 9), "s3://b/k") == "answer"
+    assert with_retries(Failing(error, 9), "s3://b/k") == "answer"
     with pytest.raises(StorageError, match="after 10 attempt") as caught:
-        persist(Failing(error, 10), "s3://b/k")
+        with_retries(Failing(error, 10), "s3://b/k")
     assert caught.value.where == "s3://b/k"
 
 
@@ -98,7 +98,7 @@ def test_what_passes_is_tried_again(error):
 def test_what_does_not_pass_is_said_at_once(error, remedy):
     failing = Failing(error, 1)
     with pytest.raises(StorageError) as caught:
-        persist(failing, "s3://b/k", reads=False)
+        with_retries(failing, "s3://b/k", reads=False)
     assert failing.sent == 1
     assert remedy in caught.value.remedy
 
@@ -106,14 +106,14 @@ def test_what_does_not_pass_is_said_at_once(error, remedy):
 @pytest.mark.parametrize("error", [answered(404, "NoSuchKey"), answered(412, "PreconditionFailed")], ids=repr)
 def test_answers_are_no_failures(error):
     with pytest.raises(ClientError):
-        persist(Failing(error, 1), "s3://b/k")
+        with_retries(Failing(error, 1), "s3://b/k")
 
 
 def test_waits_double_with_jitter_and_end(monkeypatch):
     waits = []
     monkeypatch.setattr(requests.time, "sleep", waits.append)
     monkeypatch.setattr(requests._jitter, "uniform", lambda low, high: high)
-    persist(Failing(PASSING[0], 9), "s3://b/k")
+    with_retries(Failing(PASSING[0], 9), "s3://b/k")
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
 
 
@@ -121,13 +121,13 @@ def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
     clock = itertools.count(1000, 20)  # each request takes as long
     monkeypatch.setattr(requests.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(requests, "_told_at", 0.0)
-    persist(Failing(PASSING[0], 1), "s3://b/first")
+    with_retries(Failing(PASSING[0], 1), "s3://b/first")
     assert not caplog.records
-    persist(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
+    with_retries(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
     (told,) = caplog.messages
     assert told.startswith("s3://b/second: no good answer for 40 s, attempt 2 of 10: ReadTimeoutError: ")
     assert "secret" not in told
-    persist(Failing(PASSING[0], 2), "s3://b/third")
+    with_retries(Failing(PASSING[0], 2), "s3://b/third")
     assert len(caplog.messages) == 2
 
 

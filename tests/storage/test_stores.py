@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import random
 
 import pytest
-from chosen_server import SERVER
 from storage.contract import StoreContract
 
 from nanoset_core.errors import SourceChangedError, StorageError
-from nanoset_core.storage import compose
-from nanoset_core.storage.compose import (
+from nanoset_core.storage import s3_joining
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
     MOST_BYTES,
     MOST_PARTS,
-    copied_bytes,
+    most_bytes,
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
-from nanoset_core.storage.s3_uploads import Upload
+from nanoset_core.storage.s3_uploads import Upload, bytes_part
 from nanoset_core.storage.scratch import UNFINISHED
 
 
@@ -56,7 +54,7 @@ class S3Contract(StoreContract):
         assert entry["Key"] == "some/prefix/a"
 
     def test_joined_in_two_levels(self, store, monkeypatch):
-        monkeypatch.setattr(compose, "MOST_PARTS", 3)
+        monkeypatch.setattr(s3_joining, "MOST_PARTS", 3)
         data = [os.urandom(LEAST_BYTES + at) for at in range(5)]
         data.insert(2, b"small")
         for number, part in enumerate(data):
@@ -85,7 +83,7 @@ class S3Contract(StoreContract):
         def listed(upload, number, name, mark, begin, end):
             if "-" not in mark:
                 return copy(upload, number, name, mark, begin, end)
-            upload.send(number, lambda: io.BytesIO(b"[]"), hashlib.sha256(b"[]").digest())
+            upload.send(number, bytes_part(b"[]"))
             return {"ETag": '"-"'}
 
         monkeypatch.setattr(Upload, "copy", listed)
@@ -135,8 +133,6 @@ class S3Contract(StoreContract):
 class TestChosen(S3Contract):
     """On the server that all tests of this room use: moto, or what S3_SERVER says."""
 
-    writes_once = SERVER != "swift"
-
     @pytest.fixture
     def store(self, place):
         return S3Store(place, part_bytes=LEAST_BYTES)
@@ -149,8 +145,6 @@ class TestCeph(S3Contract):
 
 
 class TestSwift(S3Contract):
-    writes_once = False
-
     @pytest.fixture
     def store(self, swift_place):
         return S3Store(swift_place, part_bytes=LEAST_BYTES)
@@ -191,5 +185,5 @@ def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
             plan_parts(sizes[run], least=10, most=35)
     large = 2 * MOST_PARTS * COPIED_BYTES // 3
     for sizes in ([large], [64 << 20] * 100_000, [large // 2, large // 2, 5]):
-        runs = runs_of(sizes, most=copied_bytes(sizes))
-        plan_parts([sum(sizes[run]) for run in runs], most=copied_bytes(sizes))
+        runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
+        plan_parts([sum(sizes[run]) for run in runs], most=most_bytes(sizes, COPIED_BYTES))

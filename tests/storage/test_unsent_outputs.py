@@ -14,7 +14,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.shards import TarFacts
-from nanoset_core.storage.access import CopyAccess, copies_of
+from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.versions.diff_versions import find_versions
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
+from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.tokenization.files.source import FOLDER_NAMES, HELD
 
@@ -46,5 +46,5 @@ def _copy(folder: RemoteFolder, names: Iterable[str], mirror: Path | None) -> Pa
     place = folder.place.below(folder.path) if folder.path else folder.place
     access = copies_of(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
     for name in dict.fromkeys(names):
-        access.renew(access.folder / name)
+        access.revalidate(access.folder / name)
     return access.folder

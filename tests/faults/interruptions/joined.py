@@ -23,8 +23,8 @@ from faults.interruptions.trials import Trial
 from s3_server import Kept, restore
 from sample_project import jsonl
 
-from nanoset_core.storage import compose
-from nanoset_core.storage.s3_digests import SHA256
+from nanoset_core.storage import s3_joining
+from nanoset_core.storage.s3_uploads import SHA256
 
 _SETTINGS = """\
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
@@ -32,7 +32,7 @@ tokenization: {append_eod: true, range_mib: 0.4, workers: 1}
 """
 _MEBIBYTES = (6, 1, 11, 6)
 """Tokens of each shard: some are copied whole, one is sent with the begin of the next, whose rest is copied."""
-LEVELS = (compose.MOST_PARTS, 2)
+LEVELS = (s3_joining.MOST_PARTS, 2)
 """How many parts an object may have: all shards are joined at once, or in runs first."""
 
 
@@ -109,4 +109,4 @@ def kill_joining(place: JoinedPlace, rng: random.Random, request: int, parts: in
 
 def _begin(parts: int) -> None:
     importlib.import_module(IMPATIENCE)
-    compose.MOST_PARTS = parts
+    s3_joining.MOST_PARTS = parts
