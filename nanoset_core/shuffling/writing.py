@@ -233,7 +233,9 @@ def _sweep(
     step = max(1, sizing.CHUNK_BYTES // plan.row_bytes)
     stored = [source.access for source in sources if source.access is not None]
     if stored:
-        rooms = [access.capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for access in stored if access.capacity is not None]
+        rooms = [
+            access.capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for access in stored if access.capacity is not None
+        ]
         step = max(1, min([_STORED_BYTES // plan.row_bytes, *rooms]))
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):

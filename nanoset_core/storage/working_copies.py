@@ -118,10 +118,11 @@ def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
         StorageError: there is no room.
     """
     with claimed_room("copies") as room, explained(room, expected=_ROOM):
-        yield room / path.name, _copies_beside(path, room)
+        yield room / path.name, copies_beside(path, room)
 
 
-def _copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
+def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
+    """Return access to an object, and those beside it, with copies in a folder."""
     folder = path.parent.path
     return copies_of(room, path.place.below(folder) if folder else path.place)
 
@@ -129,7 +130,7 @@ def _copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
 def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, CopyAccess]) -> Path:
     folder = path.parent
     if folder not in folders:
-        folders[folder] = _copies_beside(path, room / str(len(folders)))
+        folders[folder] = copies_beside(path, room / str(len(folders)))
     copy = folders[folder].folder / path.name
     folders[folder].revalidate(copy)
     if not copy.exists():
