@@ -1,8 +1,7 @@
-"""Samples of a blend of datasets."""
+"""Read the samples of a blend of datasets."""
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nanoset_core.errors import StaleError
-from nanoset_core.loading.nanoset import Nanoset, check_positions, open_members, outside
+from nanoset_core.loading.nanoset import IndexedSamples, Nanoset, open_members
 from nanoset_core.loading.samples import SampleForm
 from nanoset_core.mapping.cache import open_blend
 from nanoset_core.mapping.config import NanosetConfig
@@ -21,7 +19,7 @@ from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.storage.access import FileAccess
 
 
-class BlendedNanoset:
+class BlendedNanoset(IndexedSamples):
     """Samples of several datasets in the order of their blend; read like a `Nanoset`."""
 
     def __init__(
@@ -32,11 +30,11 @@ class BlendedNanoset:
         indices: BlendIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Read a blend.
+        """Take the datasets and the index of a blend.
 
         Args:
             datasets: one per member of the plan.
-            plan: what was planned.
+            plan: of the split.
             config: that it was planned with.
             indices: arrays that were built as planned.
             cache_dir: the folder that holds them, if any.
@@ -44,36 +42,19 @@ class BlendedNanoset:
         self.datasets, self.plan, self.config = tuple(datasets), plan, config
         self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._part, self._count = plan.blend, len(indices.dataset_index)
+        self._where = f"{self.cache_dir or f'blend of {len(self.datasets)}'}, {plan.split}"
         self._names_dataset = config.rules.names_dataset
         self._wraps = config.rules.wraps == "read"
         self._form = SampleForm(config, pads=any(dataset.may_pad for dataset in self.datasets))
 
     @classmethod
     def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
-        """A blend on the index files of a cache folder, as they are there; errors as of `open_nanoset`."""
-        datasets = open_members(plan.members, config, cache_dir)
-        return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
-
-    @property
-    def unique_description(self) -> str:
-        """The text that the trainer hashes."""
-        return self.plan.blend.description if self.plan.blend else ""
-
-    @property
-    def unique_description_hash(self) -> str:
-        """Its md5."""
-        return self.plan.blend.hash if self.plan.blend else ""
-
-    @property
-    def cache_files(self) -> tuple[str, ...]:
-        """The trainer's names of the blend's index files; those of the datasets are theirs."""
-        return self.plan.blend.cache_files if self.plan.blend else ()
-
-    def __len__(self) -> int:
-        return len(self.dataset_index)
+        """Open a blend on the index files of a cache folder; errors as of `open_nanoset`."""
+        return cls(open_members(plan.members, config, cache_dir), plan, config, open_blend(plan, cache_dir), cache_dir)
 
     def __getitem__(self, index: int | None) -> dict[str, Any]:
-        """Sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
+        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
         number, sample = self._locate(0 if index is None else index)
         values = self.datasets[number].sample_of(sample, index)
         if not self._names_dataset:
@@ -81,7 +62,7 @@ class BlendedNanoset:
         return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[dict[str, Any]]:
-        """`[self[index] for index in indices]`, faster: torch's DataLoader fetches batches by it."""
+        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
         wanted = np.array([self._position(0 if index is None else index) for index in indices], np.int64)
         found = self._form.samples(self.batch(wanted), indices)
         if not self._names_dataset:
@@ -91,14 +72,13 @@ class BlendedNanoset:
         ]
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
+        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
         number, sample = self._locate(index)
         return self.datasets[number].tokens(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Tokens of many samples at once, shape (samples, sequence_length + 1), or one less without the extra token."""
-        where = f"blend of {len(self.datasets)}"
-        wanted = check_positions(indices, len(self), where, self.plan.split)
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        wanted = self._positions(indices)
         numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
         if len(wanted) and (numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0):
             raise self._misfit("an entry of the blend that leads nowhere")
@@ -110,32 +90,17 @@ class BlendedNanoset:
         return out
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
-        """(number of the dataset of sample k, what `Nanoset.sources` says of it there)."""
+        """Return (number of the dataset of sample k, its `Nanoset.sources` there)."""
         number, sample = self._locate(index)
         return number, self.datasets[number].sources(sample)
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """(dataset, sample within it) of sample k."""
+        """Return (dataset, sample within it) of sample k."""
         position = self._position(index)
         number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
         if not 0 <= number < len(self.datasets) or sample < 0:
             raise self._misfit(f"entry {position} of the blend is sample {sample} of dataset {number}")
         return number, sample % len(self.datasets[number]) if self._wraps else sample
-
-    def _misfit(self, found: str) -> StaleError:
-        return StaleError(
-            "the blend's index files don't fit its datasets",
-            where=f"{self.cache_dir or 'blend'}, {self.plan.split}",
-            found=found,
-            expected=f"samples of {len(self.datasets)} datasets",
-            remedy="build the nanoset again",
-        )
-
-    def _position(self, index: int) -> int:
-        position, count = operator.index(index), len(self.dataset_index)
-        if not -count <= position < count:
-            raise outside(f"blend of {len(self.datasets)}", self.plan.split, position, count)
-        return position
 
     def __repr__(self) -> str:
         return f"BlendedNanoset({len(self.datasets)} datasets, {self.plan.split}, {len(self)} samples)"
@@ -144,18 +109,13 @@ class BlendedNanoset:
         if self.cache_dir is not None:
             access = next((one.dataset.access for one in self.datasets), None)
             return open_blended, (self.plan, self.config, self.cache_dir, access)
-        return _rebuild, (self.datasets, self.plan, self.config, self.dataset_index, self.dataset_sample_index)
+        indices = BlendIndices(self.dataset_index, self.dataset_sample_index)
+        return BlendedNanoset, (self.datasets, self.plan, self.config, indices)
 
 
 def open_blended(
     plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> BlendedNanoset:
-    """A blend on the index files of a cache folder, as they are there; arguments and errors as of `open_nanoset`."""
+    """Open a blend on the index files of a cache folder; arguments and errors as of `open_nanoset`."""
     datasets = open_members(plan.members, config, cache_dir, access)
     return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)
-
-
-def _rebuild(
-    datasets: Sequence[Nanoset], plan: SplitPlan, config: NanosetConfig, *arrays: NDArray[Any]
-) -> BlendedNanoset:
-    return BlendedNanoset(datasets, plan, config, BlendIndices(*arrays))

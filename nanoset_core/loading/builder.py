@@ -1,4 +1,4 @@
-"""Building the splits of a nanoset, or opening what was built before."""
+"""Build the splits of a nanoset, or open what was built before."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.blended import BlendedNanoset, open_blended
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
-from nanoset_core.mapping.cache import (
-    blend_is_cached,
-    cache_dir_of,
-    member_is_cached,
-    open_blend,
-    write_blend,
-    write_member,
-)
+from nanoset_core.mapping.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import LengthReader, plan_split
@@ -39,11 +32,11 @@ class NanosetBuilder:
     """
 
     def __init__(self, config: NanosetConfig) -> None:
-        """config: what to build."""
+        """Take the configuration to build."""
         self.config = config
 
     def build(self) -> tuple[Split | None, Split | None, Split | None]:
-        """(train, valid, test), None for a split without a share.
+        """Return (train, valid, test), None for a split without a share.
 
         Raises:
             ConfigError, MissingError, FormatError: as `plan_split`.
@@ -57,14 +50,13 @@ class NanosetBuilder:
     def wait(
         self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5
     ) -> tuple[Split | None, Split | None, Split | None]:
-        """(train, valid, test) as another process builds them, without building anything.
+        """Wait for another process to build the splits; return (train, valid, test).
 
-        For training jobs: one process calls `build`, the others `wait`; nothing else is needed between them than the
-        cache folder.
+        For training jobs: one process calls `build`, the others `wait`; they share nothing but the cache folder.
 
         Args:
             timeout_seconds: how long to wait.
-            poll_seconds: between two looks.
+            poll_seconds: between two checks.
 
         Raises:
             ConfigError: the configuration has no `path_to_cache`.
@@ -77,7 +69,7 @@ class NanosetBuilder:
             )
         plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
-        while missing := self._missing(plans, folder):
+        while missing := self._missing(plans):
             if time.monotonic() > deadline:
                 raise MissingError(
                     f"index files did not appear within {timeout_seconds:g} s",
@@ -93,54 +85,49 @@ class NanosetBuilder:
         reader = LengthReader()
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
-    def _missing(self, plans: Sequence[SplitPlan | None], folder: str) -> str | None:
-        """A file of the first set that is not complete yet."""
-        for plan in filter(None, plans):
-            for member in plan.members:
-                if not member_is_cached(member, self.config, folder):
-                    return member.cache_files[-1]
-            if plan.blend is not None and not blend_is_cached(plan, folder):
-                return plan.blend.cache_files[-1]
-        return None
+    def _missing(self, plans: Sequence[SplitPlan | None]) -> str | None:
+        """Return a file of the first set that is not complete yet."""
+        sets = (files for plan in plans if plan is not None for files in index_sets(plan, self.config))
+        return next((list(files.files.values())[-1] for files in sets if files.complete(deep=False) is None), None)
 
     def _build(self, plan: SplitPlan) -> Split:
         datasets = [self._member(member) for member in plan.members]
         if plan.blend is None:
             return datasets[0]
         folder = self.config.path_to_cache
-        if folder is None or not _writable(Path(folder)):
-            return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
-        if not blend_is_cached(plan, folder):
-            write_blend(plan, self.config, folder)
-        return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
+        if folder is not None and _is_ready(blend_set(plan, plan.blend, folder)):
+            return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
+        return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
 
     def _member(self, member: MemberPlan) -> Nanoset:
         folder = cache_dir_of(member, self.config)
-        if member_is_cached(member, self.config, folder):
-            return open_nanoset(member, self.config, folder)
-        if _writable(folder):
-            write_member(member, self.config, folder, threads=_THREADS)
+        if _is_ready(member_set(member, self.config, folder)):
             return open_nanoset(member, self.config, folder)
         dataset = MMapIndexedDataset(member.prefix)
-        return Nanoset(
-            dataset, member, self.config, build_member_indices(member, self.config, dataset.sequence_lengths)
-        )
+        indices = build_member_indices(member, self.config, dataset.sequence_lengths)
+        return Nanoset(dataset, member, self.config, indices)
+
+
+def _is_ready(files: FileSet) -> bool:
+    """Write a set of index files that is not complete; return False where its folder cannot be written."""
+    if files.complete(deep=False) is not None:
+        return True
+    if writable := _writable(files.folder):
+        files.write(threads=_THREADS)
+    return writable
 
 
 def open_split(
     plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Split:
-    """A split on the index files of a cache folder, as they are there; nothing is built.
-
-    Arguments and errors as `open_nanoset`.
-    """
+    """Open a split on existing index files of a cache folder; arguments and errors as `open_nanoset`."""
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
     return open_blended(plan, config, cache_dir, access)
 
 
 def _writable(folder: Path) -> bool:
-    """Whether the folder is there, or can be made, and can be written."""
+    """Return whether the folder is there, or can be made, and can be written."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,4 +1,4 @@
-"""Samples of one dataset's part of a split."""
+"""Read the samples of one dataset's part of a split."""
 
 from __future__ import annotations
 
@@ -18,14 +18,76 @@ from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.mapping.cache import open_member
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import MemberIndices
-from nanoset_core.mapping.planned import MemberPlan
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan
 from nanoset_core.storage.access import FileAccess
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
 _MANY_PIECES = 12  # from here on their bounds are faster from arrays
 
 
-class Nanoset:
+class IndexedSamples:
+    """What a dataset's samples and those of a blend have in common."""
+
+    _part: MemberPlan | BlendPlan | None
+    _where: str
+    """What the samples are of, for messages."""
+    _count: int
+
+    @property
+    def unique_description(self) -> str:
+        """The text that the trainer hashes."""
+        return self._part.description if self._part else ""
+
+    @property
+    def unique_description_hash(self) -> str:
+        """Its md5."""
+        return self._part.hash if self._part else ""
+
+    @property
+    def cache_files(self) -> tuple[str, ...]:
+        """The trainer's names of its own index files; those of a blend's datasets are theirs."""
+        return self._part.cache_files if self._part else ()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _position(self, index: int) -> int:
+        position = operator.index(index)
+        if not -self._count <= position < self._count:
+            raise self._outside(position)
+        return position
+
+    def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return sample indices as an array, shape (n,)."""
+        given = np.asarray(indices)
+        if given.size == 0:
+            return np.empty(0, np.int64)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise SampleIndexError(
+                "sample indices are not a flat list of integers",
+                where=self._where,
+                found=f"{given.dtype.name}{list(given.shape)}",
+                expected="integers, shape (n,)",
+            )
+        wrong = (given >= self._count) | (given < -self._count)
+        if wrong.any():
+            raise self._outside(int(given[int(np.argmax(wrong))]))
+        return given.astype(np.int64)
+
+    def _outside(self, found: int) -> SampleIndexError:
+        expected = f"{-self._count} to {self._count - 1}" if self._count else "none: it is empty"
+        return SampleIndexError("no such sample", where=self._where, found=found, expected=expected)
+
+    def _misfit(self, found: str) -> StaleError:
+        return StaleError(
+            "the index files don't fit the data",
+            where=self._where,
+            found=found,
+            remedy="build the nanoset again: its data was changed",
+        )
+
+
+class Nanoset(IndexedSamples):
     """Samples in shuffled order, like a list: `nanoset[k]` is what the preset's trainer would get.
 
     Works as a `torch.utils.data.Dataset` (map style) as it is, and needs numpy only. Pickles as paths where its index
@@ -43,16 +105,17 @@ class Nanoset:
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Read a dataset's samples.
+        """Take a dataset and its index.
 
         Args:
             dataset: the tokens.
-            member: what was planned of it.
+            member: plan of the dataset.
             config: that it was planned with.
             indices: arrays that were built as planned.
             cache_dir: the folder that holds them, if any.
         """
         self.dataset, self.member, self.config = dataset, member, config
+        self._part, self._where, self._count = member, f"{member.prefix}, {member.split}", len(indices.shuffle_index)
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
@@ -68,43 +131,25 @@ class Nanoset:
         # NeMo ends a sample in an empty sequence at offset -1, which is `_no_end` where entries have no sign.
         self._no_end = (1 << 8 * self.sample_index.itemsize) - 1 if self._extra and config.rules.empty_end else None
 
-    @property
-    def unique_description(self) -> str:
-        """The text that the trainer hashes."""
-        return self.member.description
-
-    @property
-    def unique_description_hash(self) -> str:
-        """Its md5."""
-        return self.member.hash
-
-    @property
-    def cache_files(self) -> tuple[str, ...]:
-        """The trainer's names of its index files."""
-        return self.member.cache_files
-
-    def __len__(self) -> int:
-        return len(self.shuffle_index)
-
     def __getitem__(self, index: int | None) -> Sample:
-        """Sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros (a trainer's padding)."""
+        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros, as padding."""
         return self.sample_of(0 if index is None else index, index)
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """`[self[index] for index in indices]`, faster: torch's DataLoader fetches batches by it."""
+        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
         texts = self.batch([self._position(0 if index is None else index) for index in indices])
         return self._form.samples(texts, indices)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Sample `index` as the dictionary for the index `asked`, which a blend may have been asked for."""
+        """Return sample `index` as the dictionary for the index `asked`, which differs from it in a blend."""
         return self._form.sample(self._text(index), asked)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
+        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
         return self._text(index).astype(np.int64, copy=False)
 
     def _text(self, index: int) -> Tokens:
-        """As `tokens`, in the dataset's own type unless it had to be padded."""
+        """Return the tokens of a sample in the dataset's own type, unless it had to be padded."""
         position = self._position(index)
         try:
             rows, sample = self._rows, self._shuffle[position]
@@ -122,7 +167,7 @@ class Nanoset:
         return padded
 
     def _few_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
-        """Bytes of the tokens from token `begin` of the sequence at `first` to `stop` (excl) of the one at `last`."""
+        """Return the bytes from token `begin` of the sequence at `first` to `stop` (excl) of the one at `last`."""
         pointers, lengths, shift, data = self._pointers, self._lengths, self._item_shift, self._bytes
         pieces, offset = [], begin << shift
         for sequence in self._documents[first:last].tolist():
@@ -134,7 +179,7 @@ class Nanoset:
         return pieces
 
     def _many_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
-        """As `_few_pieces`, faster for many."""
+        """Return the same as `_few_pieces`, faster for many."""
         sequences = self._sequences[first : last + 1]
         starts = self.dataset.sequence_pointers[sequences]
         stops = starts + (self.dataset.sequence_lengths[sequences].astype(np.int64) << self._item_shift)
@@ -143,7 +188,7 @@ class Nanoset:
         return [self._bytes[begin:end] for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)]
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Where sample k's tokens are from: (sequence of the dataset, first token, end excl), shape (pieces, 3)."""
+        """Return where sample k's tokens lie: (sequence of the dataset, first token, end excl), shape (pieces, 3)."""
         sample, rows = self._shuffle[self._position(index)], self._rows
         first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
         sequences = self.document_index[first : last + 1].astype(np.int64)
@@ -155,7 +200,7 @@ class Nanoset:
         return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Tokens of many samples at once, shape (samples, sequence_length + 1), or one less without the extra token."""
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
         samples, width = self.shuffle_index[self._positions(indices)].astype(np.int64), self._width
         if not len(samples):
             return np.empty((0, width), np.int64)
@@ -191,7 +236,7 @@ class Nanoset:
         return out
 
     def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
-        """tokens[start : start + length] of every piece, one after the other."""
+        """Return tokens[start : start + length] of every piece, one after the other."""
         begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
         tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
         if len(lengths) * _PIECE_TOKENS > total:
@@ -200,29 +245,10 @@ class Nanoset:
         return np.frombuffer(b"".join(pieces), tokens.dtype)  # twice as fast as copying into an array
 
     def _check_short(self, sample: int, tokens: int) -> None:
-        """StaleError for a sample of too many tokens, or of too few unless it is the last of a split that keeps it."""
+        """Raise StaleError for a sample of too many tokens, or of too few unless a split keeps it as its last."""
         last = sample == self.member.samples_built - 1 and not self.config.drops_last_partial(self.member.split)
         if tokens > self._width or not last:
             raise self._misfit(f"sample {sample} of {tokens} tokens")
-
-    def _misfit(self, found: str) -> StaleError:
-        return StaleError(
-            "the index files don't fit the dataset",
-            where=f"{self.member.prefix}, {self.member.split}",
-            found=found,
-            expected=f"samples of {self._width} tokens",
-            remedy="build the nanoset again: its data was changed",
-        )
-
-    def _position(self, index: int) -> int:
-        position = operator.index(index)
-        count = len(self.shuffle_index)
-        if not -count <= position < count:
-            raise outside(self.member.prefix, self.member.split, position, count)
-        return position
-
-    def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
-        return check_positions(indices, len(self), self.member.prefix, self.member.split)
 
     def __repr__(self) -> str:
         return f"Nanoset({self.member.prefix!r}, {self.member.split}, {len(self)} samples)"
@@ -230,20 +256,20 @@ class Nanoset:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
             return open_nanoset, (self.member, self.config, self.cache_dir, self.dataset.access)
-        arrays = (self.document_index, self.sample_index, self.shuffle_index)
-        return _rebuild, (self.dataset, self.member, self.config, arrays)
+        indices = MemberIndices(self.document_index, self.sample_index, self.shuffle_index)
+        return Nanoset, (self.dataset, self.member, self.config, indices)
 
 
 def open_nanoset(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Nanoset:
-    """A Nanoset on the index files of a cache folder, as they are there.
+    """Open a Nanoset on the index files of a cache folder.
 
     Args:
-        member: what was planned.
+        member: plan of the dataset.
         config: that it was planned with.
         cache_dir: the folder of the index files.
-        access: how files are reached, where they do not simply lie there.
+        access: fetches the files, where they lie in a store.
 
     Raises:
         MissingError: a file is not there.
@@ -251,7 +277,7 @@ def open_nanoset(
         StaleError: an index file is not as planned.
     """
     dataset = MMapIndexedDataset.below(access, member.prefix)
-    return Nanoset(dataset, member, config, open_member(member, config, cache_dir, access), cache_dir)
+    return Nanoset(dataset, member, config, open_member(member, cache_dir, access), cache_dir)
 
 
 def open_members(
@@ -260,7 +286,7 @@ def open_members(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> list[Nanoset]:
-    """As `open_nanoset`, of each member of a split; many at once where they live in a store."""
+    """Open each member of a split as `open_nanoset` does, many at once where they lie in a store."""
 
     def opened(member: MemberPlan) -> Nanoset:
         return open_nanoset(member, config, cache_dir, access)
@@ -269,7 +295,7 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """The array's entries as Python integers, one at a time: twice as fast as from the array itself."""
+    """Return a view that gives single entries as Python integers, twice as fast as the array itself."""
     if not array.size:
         return memoryview(b"")
     # By way of bytes, since the arrays of an .idx are not aligned.
@@ -278,41 +304,11 @@ def _entries(array: NDArray[Any]) -> memoryview:
 
 
 def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
-    """The same bytes without a sign: a number below zero, which would count from the end, leads far outside."""
+    """Return the same bytes without a sign, so that a number below zero does not count from the end."""
     return array.view(f"u{array.dtype.itemsize}")
 
 
 def _may_pad(dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig) -> bool:
-    """Whether a sample can hold the id that fills short samples."""
+    """Return whether a sample can hold the id that fills short samples."""
     impossible = dataset.dtype.kind == "u" and config.pad_token is None and config.add_extra_token
     return not (impossible and config.drops_last_partial(member.split))
-
-
-def outside(prefix: str, split: str, found: int, count: int) -> SampleIndexError:
-    """The error for a sample index outside of a dataset."""
-    expected = f"{-count} to {count - 1}" if count else "none: it is empty"
-    return SampleIndexError("no such sample", where=f"{prefix}, {split}", found=found, expected=expected)
-
-
-def check_positions(indices: ArrayLike, count: int, prefix: str, split: str) -> NDArray[np.int64]:
-    """Sample indices from -count to count - 1, shape (n,); SampleIndexError for one outside."""
-    given = np.asarray(indices)
-    if given.size == 0:
-        return np.empty(0, np.int64)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise SampleIndexError(
-            "sample indices are not a flat list of integers",
-            where=f"{prefix}, {split}",
-            found=f"{given.dtype.name}{list(given.shape)}",
-            expected="integers, shape (n,)",
-        )
-    wrong = (given >= count) | (given < -count)
-    if wrong.any():
-        raise outside(prefix, split, int(given[int(np.argmax(wrong))]), count)
-    return given.astype(np.int64)
-
-
-def _rebuild(
-    dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig, arrays: tuple[NDArray[Any], ...]
-) -> Nanoset:
-    return Nanoset(dataset, member, config, MemberIndices(*arrays))

@@ -1,4 +1,4 @@
-"""Opening what the platform built: from an output root to samples, with nothing but numpy."""
+"""Open a built nanoset: from an output root to samples, with nothing but numpy."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def load_nanoset(
     eod_mask_loss: bool | None = None,
     create_attention_mask: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open one split of a nanoset that `nanoset build` made, in its live version.
+    """Open the live version of one split of a nanoset that `nanoset build` made.
 
-    The four masks are None for what nanoset.yaml said when the live handoff was written.
+    A mask of None is as nanoset.yaml said when the live handoff was written.
 
     Args:
         root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
@@ -78,14 +78,14 @@ def load_nanoset(
 
 
 def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:
-    """Those of `MASKS` that are asked for, or, where it is left open, set in nanoset.yaml."""
+    """Return those of `MASKS` that are asked for or, where None, set in nanoset.yaml."""
     given: Collection[str] = ()
     if None in asked.values():
         try:
             handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
         except FormatError as error:
             raise FormatError(
-                "the handoff, which says what masks its samples have, is damaged",
+                "the handoff, which names the masks of its samples, is damaged",
                 where=outputs.folder / STAGE / name / HANDOFF,
                 found=error.where,
                 remedy=f"run `nanoset build`, or give each mask as an argument, True or False: {', '.join(MASKS)}",
@@ -95,7 +95,7 @@ def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> 
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """The token that ends every document; None where there is none, or not one for all."""
+    """Return the token that ends every document; None where there is none, or not one for all."""
     ends = set()
     for member in plan.members:
         manifest = outputs.manifest_at(Path(member.prefix).parent)
@@ -105,7 +105,7 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """The live blend of a split such as `pretrain/train`, or its index mappings where it is not blended."""
+    """Return the live blend of a split such as `pretrain/train`, or its index mappings where it is not blended."""
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
         outputs.access.fetch_all(outputs.folder / STAGE, MANIFEST)
@@ -127,24 +127,24 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
             where=blend.folder,
             found=f"a blend over {blend.recipe['parents'][MAPPINGS]}",
             expected=f"one over {mappings.digest}",
-            remedy="run `nanoset build`: it makes the blend anew",
+            remedy="run `nanoset build`",
         )
     return blend
 
 
 def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> bytes:
-    """A split's plan and settings as JSON; prefixes relative to the root, so that it can be moved."""
+    """Return a split's plan and settings as JSON, with prefixes relative to the root, so that it can be moved."""
     value = {"plan": None if plan is None else plan.to_json(), "config": config.to_json()}
     relative = _respelled(value, lambda prefix: Path(prefix).relative_to(root).as_posix())
     return json.dumps(relative | {"config": relative["config"] | {"path_to_cache": None}}, indent=1).encode() + b"\n"
 
 
 def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
-    """What `split_bytes` wrote, with prefixes below the output root where it is now.
+    """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as it lies now.
 
     Args:
-        value: of the JSON.
-        root: where the outputs are now.
+        value: the JSON's.
+        root: folder of the outputs now.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is something else, or a prefix or the name of an index file

@@ -1,7 +1,6 @@
 """Index mappings: documents, samples and shuffles of a split, blends of datasets, and the trainers' names for them."""
 
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
-from nanoset_core.mapping.cache import write_blend, write_member
 from nanoset_core.mapping.plan import BlendPlan, MemberPlan, SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.sample_index import build_sample_index
 
@@ -14,6 +13,4 @@ __all__ = [
     "build_sample_index",
     "largest_epoch_size",
     "plan_split",
-    "write_blend",
-    "write_member",
 ]

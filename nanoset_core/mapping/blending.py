@@ -1,4 +1,4 @@
-"""Which dataset, and which of its samples, comes next in a blend: Megatron-LM's greedy, exactly and vectorised.
+"""Blend datasets: which dataset, and which of its samples, comes next; Megatron-LM's greedy rule, vectorised.
 
 The greedy takes, for sample i with t = max(i, 1), the first dataset d that has the largest fl(fl(w_d * t) - c_d), where
 c_d is how many of d's samples it took before. There is no order to sort by (priorities are lines of different slopes),
@@ -6,8 +6,7 @@ so the kernel speculates: it cuts the samples into blocks, guesses the counts at
 together, one numpy operation for all of them at a time and with the peer's IEEE operations, and then compares every
 block's end with the next block's assumed start. Blocks with a wrong start run again from the right one until they meet
 their old course. The first block starts from the truth, so by induction the result is the sequential one, ties and
-rounding included; the quality of the guess costs time only, and a budget ends in the plain loop. Where most
-samples are of one dataset, blocks are advanced from one sample of another dataset to the next.
+rounding included; the quality of the guess costs time only, and a budget ends in the plain loop.
 
 numpy never contracts `w * t - c` into one rounding; neither does the x86-64 build of the peer. Builds of it for
 processors with fused multiply-add by default (aarch64) can order a blend differently.
@@ -30,14 +29,14 @@ _CHUNK = 1 << 16
 def build_blending_indices(
     weights: Sequence[float] | NDArray[np.float64], size: int, *, work: Work | None = None
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Say which dataset each sample of a blend is from.
+    """Return the dataset that each sample of a blend is from, and its number there.
 
     Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
 
     Args:
         weights: share of each dataset, shape (datasets,), 1 to 32766 of them.
         size: samples of the blend.
-        work: gets what it cost.
+        work: counts the cost.
 
     Returns:
         (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each sample, and its
@@ -59,7 +58,7 @@ def build_blending_indices(
 def build_exhaustive_blending_indices(
     sizes: Sequence[int] | NDArray[np.int64],
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Say which dataset each sample of a blend is from that holds every sample of every dataset once, evenly spread.
+    """Blend every sample of every dataset once, evenly spread.
 
     The greedy with weights size / sum, over the datasets that have samples left. Source: Megatron-LM `helpers.cpp`,
     `build_exhaustive_blending_indices`.
@@ -87,10 +86,10 @@ def build_exhaustive_blending_indices(
 
 
 class OccurrenceCounter:
-    """Numbers the entries of a sequence by how often their value came before; the sequence comes in parts."""
+    """Numbers the entries of a sequence, given in parts, by how often their value came before."""
 
     def __init__(self, values: int) -> None:
-        """values: entries are 0 to values - 1."""
+        """Start with entries from 0 to values - 1."""
         self.counts = np.zeros(values, np.int64)
         """How often each value came so far."""
 
@@ -110,7 +109,7 @@ class OccurrenceCounter:
 def _blend(
     weights: NDArray[np.float64], size: int, work: Work | None
 ) -> tuple[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]:
-    """(dataset_index, dataset_sample_index, samples taken of each dataset)."""
+    """Return (dataset_index, dataset_sample_index, samples taken of each dataset)."""
     dataset_index, numbers = np.empty(size, np.int16), np.empty(size, np.int64)
     counter = OccurrenceCounter(len(weights))
     for begin, picks in greedy_segments(weights, size, work):

@@ -1,25 +1,23 @@
-"""Index files without a project: written where a trainer looks for them, and nothing else replaced."""
+"""Write index files without a project where a trainer looks for them, and replace no others."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.cache import FileSet, blend_set, cache_dir_of, member_set, write_blend, write_member
+from nanoset_core.mapping.cache import FileSet, cache_dir_of, index_sets
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, plan_split
-from nanoset_core.mapping.planned import MemberPlan, SplitPlan
+from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.places import OutputPlace, place_of
-from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
 from nanoset_core.storage.working_copies import claimed_room
 
@@ -31,13 +29,12 @@ class SplitFiles:
     """The index files of a split."""
 
     split: SplitName
-    """train, valid or test."""
     samples: int
-    """Its length."""
+    """Length of the split."""
     hash: str
-    """The trainer's, of its description."""
+    """The trainer's hash of its description."""
     folder: Location | None
-    """Of the split's own files; None for a blend that the trainer keeps in memory, where it has no cache folder."""
+    """Folder of the split's own files; None for a blend without a cache folder, which the trainer keeps in memory."""
     made: bool
     """False where all files were there already."""
 
@@ -61,21 +58,10 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     if config.path_to_cache is None:
         _check_local(plans)
     elif is_remote(config.path_to_cache):
-        target = remote_location(config.path_to_cache, where="--data-cache-path")
-        return _write_to_bucket(plans, config, target, overwrite=overwrite)
-    if not overwrite:
-        for plan in plans:
-            for files, _ in _sets(plan, config):
-                _check(files)
-    return [_write_split(plan, config) for plan in plans]
-
-
-def _sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[tuple[FileSet, MemberPlan | None]]:
-    """All files of a split: each set, and the dataset that it is of; None for the blend's."""
-    for member in plan.members:
-        yield member_set(member, config, cache_dir_of(member, config)), member
-    if plan.blend is not None and config.path_to_cache is not None:
-        yield blend_set(plan, plan.blend, config.path_to_cache), None
+        bucket = remote_location(config.path_to_cache, where="--data-cache-path")
+        with claimed_room("index-files") as room:
+            return _write_splits(plans, replace(config, path_to_cache=str(room)), bucket, overwrite=overwrite)
+    return _write_splits(plans, config, None, overwrite=overwrite)
 
 
 def _check_local(plans: Sequence[SplitPlan]) -> None:
@@ -83,123 +69,80 @@ def _check_local(plans: Sequence[SplitPlan]) -> None:
     remote = next((member.prefix for plan in plans for member in plan.members if is_remote(member.prefix)), None)
     if remote is not None:
         raise ConfigError(
-            "the index files need a place of their own, since this dataset lies in a bucket",
+            "a dataset in a bucket needs a folder for its index files",
             where="--data-cache-path",
             found=f"{remote}, and no folder for index files",
             expected="a folder of this machine, or s3://bucket/path",
-            remedy="name one with --data-cache-path",
         )
 
 
-def _check(files: FileSet) -> None:
-    foreign = files.foreign()
-    if foreign is not None and _begun(files) != files.made_from:
-        raise _others(files.folder, foreign)
-
-
-def _others(folder: Location, foreign: str) -> ConfigError:
-    return ConfigError(
-        "other index files are there already",
-        where=folder,
-        found=foreign,
-        expected="none of these names, or those of the same dataset",
-        remedy="name another --data-cache-path, or replace them with --overwrite",
-    )
-
-
-def _write_split(plan: SplitPlan, config: NanosetConfig) -> SplitFiles:
-    made = [_write(files, member, plan, config) for files, member in _sets(plan, config)]
-    if plan.blend is None:
-        folder: Path | None = cache_dir_of(plan.members[0], config)
-    else:
-        folder = None if config.path_to_cache is None else Path(config.path_to_cache)
-    return _described(plan, folder, made)
-
-
-def _described(plan: SplitPlan, folder: Location | None, made: Sequence[bool]) -> SplitFiles:
-    own = plan.members[0] if plan.blend is None else plan.blend
-    return SplitFiles(plan.split, plan.samples, own.hash, folder, any(made))
-
-
-def _write_to_bucket(
-    plans: Sequence[SplitPlan], config: NanosetConfig, folder: RemoteFolder, *, overwrite: bool
+def _write_splits(
+    plans: Sequence[SplitPlan], config: NanosetConfig, bucket: RemoteFolder | None, *, overwrite: bool
 ) -> list[SplitFiles]:
-    place, found = place_of(folder), []
-    with claimed_room("index-files") as room:
-        here = replace(config, path_to_cache=str(room))
-        if not overwrite:
-            for files, _ in (one for plan in plans for one in _sets(plan, here)):
-                _check_there(files, place, folder)
-        for plan in plans:
-            made = [_send(files, member, plan, here, place) for files, member in _sets(plan, here)]
-            found.append(_described(plan, folder, made))
+    """Write all sets where `config` says, and send them from there to a bucket where one is given."""
+    if not overwrite:
+        for files in (files for plan in plans for files in index_sets(plan, config)):
+            _check_own(files, place_of(bucket or files.folder), bucket or files.folder)
+    found = []
+    for plan in plans:
+        made = [_write(files, place_of(bucket or files.folder), bucket) for files in index_sets(plan, config)]
+        folder: Location | None = bucket
+        if bucket is None and (plan.blend is None or config.path_to_cache is not None):
+            folder = cache_dir_of(plan.members[0], config)
+        own = plan.members[0] if plan.blend is None else plan.blend
+        found.append(SplitFiles(plan.split, plan.samples, own.hash, folder, any(made)))
     return found
 
 
-def _check_there(files: FileSet, place: OutputPlace, folder: RemoteFolder) -> None:
+def _check_own(files: FileSet, place: OutputPlace, folder: Location) -> None:
+    """Refuse to replace files of another origin; files of an interrupted call for the same set may be replaced."""
     there = next((name for name in files.files.values() if place.has(name)), None)
-    foreign = None if there is None else files.foreign_by(there, place.read(files.sidecar))
-    if foreign is not None and _parsed(place.read(_mark_name(files))) != files.made_from:
-        raise _others(folder, foreign)
+    foreign = None if there is None else files.foreign(there, place.read(files.sidecar))
+    if foreign is not None and _parsed(place.read(_mark(files))) != files.made_from:
+        raise ConfigError(
+            "other index files are there already",
+            where=folder,
+            found=foreign,
+            expected="none of these names, or those of the same dataset",
+            remedy="name another --data-cache-path, or replace them with --overwrite",
+        )
 
 
-def _send(
-    files: FileSet, member: MemberPlan | None, plan: SplitPlan, config: NanosetConfig, place: OutputPlace
-) -> bool:
-    """As `_write`, of a set that goes to a bucket by way of the folder of `files`."""
-    noted, mark = files.notes_in(place.read(files.sidecar)), _mark_name(files)
+def _write(files: FileSet, place: OutputPlace, bucket: RemoteFolder | None) -> bool:
+    """Write a set unless it is there; return whether it was written."""
+    noted, mark = files.notes_in(place.read(files.sidecar)), _mark(files)
     if noted is not None and all(place.has_size(name, note["bytes"]) for name, note in noted.items()):
-        if place.has(mark):  # of a call that was killed just after it had sent all
+        if place.has(mark):  # of a call that was killed just after it had written all
             place.remove(mark)
         return False
     with place.writing():
         place.write(mark, json.dumps(files.made_from).encode())
-        description = files.files.get("description")
-        for name in filter(None, [description, files.sidecar]):
-            place.remove(name)
-        sums = write_blend(plan, config, files.folder) if member is None else write_member(member, config, files.folder)
-        arrays = [name for name in sums if name != description]
-        for name in [*arrays, files.sidecar, *filter(None, [description])]:
-            place.take(files.folder / name, name, sha256=sums.get(name))
+        if bucket is None:
+            files.write(threads=_THREADS)
+        else:
+            _send(files, place)
         place.remove(mark)
     return True
 
 
-def _write(files: FileSet, member: MemberPlan | None, plan: SplitPlan, config: NanosetConfig) -> bool:
-    """Write a set unless it is there; → whether it was not."""
-    mark = _mark(files)
-    if files.complete(deep=False) is None:
-        with writing_to(files.folder):
-            write_atomic(mark, json.dumps(files.made_from).encode())
-            if member is None:
-                write_blend(plan, config, files.folder)
-            else:
-                write_member(member, config, files.folder, threads=_THREADS)
-            mark.unlink(missing_ok=True)  # the same call elsewhere may have written all as well
-        return True
-    mark.unlink(missing_ok=True)  # of a call that was killed just after it had written all
-    return False
+def _send(files: FileSet, place: OutputPlace) -> None:
+    """Write a set to its folder, and move it to a bucket, the description last."""
+    description = [files.files["description"]] if "description" in files.files else []
+    for name in (*description, files.sidecar):
+        place.remove(name)
+    sums = files.write()
+    arrays = [name for name in sums if name not in description]
+    for name in (*arrays, files.sidecar, *description):
+        place.take(files.folder / name, name, sha256=sums.get(name))
 
 
-def _mark(files: FileSet) -> Path:
-    """Says, while a set is written, what it is made from: a call that was killed may go on."""
-    return files.folder / _mark_name(files)
-
-
-def _mark_name(files: FileSet) -> str:
+def _mark(files: FileSet) -> str:
+    """Return the name of the file that holds `made_from` while a set is written: a killed call may be repeated."""
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 
 
-def _begun(files: FileSet) -> Any:
-    try:
-        return _parsed(read_regular(_mark(files)))
-    except OSError:
-        return None
-
-
 def _parsed(data: bytes | None) -> Any:
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(data or b"")
-    except (ValueError, RecursionError):
-        return None
+    return None

@@ -14,7 +14,7 @@ from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
-from nanoset_core.mapping.cache import open_blend, write_blend, write_member
+from nanoset_core.mapping.cache import blend_set, member_set, open_blend
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
@@ -74,7 +74,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     files: dict[str, str] = {}
     members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
-        files |= write_member(member, planned.config, nanoset.cache)
+        files |= member_set(member, planned.config, nanoset.cache).write()
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
     _send(project, nanoset.cache, files, [member.sidecar for member in members])
     return _publish(nanoset, recipe, planned, files)
@@ -102,7 +102,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     files: dict[str, str] = {}
     given = None
     if planned.plan is not None and planned.plan.blend is not None:
-        files = write_blend(planned.plan, planned.config, cache)
+        files = blend_set(planned.plan, planned.plan.blend, cache).write()
         _send(project, cache, files, [planned.plan.blend.sidecar])
         given = _given(planned.plan, cache)
     return _publish(nanoset, blend_recipe(Recipe(**mappings.recipe)), planned, files, given)

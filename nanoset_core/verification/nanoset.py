@@ -181,7 +181,7 @@ def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) 
 def _rebuild_member(report: Report, member: MemberPlan, config: NanosetConfig, cache: Path, access: FileAccess) -> None:
     """Check that index files hold what the plan gives."""
     lengths = read_idx(index_here(member.prefix), validate=False).sequence_lengths
-    found = open_member(member, config, cache, access)
+    found = open_member(member, cache, access)
     _compare(report, found, build_member_indices(member, config, lengths), member.files, cache)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from sample_project import CONFIG, build_all, write_raw
 from nanoset_core.errors import FormatError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.mapping.cache import blend_is_cached, member_is_cached
+from nanoset_core.mapping.cache import index_sets
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
@@ -222,11 +222,8 @@ def _verify_dataset(folder: Path) -> bool:
 
 def _is_cached(folder: Path) -> Any:
     split = load_nanoset(folder / "data", "pretrain", "train")
-    cache = folder / "data/nanosets/pretrain/cache"
-    members = [nanoset for nanoset in split.datasets if isinstance(nanoset, Nanoset)]
-    return blend_is_cached(split.plan, cache) and all(
-        member_is_cached(nanoset.member, split.config, cache) for nanoset in members
-    )
+    config = replace(split.config, path_to_cache=str(folder / "data/nanosets/pretrain/cache"))
+    return all(files.complete(deep=False) for files in index_sets(split.plan, config))
 
 
 def _of_outputs(files: dict[str, bytes]) -> list[Format]:

@@ -240,7 +240,7 @@ def test_nemo_starts_a_short_dataset_again(tmp_path):
     config = NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=60, preset="nemo")
     train, _, _ = NanosetBuilder(config).build()
     short = train.datasets[1]
-    short.shuffle_index = short.shuffle_index[:5]
+    short.shuffle_index, short._count = short.shuffle_index[:5], 5
     at = int(np.flatnonzero((train.dataset_index == 1) & (train.dataset_sample_index == 7))[0])
     np.testing.assert_array_equal(train.tokens(at), short.tokens(2))
     np.testing.assert_array_equal(train.batch([at])[0], short.tokens(2))

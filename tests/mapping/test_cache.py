@@ -12,7 +12,7 @@ from nanoset_core.errors import MissingError, SampleIndexError, StaleError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetBuilder, NanosetConfig, open_split
 from nanoset_core.mapping import cache
-from nanoset_core.mapping.cache import default_cache_dir, member_is_cached, write_blend, write_member
+from nanoset_core.mapping.cache import blend_set, default_cache_dir, member_set
 from nanoset_core.mapping.indices import build_blend_indices
 from nanoset_core.mapping.plan import plan_split
 
@@ -36,10 +36,10 @@ def snapshot(folder):
 
 def write_all(config, folder):
     plan = plan_split(config, "train")
-    digests = {}
+    digests = blend_set(plan, plan.blend, folder).write()
     for member in plan.members:
-        digests |= write_member(member, config, folder)
-    return plan, digests | write_blend(plan, config, folder)
+        digests |= member_set(member, config, folder).write()
+    return plan, digests
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
@@ -72,7 +72,7 @@ def test_the_description_comes_last(config, tmp_path, monkeypatch):
     )
     plan, _ = write_all(config, tmp_path / "cache")
     member = plan.members[0]
-    assert order[:5] == [*member.cache_files[:3], member.sidecar, member.files["description"]]
+    assert order[4:9] == [*member.cache_files[:3], member.sidecar, member.files["description"]]
 
 
 @pytest.mark.parametrize("part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"])
@@ -87,7 +87,7 @@ def test_damaged_files_are_made_anew(config, tmp_path, part, damage):
         path.unlink()
     else:
         path.write_bytes(data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
-    assert write_member(member, config, folder).items() <= digests.items()
+    assert member_set(member, config, folder).write().items() <= digests.items()
     assert path.read_bytes() == data
 
 
@@ -137,8 +137,8 @@ def test_a_trainers_own_files_are_replaced_since_nothing_says_what_they_are_from
     folder = tmp_path / "cache"
     plan, digests = write_all(config, folder)
     (folder / plan.members[0].sidecar).unlink()
-    assert not member_is_cached(plan.members[0], config, folder)
-    assert write_member(plan.members[0], config, folder).items() <= digests.items()
+    assert member_set(plan.members[0], config, folder).complete(deep=False) is None
+    assert member_set(plan.members[0], config, folder).write().items() <= digests.items()
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nemo"])
@@ -158,10 +158,10 @@ def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(co
 
     monkeypatch.setattr(cache, "_write", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_member(member, config, folder)
+        member_set(member, config, folder).write()
     assert not all((folder / name).exists() for name in member.cache_files)
     monkeypatch.setattr(cache, "_write", real)
-    write_member(member, config, folder)
+    member_set(member, config, folder).write()
     assert all((folder / name).exists() for name in member.cache_files)
 
 
@@ -169,7 +169,7 @@ def test_planned_and_written_from_different_data(config, tmp_path):
     member = plan_split(config, "train").members[0]
     write(tmp_path / "a", 41)
     with pytest.raises(StaleError, match="plan again"):
-        write_member(member, config, tmp_path / "cache")
+        member_set(member, config, tmp_path / "cache").write()
 
 
 def test_opening_checks_shapes(config, tmp_path):
@@ -197,10 +197,10 @@ def test_a_blend_that_takes_too_much(config):
     assert caught.value.found == "more than 29"
 
 
-def test_plain_datasets_have_no_blend(config, tmp_path):
+def test_plain_datasets_have_no_blend(config):
     plain = NanosetConfig(next(iter(config.data_path)), sequence_length=8, split="1,0,0")
     plan = plan_split(plain, "train")
-    assert write_blend(plan, plain, tmp_path / "cache") == {}
+    assert plan.blend is None
     with pytest.raises(SampleIndexError, match="plain dataset"):
         build_blend_indices(plan)
 
@@ -228,11 +228,11 @@ def test_what_another_process_wrote_meanwhile_stays(config, tmp_path, monkeypatc
     def overtaken(member, *arguments, **options):
         built = real(member, *arguments, **options)
         monkeypatch.setattr(cache, "build_member_indices", real)
-        write_member(member, config, folder)
+        member_set(member, config, folder).write()
         overtaken.before = snapshot(folder)
         return built
 
     monkeypatch.setattr(cache, "build_member_indices", overtaken)
-    digests = write_member(plan.members[0], config, folder)
+    digests = member_set(plan.members[0], config, folder).write()
     assert snapshot(folder) == overtaken.before
     assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in digests} == digests

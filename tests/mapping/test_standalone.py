@@ -12,7 +12,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
-from nanoset_core.mapping import standalone
+from nanoset_core.mapping.cache import FileSet
 from nanoset_core.mapping.standalone import write_index_files
 
 
@@ -95,16 +95,16 @@ def test_a_killed_call_goes_on(data, tmp_path, preset, monkeypatch):
     run(data, *arguments)
     first = digests(tmp_path / "cache")
 
-    def killed(member, config, folder, **options):
-        real(member, config, folder, **options)
-        (folder / member.sidecar).unlink()
+    def killed(files, **options):
+        real(files, **options)
+        (files.folder / files.sidecar).unlink()
         raise KeyboardInterrupt
 
-    real = standalone.write_member
+    real = FileSet.write
     for path in (tmp_path / "cache").iterdir():
         path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(standalone, "write_member", killed)
+        patch.setattr(FileSet, "write", killed)
         assert run(data, *arguments).exit_code != 0
     assert run(data, *arguments).exit_code == 0
     assert digests(tmp_path / "cache") == first, "nothing is left of the first call"
@@ -114,16 +114,16 @@ def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypat
     arguments = ("--data-cache-path", tmp_path / "cache")
     run(data, *arguments)
     first = digests(tmp_path / "cache")
-    real = standalone.write_member
+    real = FileSet.write
     for path in (tmp_path / "cache").iterdir():
         path.unlink()
 
-    def written(member, config, folder, **options):
-        real(member, config, folder, **options)
-        for mark in folder.glob(".*.begun"):
+    def written(files, **options):
+        real(files, **options)
+        for mark in files.folder.glob(".*.begun"):
             mark.unlink()
 
-    monkeypatch.setattr(standalone, "write_member", written)
+    monkeypatch.setattr(FileSet, "write", written)
     assert run(data, *arguments).exit_code == 0
     assert digests(tmp_path / "cache") == first
 
