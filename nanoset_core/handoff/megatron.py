@@ -1,4 +1,4 @@
-"""Megatron-LM: data arguments, sequences per dataset, and the command line that finds every cache.
+"""Write Megatron-LM's data arguments, sequences per dataset, and the command line that finds every cache.
 
 Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split), `training/training.py`
 (get_train_valid_test_num_samples), `tools/build_sequences_per_dataset.py`.
@@ -20,7 +20,7 @@ _UINT16_VOCABULARY = 65536  # GPTDatasetConfig.token_dtype_code: above it int32
 
 
 def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
-    """(file name → text, what the user has to know)."""
+    """Return (file name → text, notes for the user)."""
     files, notes = {}, []
     if handoff.is_per_split:
         per_split = {split: _words(handoff, split) or None for split in SPLITS}
@@ -42,7 +42,7 @@ def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
 
 
 def loads_fast(handoff: Handoff) -> bool:
-    """Whether --dataloader-fast-cache-load can be given.
+    """Return whether --dataloader-fast-cache-load can be given.
 
     Megatron-LM refuses it with a blend that splits share, and fails where it does not find an index.
     """

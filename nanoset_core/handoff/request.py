@@ -1,4 +1,4 @@
-"""What a handoff is made from."""
+"""The input of a handoff."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nanoset_core.mapping.splits import SPLITS, SplitName
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """What a trainer may be told of a dataset instead of reading its .idx."""
+    """Counts that a trainer may be given instead of reading a dataset's .idx."""
 
     sequences: int
     """Sequences in the .idx."""
@@ -60,7 +60,7 @@ class Handoff:
         return self.config.blend_per_split is not None
 
     def data(self, split: SplitName) -> list[tuple[float | None, str]]:
-        """(weight, prefix) of each dataset of a split; no weight where the trainer is given none."""
+        """Return (weight, prefix) of each dataset of a split; no weight where the trainer is given none."""
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         return [(None if weights is None else weights[number], path) for number, path in enumerate(paths)]

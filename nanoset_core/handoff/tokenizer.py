@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments for a tokenizer, by the kind of its file.
+"""Make Megatron-LM's arguments for a tokenizer, by the kind of its file.
 
 Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`, `training/arguments.py`,
 `megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
@@ -12,13 +12,13 @@ from nanoset_core.tokenization.files import Definition
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
-    """Lines of arguments; none for a tokenizer.json, which the user names, and where the trainer would cut a name."""
+    """Return lines of arguments; none for a tokenizer.json, which the user names, or where a name holds a space."""
     make = _ARGUMENTS.get(definition.kind)
     return () if make is None or _holds_spaces(definition) else make(definition)
 
 
 def tokenizer_note(definition: Definition) -> str | None:
-    """What the user has to know where Megatron-LM has no tokenizer for such a file, or reads it otherwise."""
+    """Return a note for the user where Megatron-LM has no tokenizer for such a file, or reads it differently."""
     if definition.kind in _ARGUMENTS and _holds_spaces(definition):
         return "No arguments name the tokenizer: there is a space in its path, or in a special token."
     if definition.kind == "vocab.json":

@@ -1,11 +1,10 @@
-"""Writing an indexed dataset, and merging several into one."""
+"""Write an indexed dataset, merge several into one, and reorder one."""
 
 from __future__ import annotations
 
 import os
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx_to
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
@@ -22,6 +22,7 @@ from nanoset_core.storage.store import Joined, unheard
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
+_CHUNK_DOCUMENTS = 1 << 16
 
 
 class MMapIndexedDatasetBuilder:
@@ -66,7 +67,7 @@ class MMapIndexedDatasetBuilder:
         self._write(flat, [len(flat)], [mode])
 
     def end_document(self) -> None:
-        """Let the sequences since the last document end be one document (none of them: an empty document)."""
+        """End a document of the sequences since the last call (none of them: an empty document)."""
         self._documents.append(len(self._lengths))
 
     def add_document(
@@ -111,48 +112,41 @@ class MMapIndexedDatasetBuilder:
         self._documents.frombytes((np.cumsum(counts) + first).tobytes())
 
     def add_index(self, prefix: str | os.PathLike[str]) -> int:
-        """Append a whole indexed dataset; its documents stay as they are; → bytes of its tokens.
+        """Append a whole indexed dataset with its documents; return the bytes of its tokens.
 
         Raises:
             MissingError: it is not there.
             FormatError: its token type differs, or its .bin is not just its sequences in order.
         """
-        path = bin_path(prefix)
-        found = path.stat().st_size if path.is_file() else None
-        size_bytes = self.add_index_alone(idx_path(prefix), found, prefix)
-        append_file(path, self._file, size_bytes)
-        return size_bytes
-
-    def add_index_alone(self, idx: Path, bin_bytes: int | None, prefix: object) -> int:
-        """As `add_index`, without the tokens, which are put behind the others elsewhere; → their bytes.
-
-        Args:
-            idx: the .idx, or a copy of it.
-            bin_bytes: of the .bin; None where there is none.
-            prefix: of the dataset, for messages.
-
-        Raises:
-            FormatError: see `add_index`.
-        """
-        index = read_idx(idx)
+        path, index = bin_path(prefix), read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
             raise FormatError(
                 "datasets of different token types cannot be merged",
-                where=f"{prefix}.idx, byte 17",
+                where=f"{os.fspath(prefix)}.idx, byte 17",
                 found=index.dtype.name,
                 expected=f"{self.dtype.name}, as in {self.prefix}",
                 remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        _check_contiguous(prefix, index.end_bytes, size_bytes, bin_bytes)
+        found = path.stat().st_size if path.is_file() else None
+        if not found == size_bytes == index.end_bytes:
+            ends = f"{found} bytes, last sequence ends at byte {index.end_bytes}"
+            raise FormatError(
+                "the .bin is not just the sequences of its .idx, back to back",
+                where=path,
+                found="no such file" if found is None else ends,
+                expected=f"{size_bytes} bytes",
+                remedy="write this dataset again before merging it",
+            )
         first = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
         self._documents.frombytes((index.document_indices[1:] + first).tobytes())
+        append_file(path, self._file, size_bytes)
         return size_bytes
 
     def finalize(self) -> None:
-        """Publish both files; the builder takes nothing more afterwards.
+        """Publish both files and end the builder.
 
         Raises:
             ConfigError: a document is open, or the dataset was finished before.
@@ -183,7 +177,7 @@ class MMapIndexedDatasetBuilder:
         fsync_folder(binary.parent)
 
     def abort(self) -> None:
-        """Drop everything that was added; no file remains."""
+        """Drop everything that was added, and leave no file."""
         if not self._done:
             self._done = True
             discard(self._file)
@@ -202,12 +196,10 @@ class MMapIndexedDatasetBuilder:
 
     def _check_open(self) -> None:
         if self._done:
-            raise ConfigError(
-                "the dataset is finished", where=self.prefix, remedy="use a new builder to write it again"
-            )
+            raise ConfigError("the dataset is finished", where=self.prefix, remedy="use a new builder")
 
     def _encode(self, tokens: ArrayLike) -> Tokens:
-        """Tokens in the dataset's type, shape (tokens,); ConfigError where a value does not fit."""
+        """Return tokens in the dataset's type, shape (tokens,)."""
         given = np.asarray(tokens)
         if given.size == 0:
             return np.empty(0, self.dtype)
@@ -252,11 +244,8 @@ class MMapIndexedDatasetBuilder:
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
         if self._modes is None:
             if modes is not None and np.any(modes):
-                raise ConfigError(
-                    "modes for a dataset that is not multimodal",
-                    where=where,
-                    remedy="open the builder with multimodal=True",
-                )
+                remedy = "open the builder with multimodal=True"
+                raise ConfigError("modes for a dataset that is not multimodal", where=where, remedy=remedy)
             return
         values = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
         if len(values) != count:
@@ -284,7 +273,7 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
 def merge_heard(
     prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: Joined
 ) -> None:
-    """As `merge_indexed_datasets`; `joined` takes the bytes of tokens of each dataset once they are there."""
+    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied."""
     parts = [os.fspath(prefix) for prefix in prefixes]
     if not parts:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
@@ -294,13 +283,44 @@ def merge_heard(
             joined(builder.add_index(part))
 
 
-def _check_contiguous(prefix: object, end_bytes: int, size_bytes: int, found: int | None) -> None:
-    if found == size_bytes == end_bytes:
-        return
-    raise FormatError(
-        "the .bin is not just the sequences of its .idx, back to back",
-        where=f"{prefix}.bin",
-        found="no such file" if found is None else f"{found} bytes, last sequence ends at byte {end_bytes}",
-        expected=f"{size_bytes} bytes",
-        remedy="write this dataset again before merging it",
-    )
+def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int) -> None:
+    """Write a dataset's documents in the order 0, P, 2P, …, 1, P + 1, …: dealt to `partitions` files, and these joined.
+
+    The order that Megatron-LM's `preprocess_data.py --partitions P` gives.
+
+    Args:
+        source: prefix of the dataset.
+        target: prefix of the dataset to write.
+        partitions: P.
+
+    Raises:
+        MissingError, FormatError: the dataset is not there, or damaged.
+    """
+    dataset = MMapIndexedDataset(source)
+    documents = len(dataset.document_indices) - 1
+    with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
+        for partition in range(min(partitions, documents)):
+            for begin in range(partition, documents, partitions * _CHUNK_DOCUMENTS):
+                end = min(begin + partitions * _CHUNK_DOCUMENTS, documents)
+                _add_chosen(builder, dataset, np.arange(begin, end, partitions))
+
+
+def _add_chosen(builder: MMapIndexedDatasetBuilder, dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> None:
+    """Add documents in the order given, some tokens at a time."""
+    firsts, ends = dataset.document_indices[documents], dataset.document_indices[documents + 1]
+    counts = ends - firsts
+    # (sequences,): the documents' sequences, in order
+    sequences = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+    lengths = dataset.sequence_lengths[sequences].astype(np.int64)
+    starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
+    # (documents + 1,): tokens before each document, so that chunks can be cut between documents
+    before = np.concatenate(([0], np.cumsum(lengths)))[np.concatenate(([0], np.cumsum(counts)))]
+    at = 0
+    while at < len(documents):
+        stop = max(int(np.searchsorted(before, before[at] + _CHUNK_TOKENS, side="right")) - 1, at + 1)
+        first, last = int(counts[:at].sum()), int(counts[:stop].sum())
+        part, begin = lengths[first:last], starts[first:last]
+        # (tokens,): where each token of the chunk lies in the .bin
+        places = np.repeat(begin - (np.cumsum(part) - part), part) + np.arange(int(part.sum()))
+        builder.add_documents(dataset.tokens[places], part, counts[at:stop])
+        at = stop

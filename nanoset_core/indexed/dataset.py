@@ -1,4 +1,4 @@
-"""Reading an indexed dataset (`<prefix>.bin` and `<prefix>.idx`) through memory maps."""
+"""Read an indexed dataset (`<prefix>.bin` and `<prefix>.idx`) through memory maps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MMapIndexedDataset:
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """A dataset below an output root, of which header, sizes and ends are checked.
+        """Open a dataset below an output root, and check its header, sizes and ends.
 
         Args:
             access: how the files of the root are reached; None where they simply lie there.
@@ -94,7 +94,7 @@ class MMapIndexedDataset:
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """As `tokens`, of which only the bytes of these ranges [begins, ends) need to be right."""
+        """Return `tokens`, of which only the bytes of these ranges [begins, ends) are fetched."""
         self._file.fetch(begins, ends)
         return self._tokens
 
@@ -109,7 +109,7 @@ class MMapIndexedDataset:
         return not isinstance(self._file, BlockFile)
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
-        """(store, name of the prefix there) by which the files can be read piece by piece, by other machines, too.
+        """Return (store, name of the prefix there) for reading ranges of the files, on other machines, too.
 
         Args:
             as_copies: the copies on this machine instead, where the tokens are here.
@@ -150,7 +150,7 @@ class MMapIndexedDataset:
 
     @staticmethod
     def exists(prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files are there."""
+        """Return whether both files are there."""
         return bin_path(prefix).is_file() and idx_path(prefix).is_file()
 
     def __len__(self) -> int:
@@ -168,7 +168,7 @@ class MMapIndexedDataset:
         return self.get(index)
 
     def get(self, index: int, offset: int = 0, length: int | None = None) -> Tokens:
-        """Tokens of one sequence, a read-only view.
+        """Return the tokens of one sequence, a read-only view.
 
         Args:
             index: of the sequence; a negative one counts from the end.
@@ -211,7 +211,7 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """(prefix on this machine, how its files are reached); the .idx of one at s3://bucket/prefix is fetched anew."""
+    """Return (prefix on this machine, access to its files); the .idx of one at s3://bucket/prefix is fetched anew."""
     if not is_remote(prefix):
         return prefix, LocalAccess(Path(prefix).parent)
     storage = StorageSpec()
@@ -223,7 +223,7 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
 
 
 def index_here(prefix: str) -> Path:
-    """The .idx of a dataset on this machine; of one at s3://bucket/prefix a copy, which is fetched anew.
+    """Return the .idx of a dataset on this machine; of one at s3://bucket/prefix a copy, which is fetched anew.
 
     It need not be there.
     """

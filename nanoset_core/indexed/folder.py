@@ -1,15 +1,15 @@
-"""Joining the indexed datasets of a folder into one: each once, and never what an earlier call joined of them."""
+"""Join the indexed datasets of a folder into one: each once, and never the output of an earlier call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
-from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_heard
+from nanoset_core.indexed.builder import merge_heard
+from nanoset_core.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.outputs.recorded import (
@@ -24,8 +24,7 @@ from nanoset_core.outputs.recorded import (
     sizes_hold,
 )
 from nanoset_core.storage.remote_folder import Location, RemoteFolder
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Stored, in_parallel
+from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import brought
 
 COMMAND = "merge"
@@ -37,17 +36,16 @@ class Merged:
     """A joined dataset."""
 
     prefix: Location
-    """Of its pair."""
     parts: tuple[tuple[Location, int], ...]
     """Prefix and documents of each dataset that is in it, in order."""
     tokens: int
-    """In all of them."""
+    """Tokens in all of them."""
     made: bool
     """False where it was there already."""
 
     @property
     def documents(self) -> int:
-        """In all of them."""
+        """Documents in all of them."""
         return sum(documents for _, documents in self.parts)
 
 
@@ -60,7 +58,7 @@ def merge_folder(
         folder: of the pairs, on this machine or in a bucket.
         output_prefix: of the pair to write; it may lie in the same folder.
         overwrite: whether a pair of other datasets, or of unknown origin, may be replaced.
-        listener: hears the progress.
+        listener: takes the progress.
 
     Raises:
         MissingError: the folder has no pair, or one that lacks its .bin or .idx.
@@ -79,18 +77,16 @@ def merge_folder(
         files=pair_files(output_prefix),
     )
     record = output.find(overwrite=overwrite)
-    if record is None:
-        with output.making(overwrite=overwrite) as draft:
-            if isinstance(output_prefix, RemoteFolder) and (within := _within(output_prefix, files)) is not None:
-                _join_within(output_prefix, within, draft, listener)
-            else:
-                _join_here(output_prefix, files, draft, listener)
-        return _merged(output_prefix, parts, draft.facts, made=True)
-    return _merged(output_prefix, parts, record["facts"], made=False)
+    if record is not None:
+        return _merged(output_prefix, parts, record["facts"], made=False)
+    with output.making(overwrite=overwrite) as draft:
+        if not _join_within(output_prefix, files, output.made_from["sources"], draft, listener):
+            _join_here(output_prefix, files, draft, listener)
+    return _merged(output_prefix, parts, draft.facts, made=True)
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Prefixes of the folder's pairs, sorted by name, without one that an earlier call left at `output_prefix`."""
+    """Return the prefixes of the folder's pairs, sorted by name, without an earlier output at `output_prefix`."""
     endings: dict[str, set[str]] = {}
     for path in folder.iterdir():
         if path.suffix in (".bin", ".idx") and not path.name.startswith("."):
@@ -98,12 +94,7 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     if real_path(folder) == real_path(output_prefix.parent) and _is_merged(output_prefix):
         endings.pop(output_prefix.name, None)
     if not endings:
-        raise MissingError(
-            "no datasets to merge",
-            where=folder,
-            expected="pairs of .bin and .idx",
-            remedy="name the folder that holds them with --input",
-        )
+        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx")
     for name, found in endings.items():
         if lacking := {".bin", ".idx"} - found:
             raise MissingError(
@@ -111,13 +102,13 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
                 where=folder / f"{name}{found.pop()}",
                 found=f"no {name}{lacking.pop()} beside it",
                 expected="pairs of .bin and .idx",
-                remedy="finish writing it, or move what is there out of the folder",
+                remedy="finish writing it, or move it out of the folder",
             )
     return [folder / name for name in sorted(endings)]
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Whether a pair is what `merge_folder` made, or a part of it that a killed call left."""
+    """Return whether `merge_folder` made a pair, or a killed call left a part of it."""
     record = read_record(record_path(prefix))
     return (
         record is not None
@@ -127,7 +118,7 @@ def _is_merged(prefix: Location) -> bool:
 
 
 def _check_once(parts: Sequence[Location]) -> None:
-    """Make sure that no document comes twice: in a dataset, and in a merge of it."""
+    """Refuse a dataset together with a merge of it, which would give its documents twice."""
     own = {real_path(pair_files(part)[0]): part for part in parts}
     for part in parts:
         if _is_merged(part):
@@ -150,58 +141,58 @@ def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft,
         parts = [prefix_of(path) for path in here[::2]]
         meter = Meter(listener, "merge", output_prefix.name, sum(path.stat().st_size for path in here[::2]))
         merge_heard(parts, draft.folder / output_prefix.name, meter.advance)
-        draft.facts = _facts([idx_path(part) for part in parts], draft.folder / output_prefix.name)
-
-
-def _within(output_prefix: RemoteFolder, files: Sequence[Location]) -> list[RemoteFolder] | None:
-    """The files, where all of them lie in the bucket of the output; None where one does not."""
-    found = [file for file in files if isinstance(file, RemoteFolder) and file.place == output_prefix.place]
-    return found if len(found) == len(files) else None
+        counts = [len(read_idx(idx_path(part), validate=False).document_indices) - 1 for part in parts]
+        merged = read_idx(idx_path(draft.folder / output_prefix.name))
+        draft.facts = {"documents": counts, "tokens": int(merged.sequence_lengths.sum(dtype="int64"))}
 
 
 def _join_within(
-    output_prefix: RemoteFolder, files: Sequence[RemoteFolder], draft: Draft, listener: ProgressCallback
-) -> None:
-    """Write the joined .idx into a draft, and let the bucket make the .bin of its own objects."""
+    output_prefix: Location,
+    files: Sequence[Location],
+    rows: Sequence[Mapping[str, Any]],
+    draft: Draft,
+    listener: ProgressCallback,
+) -> bool:
+    """Write the joined .idx into a draft, and let a bucket join the .bin of its own objects.
+
+    Args:
+        output_prefix: of the pair to write.
+        files: .bin and .idx of each dataset.
+        rows: their sizes and ETags, as the record holds them.
+        draft: gets both files.
+        listener: takes the progress.
+
+    Returns:
+        False, with nothing done, where a file lies elsewhere or a dataset has modes.
+    """
+    if not isinstance(output_prefix, RemoteFolder):
+        return False
+    stored = [
+        Stored(file.path, row["bytes"], row["etag"], 0)
+        for file, row in zip(files, rows, strict=True)
+        if isinstance(file, RemoteFolder) and file.place == output_prefix.place
+    ]
     store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
-    with brought(files[1::2]) as indices:
-        bins = in_parallel(_stored, files[::2], CONNECTIONS)
-        first = read_idx(indices[0], validate=False)
-        prefix = draft.folder / output_prefix.name
-        with MMapIndexedDatasetBuilder(prefix, first.dtype, multimodal=first.modes is not None) as builder:
-            for index, found in zip(indices, bins, strict=True):
-                builder.add_index_alone(index, found.size, store.url(found.name).removesuffix(".bin"))
-        draft.facts = _facts(indices, prefix)
+    if len(stored) < len(files):
+        return False
+    read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
+    if read is None:
+        return False
+    pairs, dtype = read
+    write_merged_idx(draft.folder / f"{output_prefix.name}.idx", store, pairs, dtype)
+    size = sum(pair.bin.size for pair in pairs)
+    draft.facts = {"documents": [pair.documents for pair in pairs], "tokens": size // dtype.itemsize}
 
     def join() -> Mapping[str, Any]:
-        meter = Meter(listener, "merge", output_prefix.name, sum(found.size for found in bins))
-        store.compose(binary.path, bins, joined=meter.advance)
-        made = _stored(binary)
+        meter = Meter(listener, "merge", output_prefix.name, size)
+        store.compose(binary.path, [pair.bin for pair in pairs], joined=meter.advance)
+        made = store.stat(binary.path)
+        if made is None:
+            raise MissingError("no such object", where=binary, remedy="run again once no other call writes it")
         return {"bytes": made.size, "etag": made.mark}
 
     draft.elsewhere[binary.name] = join
-
-
-def _stored(path: RemoteFolder) -> Stored:
-    """What a bucket says of an object."""
-    found = path.store.stat(path.path)
-    if found is None:
-        raise MissingError("no such object", where=path, remedy="run again once nothing writes to the parts any more")
-    return found
-
-
-def _facts(parts: Sequence[Path], merged: Path) -> dict[str, Any]:
-    counts = [len(read_idx(part, validate=False).document_indices) - 1 for part in parts]
-    found = read_idx(idx_path(merged))
-    if len(found.document_indices) - 1 != sum(counts):
-        raise FormatError(
-            "the joined dataset has not the documents of its parts",
-            where=merged,
-            found=f"{len(found.document_indices) - 1:,} documents",
-            expected=f"{sum(counts):,}",
-            remedy="run again once nothing writes to the parts any more",
-        )
-    return {"documents": counts, "tokens": int(found.sequence_lengths.sum(dtype="int64"))}
+    return True
 
 
 def _merged(prefix: Location, parts: Sequence[Location], facts: Mapping[str, Any], *, made: bool) -> Merged:

@@ -79,34 +79,34 @@ class Index:
 
 
 def bin_path(prefix: str | os.PathLike[str]) -> Path:
-    """Path of the token file of a dataset."""
+    """Return the path of the token file of a dataset."""
     return Path(f"{os.fspath(prefix)}.bin")
 
 
 def idx_path(prefix: str | os.PathLike[str]) -> Path:
-    """Path of the index file of a dataset."""
+    """Return the path of the index file of a dataset."""
     return Path(f"{os.fspath(prefix)}.idx")
 
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
-    """The token file and the index file of a dataset, wherever it lies."""
+    """Return the token file and the index file of a dataset on this machine or in a bucket."""
     if isinstance(prefix, Path):
         return bin_path(prefix), idx_path(prefix)
     return replace(prefix, path=f"{prefix.path}.bin"), replace(prefix, path=f"{prefix.path}.idx")
 
 
 def prefix_of(tokens: Path) -> Path:
-    """The prefix of a dataset, by the path of its token file."""
+    """Return the prefix of a dataset, by the path of its token file."""
     return Path(str(tokens).removesuffix(".bin"))
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
-    """Token type for a vocabulary: uint16 if known and below 65500, else int32 (Megatron-LM `DType.optimal_dtype`)."""
+    """Return the token type: uint16 for a vocabulary below 65500, else int32 (Megatron-LM `DType.optimal_dtype`)."""
     return DTYPE_CODES[8 if vocab_size is not None and vocab_size < 65500 else 4]
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """The code that stands for a token type in an .idx.
+    """Return the code of a token type in an .idx.
 
     Raises:
         ConfigError: the type has no code.

@@ -1,4 +1,4 @@
-"""Opening an `.idx` file, and finding what is wrong with it."""
+"""Open and check an `.idx` file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
-    """`map_regular`, with a MissingError if there is no such file."""
+    """Map a file as `map_regular`, with a MissingError if there is none."""
     try:
         return map_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -64,7 +64,7 @@ def map_file(path: Path) -> mmap.mmap | bytes:
 
 
 def no_such_file(path: Path) -> MissingError:
-    """What to raise where a file of a dataset is not there."""
+    """Return the error for a missing file of a dataset."""
     return MissingError(
         "no such file",
         where=path,
@@ -74,7 +74,7 @@ def no_such_file(path: Path) -> MissingError:
 
 
 def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
-    """(dtype code, n, m) of an .idx."""
+    """Return (dtype code, n, m) of an .idx."""
     head = bytes(buffer[: HEADER.size])
     if head[: len(MAGIC)] != MAGIC:
         raise FormatError(

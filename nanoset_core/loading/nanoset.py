@@ -26,7 +26,7 @@ _MANY_PIECES = 12  # from here on their bounds are faster from arrays
 
 
 class IndexedSamples:
-    """What a dataset's samples and those of a blend have in common."""
+    """Base of the samples of a dataset and of a blend."""
 
     _part: MemberPlan | BlendPlan | None
     _where: str
@@ -80,7 +80,7 @@ class IndexedSamples:
 
     def _misfit(self, found: str) -> StaleError:
         return StaleError(
-            "the index files don't fit the data",
+            "the index files don't fit the dataset",
             where=self._where,
             found=found,
             remedy="build the nanoset again: its data was changed",

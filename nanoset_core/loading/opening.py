@@ -85,7 +85,7 @@ def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> 
             handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
         except FormatError as error:
             raise FormatError(
-                "the handoff, which names the masks of its samples, is damaged",
+                "the handoff, which says what masks its samples have, is damaged",
                 where=outputs.folder / STAGE / name / HANDOFF,
                 found=error.where,
                 remedy=f"run `nanoset build`, or give each mask as an argument, True or False: {', '.join(MASKS)}",
@@ -173,7 +173,7 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
 
 
 def _needed(plan: SplitPlan) -> Iterator[tuple[MemberPlan | BlendPlan, Mapping[str, Any]]]:
-    """Each part of a plan with the index files that it must name, as keys."""
+    """Yield each part of a plan with the index files that it must name, as keys."""
     for member in plan.members:
         yield member, MemberIndices.__dataclass_fields__
     if plan.blend is not None:

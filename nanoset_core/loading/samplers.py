@@ -1,4 +1,4 @@
-"""Which samples a data-parallel rank reads next, as the trainers' own samplers say.
+"""Choose the samples that a data-parallel rank reads next, as the trainers' own samplers do.
 
 Each is a batch sampler for `torch.utils.data.DataLoader`, or any loop; none needs torch. The whole state of the
 sequential one is the number of samples that all ranks have consumed: it resumes anywhere, also under another number of
@@ -20,7 +20,7 @@ _RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
 
 @dataclass(frozen=True, slots=True)
 class _MicroBatches:
-    """What samplers that yield lists have in common."""
+    """Base of samplers that yield lists."""
 
     total_samples: int
     """Length of the dataset."""
@@ -46,7 +46,7 @@ class _MicroBatches:
 
 @dataclass(frozen=True, slots=True)
 class _DealtInTurn:
-    """What samplers that yield single numbers have in common."""
+    """Base of samplers that yield single numbers."""
 
     total_samples: int
     """Length of the dataset."""
@@ -63,11 +63,11 @@ class _DealtInTurn:
         _check_rank(self.data_parallel_rank, self.data_parallel_size)
 
     def _each(self, samples: int, *, drop_last: bool) -> int:
-        """How many of so many samples every rank is dealt."""
+        """Return how many of a number of samples each rank gets."""
         return samples // self.data_parallel_size if drop_last else -(-samples // self.data_parallel_size)
 
     def _mine(self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool) -> NDArray[np.int64]:
-        """This rank's of the samples that are left; unless the last are dropped, the first of the order fill up."""
+        """Return this rank's share of the samples left; unless the last are dropped, the first of the order fill up."""
         dealt = self._each(len(left), drop_last=drop_last) * self.data_parallel_size
         filled = np.concatenate([left[:dealt], np.resize(order, max(dealt - len(left), 0))])
         return filled[self.data_parallel_rank :: self.data_parallel_size]
@@ -114,7 +114,7 @@ class PretrainingSampler(_MicroBatches):
             )
 
     def __len__(self) -> int:
-        """Lists that are still to come."""
+        """Return the number of lists still to come."""
         step = self._step
         left = self.total_samples - self.consumed_samples + self._padding()
         return left // step if self.drop_last else -(-left // step)
@@ -171,7 +171,7 @@ class CyclicSampler(_MicroBatches):
             )
 
     def __len__(self) -> int:
-        """Lists that are still to come in this epoch: without sharding, ranks can differ by one at its end."""
+        """Return the number of lists still to come in this epoch; without sharding, ranks can differ by one."""
         batches = self.total_samples // self.micro_batch_size * self.micro_batch_size
         left = (self._active() if self.data_sharding else batches) - self.consumed_samples % self._active()
         mine = -(-(left - self.data_parallel_rank) // self.data_parallel_size)
@@ -215,7 +215,7 @@ class InterleavedSampler(_DealtInTurn):
     """Whether to drop samples that not every rank gets; otherwise the first ones are dealt again."""
 
     def __len__(self) -> int:
-        """Samples of this rank that are still to come."""
+        """Return the number of this rank's samples still to come."""
         each = self._each(self.total_samples, drop_last=self.drop_last)
         return max(each - self.consumed_samples // self.data_parallel_size, 0)
 
@@ -250,7 +250,7 @@ class ResumableSampler(_DealtInTurn):
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
 
     def __len__(self) -> int:
-        """Samples of this rank that are still to come."""
+        """Return the number of this rank's samples still to come."""
         return self._each(self.total_samples - self.consumed_samples, drop_last=self.drop_last)
 
     def __iter__(self) -> Iterator[int]:
@@ -284,7 +284,7 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
-    """torch's `randperm_cpu`: entry i changes places with entry i + draw % (count - i); the same Mersenne twister."""
+    """Shuffle as torch's `randperm_cpu`: entry i changes places with entry i + draw % (count - i)."""
     if count >= _RANDPERM_LIMIT:
         raise ConfigError("too many samples to shuffle without torch", found=count, expected=f"below {_RANDPERM_LIMIT}")
     draws = np.random.RandomState(seed & 0xFFFFFFFF).randint(0, 2**32, size=max(count - 1, 0), dtype=np.uint32)

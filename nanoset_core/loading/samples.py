@@ -1,4 +1,4 @@
-"""From the tokens of a sample to what the trainer's own dataset returns."""
+"""Turn the tokens of a sample into what the trainer's own dataset returns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SampleForm:
         self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
     def sample(self, text: Tokens, index: int | None) -> Sample:
-        """The dictionary for a sample's tokens.
+        """Return the dictionary for a sample's tokens.
 
         Args:
             text: the tokens, of any integer type, shape (sequence_length + 1,), or one less without the extra token.
@@ -55,7 +55,7 @@ class SampleForm:
         return parts
 
     def samples(self, texts: NDArray[np.int64], indices: Sequence[int | None]) -> list[Sample]:
-        """The dictionaries for many samples' tokens, as `sample` gives them.
+        """Return the dictionaries for many samples' tokens, as `sample` does.
 
         Args:
             texts: the tokens, shape (samples, sequence_length + 1), or one less without the extra token.
@@ -67,13 +67,13 @@ class SampleForm:
         return [dict(zip(parts, rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
 
     def _is_padding(self, index: int | None) -> bool:
-        """Whether the loss leaves the whole sample out."""
+        """Return whether the loss leaves the whole sample out."""
         if self.form in _BARE:
             return False
         return index is None or (self.form == "nemo" and index < 0)
 
     def _parts(self, text: Tokens) -> Sample:
-        """Name → array of a sample, or of many, whose axis comes first in `text` and in each array."""
+        """Return name → array of a sample, or of many, whose axis comes first in `text` and in each array."""
         if self.form in _BARE:
             return {self.form: text.astype(np.int64)}
         tokens, labels = self._shift(text)
@@ -94,7 +94,7 @@ class SampleForm:
         return self.reset_positions or self.reset_attention or self.masks_eod
 
     def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(tokens, labels), each of shape (…, sequence_length) and apart from the other."""
+        """Return (tokens, labels), separate arrays of shape (…, sequence_length)."""
         if self.extra:
             return text[..., :-1].astype(np.int64), text[..., 1:].astype(np.int64)
         tokens, labels = text.astype(np.int64), np.empty(text.shape, np.int64)
@@ -103,7 +103,7 @@ class SampleForm:
         return tokens, labels
 
     def _positions(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        """Positions, shape (…, sequence_length); after an end of document they begin again at 0."""
+        """Return positions, shape (…, sequence_length), which begin again at 0 after an end of document."""
         if not self.reset_positions or ends is None:
             return np.broadcast_to(self._range, shape).copy() if len(shape) > 1 else self._range.copy()
         begins = np.zeros(shape, np.int64)
@@ -111,7 +111,7 @@ class SampleForm:
         return self._range - np.maximum.accumulate(begins, axis=-1)
 
     def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
-        """True where masked, shape (…, 1, sequence_length, sequence_length); shared where it never differs."""
+        """Return the mask, True where masked, shape (…, 1, sequence_length, sequence_length)."""
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
         if not self.reset_attention or ends is None:

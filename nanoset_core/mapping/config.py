@@ -1,4 +1,4 @@
-"""What a nanoset is to be: the configuration that plans, caches and readers share."""
+"""The configuration of a nanoset, which planning, caches and readers share."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class NanosetConfig:
         return get_preset(self.preset)
 
     def shares(self) -> tuple[float, float, float]:
-        """Shares of train, valid and test, as the trainer computes them.
+        """Return the shares of train, valid and test, as the trainer computes them.
 
         Raises:
             ConfigError: `split` holds none.
@@ -133,16 +133,16 @@ class NanosetConfig:
         return self.pad_token
 
     def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
-        """How many samples tokens give; see `sample_count`."""
+        """Return how many samples a number of tokens gives; see `sample_count`."""
         extra = int(self.add_extra_token)
         return sample_count(tokens, self.sequence_length, extra, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
-        """Samples asked for, or None."""
+        """Return the samples asked for, or None."""
         return (self.train_split_samples, self.valid_split_samples, self.test_split_samples)[SPLITS.index(split)]
 
     def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
-        """The same with other numbers of samples, and one epoch of each split that is not named."""
+        """Return a copy with other numbers of samples, and one epoch of each split that is not named."""
         return replace(
             self,
             train_split_samples=samples.get("train"),
@@ -151,7 +151,7 @@ class NanosetConfig:
         )
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """The same with just those of `MASKS` set.
+        """Return a copy with just these of `MASKS` set.
 
         Raises:
             ConfigError: the preset's samples have no masks, one needs another, or the token is needed and None.
@@ -174,11 +174,11 @@ class NanosetConfig:
         )
 
     def drops_last_partial(self, split: SplitName) -> bool:
-        """Whether the split leaves out its last, short sample."""
+        """Return whether the split leaves out its last, short sample."""
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
-        """(prefixes, weights or None) of the split's data; None where it has none of its own."""
+        """Return (prefixes, weights or None) of the split's data; None where it has none of its own."""
         data = self.data_path if self.blend_per_split is None else self.blend_per_split[SPLITS.index(split)]
         if data is None:
             return None
@@ -189,11 +189,11 @@ class NanosetConfig:
         return list(data), None
 
     def trainer_path(self, prefix: str) -> str:
-        """The prefix as the trainer spells it."""
+        """Return the prefix as the trainer spells it."""
         return self.trainer_paths.get(prefix, prefix)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain types, for `from_json`."""
+        """Return plain types, for `from_json`."""
         values = asdict(self)
         if not self.compensated_sums:
             del values["compensated_sums"]
@@ -201,7 +201,7 @@ class NanosetConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
-        """The configuration that `to_json` gave."""
+        """Return the configuration of `to_json`."""
         return cls(**values)
 
     def _check_numbers(self) -> None:
@@ -214,7 +214,7 @@ class NanosetConfig:
             raise ConfigError("this share is impossible", where="surplus", found=self.surplus, expected="0 or more")
 
     def _set_integer(self, name: str, low: int, high: int) -> None:
-        """Let a field be a plain integer (numpy's would not go into a description)."""
+        """Make a field a plain integer (numpy's would not go into a description)."""
         value = getattr(self, name)
         number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
         if number is None or not low <= number <= high:
@@ -222,7 +222,7 @@ class NanosetConfig:
         object.__setattr__(self, name, number)
 
     def _set_data(self) -> None:
-        """Let data be plain strings, numbers and containers that don't change."""
+        """Make the data plain strings, numbers and immutable containers."""
         if (self.data_path is None) == (self.blend_per_split is None):
             raise ConfigError(
                 "the data must be given once",
@@ -250,7 +250,7 @@ class NanosetConfig:
 
 
 def check_masks(masks: Collection[str]) -> None:
-    """ConfigError for a mask option that would have no effect without another."""
+    """Raise ConfigError for a mask option that would have no effect without another."""
     if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
         raise ConfigError(
             "samples without an attention mask have none to stop at an end of document",
@@ -261,7 +261,7 @@ def check_masks(masks: Collection[str]) -> None:
 
 
 def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
-    """The blend with its prefixes as strings; ConfigError where it is none."""
+    """Return the blend with its prefixes as strings."""
     single = isinstance(blend, str | os.PathLike)
     prefixes: list[Any] = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
     if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):

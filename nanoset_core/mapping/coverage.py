@@ -1,4 +1,4 @@
-"""What a planned split takes of each of its datasets: shares, epochs, repeats, and what is never seen."""
+"""Compute what a planned split takes of each dataset: shares, epochs, repeats, and tokens that are never seen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemberCoverage:
         return max(0.0, self.epochs - 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain types."""
+        """Return plain types."""
         return asdict(self) | {"surplus": self.surplus}
 
 
@@ -66,7 +66,7 @@ def coverage(
     limits: Mapping[str, float] | None = None,
     given: Sequence[int] | None = None,
 ) -> list[MemberCoverage]:
-    """What a split takes of each dataset.
+    """Return what a split takes of each dataset.
 
     Args:
         plan: of the split.
@@ -100,7 +100,7 @@ def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
 
 
 def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
-    """Samples that a blend takes of each dataset: exactly for small blends, else by weight, with the right sum."""
+    """Return the samples that a blend takes of each dataset: exact for small blends, else by weight."""
     if size <= _EXACT_SAMPLES:
         counts = np.zeros(len(weights), np.int64)
         for _, picks in greedy_segments(weights, size):
@@ -131,7 +131,7 @@ def _member(
 
 
 def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float:
-    """How often samples read a dataset: in samples of one epoch, or in tokens where they fill none."""
+    """Return how often samples read a dataset: in samples of one epoch, or in tokens where they fill none."""
     if once := config.samples_in(member.tokens):
         return taken / once
     return taken * config.sequence_length / member.tokens if member.tokens else 0.0

@@ -1,4 +1,4 @@
-"""The document index: every sequence of a split, once per epoch, shuffled."""
+"""Build the document index: every sequence of a split, once per epoch, shuffled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build_document_index(
 
 
 def shuffle_in_place(values: NDArray[np.integer], state: np.random.RandomState) -> None:
-    """`state.shuffle(values)`: the same order and draws, faster for 4-byte values (numpy's fast path is for 8)."""
+    """Run `state.shuffle(values)`, faster for 4-byte values (numpy's fast path is for 8)."""
     if values.itemsize == 8 or len(values) > _WIDE_LIMIT:
         state.shuffle(values)
         return

@@ -1,4 +1,4 @@
-"""What happens where a corpus would be read more often than it may be: nothing, an error, fewer samples, other shares.
+"""Apply limits on epochs, where a corpus would be read too often: nothing, an error, fewer samples, or other shares.
 
 No trainer has such a rule: the result is an ordinary configuration, which the trainer is given as it is.
 """
@@ -35,7 +35,7 @@ class ExceededLimit:
 
 
 class LimitedConfig(NamedTuple):
-    """A configuration that keeps the limits, or that breaks them as it was told to."""
+    """A configuration after the limits were applied."""
 
     config: NanosetConfig
     """With the samples and weights to use."""
@@ -71,7 +71,7 @@ def apply_epoch_limits(
 
 
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
-    """Samples that may be built from a dataset of so many tokens that may be read `limit` times."""
+    """Return the samples that may be built from a dataset of so many tokens that may be read `limit` times."""
     if config.rules.one_epoch:
         return int(limit * config.samples_in(tokens))
     return config.samples_in(int(limit * tokens))
@@ -109,7 +109,7 @@ def _refusal(found: tuple[ExceededLimit, ...]) -> InputError:
 
 
 def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
-    """The largest number of samples, split by split, at which every limit is kept."""
+    """Return the configuration with the largest number of samples, split by split, that keeps every limit."""
     samples = {split: config.samples(split) for split in SPLITS}
     for split in SPLITS:
         asked = samples[split]
@@ -175,7 +175,7 @@ def _reweighted(
 
 
 def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
-    """The largest weight, a multiple of 2**-40, with which a dataset gives no more than `allowed` samples.
+    """Return the largest weight, a multiple of 2**-40, with which a dataset gives no more than `allowed` samples.
 
     So coarse that making weights add up to 1 cannot lift it over the limit, nor is a sample lost below 2**40 of them.
     """
@@ -188,7 +188,7 @@ def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
 
 
 def _filled(shares: dict[str, float], most: Mapping[str, float]) -> dict[str, float] | None:
-    """Shares below their limits that add up to 1, the others' in their old proportion; None where there are none."""
+    """Return shares within their limits that add up to 1, the free ones in their old proportion; None if impossible."""
     fixed: dict[str, float] = {}
     while True:
         free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}

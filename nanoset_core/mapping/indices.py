@@ -1,4 +1,4 @@
-"""From a plan to its arrays."""
+"""Build the index arrays of a plan."""
 
 from __future__ import annotations
 

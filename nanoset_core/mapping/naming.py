@@ -1,4 +1,4 @@
-"""The trainers' descriptions, hashes and file names: how one nanoset's index files are told from another's."""
+"""Make the trainers' descriptions, hashes and file names, which differ between any two nanosets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INDICES = ("document_index", "sample_index", "shuffle_index")
 
 
 def describe_member(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> str:
-    """The text that the trainer hashes for one dataset (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
+    """Return the text that the trainer hashes for one dataset (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
 
     Args:
         config: of the nanoset.
@@ -53,7 +53,7 @@ def describe_member(config: NanosetConfig, split: SplitName, prefix: str, reques
 def describe_blend(
     rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
 ) -> str:
-    """The text that the trainer hashes for a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
+    """Return the text that the trainer hashes for a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
 
     Args:
         rules: of the trainer.
@@ -77,7 +77,7 @@ def describe_blend(
 def member_files(
     config: NanosetConfig, split: SplitName, prefix: str, requested: int | None, digest: str
 ) -> dict[str, str]:
-    """Part → file name of one dataset's index files, with the description last and SIDECAR for ours."""
+    """Return part → file name of one dataset's index files, with the description last and SIDECAR for ours."""
     rules = config.rules
     endings = dict(zip(_INDICES, rules.member_parts, strict=True))
     named = partial(
@@ -94,7 +94,7 @@ def member_files(
 
 
 def blend_files(rules: Preset, split: SplitName, digest: str) -> dict[str, str]:
-    """Part → file name of a blend's index files, with the description last and SIDECAR for ours."""
+    """Return part → file name of a blend's index files, with the description last and SIDECAR for ours."""
     endings = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
     return _files(partial(rules.blend_file.format, hash=digest, kind=rules.blend_kind, split=split), endings)
 
@@ -105,7 +105,7 @@ def _files(named: Callable[..., str], endings: dict[str, str], *, describes: boo
 
 
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
-    """A trainer's tokenizer, as descriptions hold it, from a JSON file or from a description that the trainer wrote.
+    """Read a trainer's tokenizer identifiers from a JSON file, or from a description that the trainer wrote.
 
     Args:
         path: of the JSON object itself, or of a …-description.txt, of which it is the `tokenizer`.
@@ -132,7 +132,7 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
 
 
 def md5(text: str) -> str:
-    """The trainers' hash of a description."""
+    """Return the trainers' hash of a description."""
     return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
 
 

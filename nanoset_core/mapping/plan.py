@@ -1,4 +1,4 @@
-"""Planning a split: what will be built for it, known before anything is built.
+"""Plan a split: compute what will be built for it before anything is built.
 
 Only `.idx` files are read, and everything is in closed form: no array as long as the samples is made.
 """
@@ -40,12 +40,12 @@ class LengthReader:
     """Reads every `.idx` once, for splits that are planned together."""
 
     def __init__(self, access: FileAccess | None = None) -> None:
-        """access: how they are reached, where they do not simply lie there."""
+        """Take the access that fetches the files, where they lie in a store."""
         self._access = access
         self._known: dict[str, tuple[NDArray[np.int32], str]] = {}
 
     def read(self, prefix: str) -> tuple[NDArray[np.int32], str]:
-        """(tokens of every sequence int32[n], sha256 of the .idx); MissingError and FormatError as `read_idx`."""
+        """Return (tokens of every sequence int32[n], sha256 of the .idx); errors as `read_idx`."""
         if prefix not in self._known:
             path = index_here(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
             self._known[prefix] = read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()
@@ -75,7 +75,7 @@ def largest_epoch_size(
     split: SplitName = "train",
     reader: LengthReader | None = None,
 ) -> int:
-    """The largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
+    """Return the largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
 
     Args:
         config: of which the numbers of samples don't matter.
@@ -103,7 +103,7 @@ def largest_epoch_size(
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number from 0 to `most` that fits, where every smaller one fits too."""
+    """Return the largest number from 0 to `most` that fits, where every smaller one fits too."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -112,7 +112,7 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length: int, extra: int) -> bool:
-    """Whether less than 80 % of the last epoch is needed, so that it is shuffled apart from the others.
+    """Return whether less than 80 % of the last epoch is needed, so that it is shuffled apart from the others.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
     """
@@ -150,7 +150,7 @@ class _Planner:
         return SplitPlan(self.split, self.rules.name, members, self._blend(members, weights))
 
     def epoch_samples(self, prefix: str) -> int:
-        """Samples of one epoch of a dataset."""
+        """Return the samples of one epoch of a dataset."""
         _, tokens, _ = self._measure(prefix)
         return self.config.samples_in(tokens)
 
@@ -239,7 +239,7 @@ class _Planner:
         )
 
     def _epochs(self, prefix: str, tokens: int, requested: int | None) -> int:
-        """The least number of epochs with tokens for the samples requested."""
+        """Return the least number of epochs with tokens for the samples requested."""
         if requested is None:
             return 1
         needed = requested * self.config.sequence_length + int(self.config.add_extra_token)
@@ -277,7 +277,7 @@ class _Planner:
     def _mix(
         self, members: tuple[MemberPlan, ...], weights: list[float] | None
     ) -> tuple[int, tuple[float, ...] | tuple[int, ...]]:
-        """(size of the blend, weights that it is built with and described by)."""
+        """Return (size of the blend, weights that it is built with and described by)."""
         rules, asked = self.rules, self.asked
         lengths = tuple(member.samples_given for member in members)
         if weights is None:
@@ -316,7 +316,7 @@ class _Planner:
         )
 
     def _check_names(self, members: tuple[MemberPlan, ...]) -> None:
-        """Two datasets must not share index files in one cache folder."""
+        """Refuse two datasets that would share index files in one cache folder."""
         if self.config.path_to_cache is None:
             return
         owners: dict[str, str] = {}
@@ -330,7 +330,7 @@ class _Planner:
                 )
 
     def _measure(self, prefix: str) -> tuple[Rows, int, str]:
-        """(rows of the split, tokens in them, digest of the .idx)."""
+        """Return (rows of the split, tokens in them, digest of the .idx)."""
         lengths, digest = self.reader.read(prefix)
         begin, end = self._rows(len(lengths))
         if not 0 <= begin <= len(lengths):

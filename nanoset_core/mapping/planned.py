@@ -1,4 +1,4 @@
-"""What was planned for a split: sizes, epochs, descriptions, hashes and file names, as plain values."""
+"""The plan of a split: sizes, epochs, descriptions, hashes and file names, as plain values."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class _Part:
         return tuple(self.files.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain types, for `from_json`."""
+        """Return plain types, for `from_json`."""
         values = asdict(cast("DataclassInstance", self))
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that `to_json` gave."""
+        """Return the plan of `to_json`."""
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan(_Part):
-    """One dataset's part of a split."""
+    """The plan of one dataset's part of a split."""
 
     prefix: str
     """Path of the dataset without .bin and .idx."""
@@ -79,7 +79,7 @@ class MemberPlan(_Part):
 
 @dataclass(frozen=True, slots=True)
 class BlendPlan(_Part):
-    """How a split's datasets are mixed."""
+    """The plan of a blend."""
 
     size: int
     """Samples of the blend."""
@@ -99,7 +99,7 @@ class BlendPlan(_Part):
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """What a split will be."""
+    """The plan of a split."""
 
     split: SplitName
     """train, valid or test."""
@@ -116,7 +116,7 @@ class SplitPlan:
         return self.members[0].samples_given if self.blend is None else self.blend.size
 
     def to_json(self) -> dict[str, Any]:
-        """Plain types, for `from_json`."""
+        """Return plain types, for `from_json`."""
         return {
             "split": self.split,
             "preset": self.preset,
@@ -126,7 +126,7 @@ class SplitPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that `to_json` gave."""
+        """Return the plan of `to_json`."""
         return cls(
             split=values["split"],
             preset=values["preset"],

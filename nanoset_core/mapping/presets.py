@@ -1,4 +1,4 @@
-"""What differs between the trainers, in one table; what writes their arguments is chosen in `handoff.writers`.
+"""The differences between trainers, in one table; `handoff.writers` chooses what writes their arguments.
 
 Sources: `megatron` Megatron-LM core 0.11 and newer (read at 0.16.1); `megatron-0.10` core 0.9 and 0.10; `nemo` NeMo's
 Megatron collection (`nlp/data/language_modeling/megatron`, 8cfedd72); `nanotron` 896473d; `nanotron-000` 31ff34c for a
@@ -114,7 +114,7 @@ class Preset:
             raise self._cannot(f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant")
 
     def compensates(self, python: str | None) -> bool:
-        """Whether the trainer, run by that Python, adds shares up with compensation.
+        """Return whether the trainer, run by that Python, adds shares up with compensation.
 
         Args:
             python: such as "3.12"; None is any before 3.12.
@@ -134,18 +134,18 @@ class Preset:
         return int(version[1]) >= _COMPENSATED_SINCE
 
     def normalized(self, weights: Sequence[float]) -> list[float]:
-        """Weights as the datasets' sizes are computed from them."""
+        """Return weights as the datasets' sizes are computed from them."""
         if self.weights_normalized != "sum, numpy":
             return normalize(weights)
         total = plain_sum(weights)
         return [weight / total for weight in weights]
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
-        """Normalised weights as the blend itself uses them."""
+        """Return normalised weights as the blend itself uses them."""
         return list(weights) if self.weights_normalized == "numpy" else normalize(weights)
 
     def member_sizes(self, size: int, weight: float, surplus: float) -> tuple[int, int]:
-        """(samples that the blend plans to take, samples that are built) of a dataset of normalised weight."""
+        """Return (samples that the blend plans to take, samples that are built) of a dataset of normalised weight."""
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
             return target, math.ceil(target * (1 + surplus))
@@ -155,7 +155,7 @@ class Preset:
         return round(size * weight), int(size * weight * _OWN_MARGIN)
 
     def weighted_size(self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool) -> int:
-        """Samples of a weighted blend of which `size` were asked for."""
+        """Return the samples of a weighted blend of which `size` were asked for."""
         rule = (self.per_split_size or self.blend_size) if per_split else self.blend_size
         return {"targets": sum(targets), "buffers": sum(buffers), "asked": size}[rule]
 
@@ -177,11 +177,11 @@ class Preset:
         return "ask for another number of samples or change the weights: this trainer's margin is fixed"
 
     def takes_samples(self, split: SplitName) -> bool:
-        """Whether a number of samples can be asked for; otherwise the split is one epoch."""
+        """Return whether a number of samples can be asked for; otherwise the split is one epoch."""
         return self.samples_asked != "train" or split == "train"
 
     def repeats(self, asked: int | None, samples: int) -> int:
-        """How often the shuffled samples of an epoch are written one after the other (nanotron `Nanoset`)."""
+        """Return how often the shuffled samples of an epoch are written one after the other (nanotron `Nanoset`)."""
         return int(asked / samples) + 1 if self.one_epoch and asked is not None else 1
 
     def _cannot(self, found: str, expected: str) -> ConfigError:
@@ -301,7 +301,7 @@ PRESETS = {preset.name: preset for preset in (_MEGATRON, _MEGATRON_010, _NEMO, _
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name.
+    """Return the preset of a name.
 
     Raises:
         ConfigError: there is none.

@@ -1,4 +1,4 @@
-"""The sample index: at which document, and at which token of it, every sample begins.
+"""Build the sample index: at which document, and at which token of it, every sample begins.
 
 The tokens of an epoch, read along the document index, form one long line that is cut every `sequence_length` tokens.
 With end = inclusive running sum of the documents' sizes, the border p = j * sequence_length of sample j lies in the
@@ -22,7 +22,7 @@ _INT32_MAX = np.iinfo(np.int32).max
 
 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
-    """How many samples tokens give; 0 for too few.
+    """Return how many samples a number of tokens gives; 0 for too few.
 
     Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
 

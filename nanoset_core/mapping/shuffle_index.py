@@ -1,4 +1,4 @@
-"""The shuffle index: the order in which the samples of a split are drawn."""
+"""Build the shuffle index: the order in which the samples of a split are drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UINT32_SAMPLES = np.iinfo(np.uint32).max - 1
 
 
 def shuffle_dtype(samples: int) -> np.dtype:
-    """uint32, or int64 from 2**32 - 2 samples on (Megatron-LM `_build_shuffle_index`)."""
+    """Return uint32, or int64 from 2**32 - 2 samples on (Megatron-LM `_build_shuffle_index`)."""
     return np.dtype(np.int64 if samples >= _UINT32_SAMPLES else np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""Cutting the sequences of a dataset into train, valid and test."""
+"""Cut the sequences of a dataset into train, valid and test."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Bookends = tuple[float, float]
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-    """Weights divided by their numpy sum (Megatron-LM `datasets/utils.py`, `normalize`)."""
+    """Divide weights by their numpy sum (Megatron-LM `datasets/utils.py`, `normalize`)."""
     values = np.array(weights, dtype=np.float64)
     shares: list[float] = (values / np.sum(values)).tolist()
     return shares
 
 
 def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = False) -> tuple[float, float, float]:
-    """Shares of train, valid and test, normalised, from text such as "969,30,1".
+    """Parse the shares of train, valid and test, normalised, from text such as "969,30,1".
 
     Args:
         split: the text. By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
@@ -56,7 +56,7 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
 
 
 def plain_sum(values: Iterable[float]) -> float:
-    """The values added up one by one, as `sum` does in Python before 3.12, in any Python."""
+    """Add values up one by one, as `sum` does in Python before 3.12."""
     total = 0.0
     for value in values:
         total += value
@@ -64,7 +64,7 @@ def plain_sum(values: Iterable[float]) -> float:
 
 
 def compensated_sum(values: Sequence[float]) -> float:
-    """What `sum` gives in Python 3.12 and newer, in any Python: Neumaier's sum, its error added at the end."""
+    """Add values up as `sum` does in Python 3.12 and newer: Neumaier's sum, its error added at the end."""
     total = error = 0.0
     for value in values:
         step = total + value
@@ -74,7 +74,7 @@ def compensated_sum(values: Sequence[float]) -> float:
 
 
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
-    """Share borders of each split, None where its share is 0.
+    """Return the share borders of each split, None where its share is 0.
 
     Left-to-right float sums from the *integer* 0, which is how it prints in descriptions (Megatron-LM
     `convert_split_vector_to_split_matrix`).
@@ -86,13 +86,13 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
 
 
 def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
-    """Sequences of one split: borders rounded half to even (Megatron-LM `_build_megatron_dataset_splits`)."""
+    """Return one split's sequences: borders rounded half to even (Megatron-LM `_build_megatron_dataset_splits`)."""
     begin, end = bookends
     return round(begin * float(sequences)), round(end * float(sequences))
 
 
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Sequences of the three splits: rounded sizes, added up, then shifted so that the last cut is the end.
+    """Return the sequences of the splits: rounded sizes, added up, then shifted so that the last cut is the end.
 
     NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before core 0.5. On very few sequences
     a cut can land before an earlier one.

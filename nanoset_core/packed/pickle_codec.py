@@ -1,4 +1,4 @@
-"""Document entries ↔ the pickle that Modalities reads, without a Python object per entry and without an unpickler.
+"""Convert document entries ↔ the pickle that Modalities reads, without a Python object per entry or an unpickler.
 
 The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of int:
 
@@ -59,7 +59,7 @@ _PAYLOADS[[0x4B, 0x4D, 0x4A]] = 1, 2, 4
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """The pickle of all entries in pieces; memory is bounded by the chunks that come in.
+    """Yield the pickle of all entries in pieces; memory is bounded by the chunks given.
 
     Args:
         entries: chunks of any number of entries; no value is negative.
@@ -75,7 +75,7 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def rechunk(entries: Iterable[Entries], size: int) -> Iterator[Entries]:
-    """The same entries in chunks of exactly `size`, but for the last; none of them is empty."""
+    """Yield the same entries in chunks of exactly `size`, but for the last; none of them is empty."""
     held: list[Entries] = []
     count = 0
     for chunk in entries:
@@ -101,7 +101,7 @@ def _join(chunks: list[Entries]) -> Entries:
 def _encode_chunk(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64], first: int, *, marked: bool
 ) -> tuple[bytes, NDArray[np.int64]]:
-    """Opcodes of k entries from number `first` on, and where in them a frame may end, int64, shape (2 k,)."""
+    """Return the opcodes of k entries from number `first` on, and where a frame may end, int64, shape (2 k,)."""
     values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)  # shape (2 k,): offset, length, offset, …
     sizes = _payload_bytes(values)
     rows = np.empty((len(values), _COLUMNS), np.uint8)
@@ -126,7 +126,7 @@ def _encode_chunk(
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many bytes pickle gives to each value: 1, 2, 4, or a signed number of 5 to 8."""
+    """Return the bytes that pickle gives to each value: 1, 2, 4, or 5 to 8 with a sign."""
     sizes = np.ones(len(values), np.int64)
     for least, step in ((1 << 8, 1), (1 << 16, 2), (1 << 31, 1), (1 << 39, 1), (1 << 47, 1), (1 << 55, 1)):
         sizes += step * (values >= least)
@@ -140,7 +140,7 @@ class _Framer:
         self._held = start
 
     def feed(self, opcodes: bytes, cuts: NDArray[np.int64]) -> Iterator[bytes]:
-        """Frames that are complete now; `cuts` are the positions in `opcodes` where one may end, ascending."""
+        """Yield the frames that are complete; `cuts` are the positions in `opcodes` where one may end, ascending."""
         cuts = cuts + len(self._held)
         held, begin = self._held + opcodes, 0
         while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
@@ -150,7 +150,7 @@ class _Framer:
         self._held = held[begin:]
 
     def finish(self, opcodes: bytes) -> bytes:
-        """The last frame."""
+        """Return the last frame."""
         return _frame(self._held + opcodes)
 
 
@@ -165,7 +165,7 @@ class _IrregularError(Exception):
 
 
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
-    """The entries of a pickled index in chunks; their values are not judged.
+    """Yield the entries of a pickled index in chunks, without checking their values.
 
     Memory: some 30 MB, whatever the file (16 bytes an entry more where the slow way is needed).
 
@@ -210,7 +210,7 @@ def _decode_fast(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
 
 
 def _chunks(view: memoryview, position: int, where: str) -> Iterator[NDArray[np.uint8]]:
-    """The opcodes of all frames, without the frames' headers, in arrays of about a MiB."""
+    """Yield the opcodes of all frames, without the frames' headers, in arrays of about a MiB."""
     data = np.frombuffer(view, np.uint8)
     held: list[NDArray[np.uint8]] = []
     size = 0
@@ -226,7 +226,7 @@ def _chunks(view: memoryview, position: int, where: str) -> Iterator[NDArray[np.
 
 
 def _frames(view: memoryview, position: int, where: str) -> Iterator[tuple[int, int]]:
-    """(begin, end excl) of the opcodes of each frame; what has no frame runs to the end."""
+    """Yield (begin, end excl) of the opcodes of each frame; opcodes without a frame run to the end."""
     while position < len(view):
         if view[position] != _FRAME:
             yield position, len(view)
@@ -246,7 +246,7 @@ def _frames(view: memoryview, position: int, where: str) -> Iterator[tuple[int, 
 
 
 def _decode_chunk(stream: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """The entries at the front of `stream`, which begins where an entry does, and how many bytes they are."""
+    """Return the entries at the front of `stream`, which begins where an entry does, and how many bytes they are."""
     size = len(stream)
     padded = np.zeros(size + _MARGIN, np.uint8)
     padded[:size] = stream
@@ -261,13 +261,13 @@ def _decode_chunk(stream: NDArray[np.uint8]) -> tuple[Entries, int]:
 
 
 def _candidates(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """0, and every position after TUPLE2 MEMOIZE; int64, shape (candidates,), ascending."""
+    """Return 0, and every position after TUPLE2 MEMOIZE; int64, shape (candidates,), ascending."""
     ends = np.flatnonzero((stream[:-1] == _TUPLE2) & (stream[1:] == _MEMOIZE))
     return np.concatenate([np.zeros(1, np.int64), ends + 2])
 
 
 def _decode_ints(padded: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(values, positions after them) of the ints that begin at `at`; where none does, the position is `at` itself."""
+    """Return (values, positions after them) of the ints that begin at `at`; where none does, the position is `at`."""
     opcodes = padded[at]
     is_long = opcodes == _LONG1
     sizes = np.where(is_long, padded[at + 1], _PAYLOADS[opcodes])
@@ -284,7 +284,7 @@ def _decode_ints(padded: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDAr
 
 
 def _follow(starts: NDArray[np.int64], successors: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
-    """Which candidates are entries, from the first on, and where the last of them ends.
+    """Return which candidates are entries, from the first on, and where the last of them ends.
 
     Args:
         starts: int64, shape (candidates,), ascending.

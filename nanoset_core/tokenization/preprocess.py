@@ -14,7 +14,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor, available_processors
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed import merge_indexed_datasets
-from nanoset_core.indexed.reordering import deal_documents
+from nanoset_core.indexed.builder import deal_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.places import place_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, real_path

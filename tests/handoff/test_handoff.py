@@ -11,8 +11,7 @@ import yaml
 from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import Handoff, handoff_files
-from nanoset_core.handoff.arguments import config_from_arguments
-from nanoset_core.handoff.data_args import read_data_args, read_per_split
+from nanoset_core.handoff.data_args import config_from_arguments, read_data_args, read_per_split
 from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.loading import NanosetConfig

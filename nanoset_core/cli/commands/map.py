@@ -126,7 +126,7 @@ def _map_project(
 
 
 def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool) -> None:
-    from nanoset_core.handoff.arguments import config_from_arguments
+    from nanoset_core.handoff.data_args import config_from_arguments
     from nanoset_core.mapping.coverage import coverage
     from nanoset_core.mapping.epoch_limits import apply_epoch_limits
     from nanoset_core.mapping.plan import LengthReader, plan_split
