@@ -10,7 +10,6 @@ from nanoset_assets.stage_assets import Work, page_of
 from nanoset_assets.ui.metadata import snapshot_before
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import shuffling
 
 TAGS = {"nanoset/stage": "shuffling"}
@@ -56,7 +55,7 @@ def tars(work: Work) -> dg.MaterializeResult[Any]:
     """Write one group of tars, and show which of them were made; its data version is that of the plan."""
     project, name = work.project, work.key.subject
     plan, _ = shuffling.current_plan(project, name)
-    is_new = snapshot_before(project, project.outputs.place(shuffling.webdataset_recipe(Recipe(**plan.recipe))))
+    is_new = snapshot_before(project, project.outputs.place(shuffling.webdataset_recipe(name, plan.digest)))
     shards = shuffling.write_group(project, name, int(work.key.part or 0))
     work.made(plan)
     made = [shard for shard in shards if is_new(f"{shard.stem}.tar")]

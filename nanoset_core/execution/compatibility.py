@@ -1,7 +1,7 @@
-"""Whether workers of other machines are fit for a task: they reach the outputs, and run the same software.
+"""Check that workers of other machines reach the outputs and run the same software.
 
-While a run has tasks for workers, a folder of its own stands in the store of its outputs. It holds a marker, which a
-worker has to read there, and files that workers may not have, such as the tokenizer.
+While a run has tasks for workers, it keeps a folder in the store of its outputs. The folder holds a marker, which a
+worker has to read there, and files that workers may lack, such as the tokenizer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from nanoset_core.storage.store import Store
 FOLDER = ".workers"
 """In a bucket: holds the folders of all runs. In a shared folder each is scratch of its own."""
 KEEP_SECONDS = RENEWED_SECONDS
-"""After which a run says again that it goes on."""
+"""After which a run renews its folder."""
 _MARKER = "marker"
 _SEEN_WITHIN_SECONDS = 3.0
 """How long a file that another machine wrote may take to appear on a network's file system."""
 _WRITERS = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
 """Packages that tokens or files go through."""
 _seen: deque[bytes] = deque(maxlen=64)
-"""Tokens of the markers that this process saw: where one is gone again, its run has ended."""
+"""Tokens of the markers that this process saw: where such a marker is gone, its run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +85,18 @@ class CompatibilityCheck:
                 remedy="install the same versions on all machines, and start the workers again",
             )
         deadline = time.monotonic() + (0 if self.token in _seen else _SEEN_WITHIN_SECONDS)
-        while (seen := self.store.read(self._marker)) != self.token:
+        while (found_token := self.store.read(self._marker)) != self.token:
             if time.monotonic() > deadline:
-                raise self._unseen(seen)
+                raise self._unseen(found_token)
             time.sleep(0.1)
         if self.token not in _seen:
             _seen.append(self.token)
 
-    def bring(self, folder: Path) -> dict[Path, Path]:
+    def download(self, folder: Path) -> dict[Path, Path]:
         """Copy the run's files into a folder of this process, those that are not there yet.
 
         Returns:
-            Path of each where the run's owner has it → the copy.
+            Path of each on the machine of the run → the copy.
 
         Raises:
             MissingError: the run has ended.
@@ -109,8 +109,8 @@ class CompatibilityCheck:
                 raise self._unseen(None)
         return copies
 
-    def keep(self) -> None:
-        """Say that the run goes on, so that nobody takes its folder for one that was left behind."""
+    def renew(self) -> None:
+        """Show that the run goes on, so that its folder is not swept."""
         if isinstance(self.store, LocalStore):
             os.utime(self.store.folder / self.place)
         else:
@@ -135,12 +135,7 @@ class CompatibilityCheck:
 
 @contextmanager
 def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Iterator[CompatibilityCheck]:
-    """Have a marker, and files, for workers where outputs live until the block ends.
-
-    Args:
-        access: how this process reaches the outputs.
-        files: what workers may not have under the same path.
-    """
+    """Keep a marker, and files that workers may lack, where outputs live until the block ends."""
     store, token = access.store, secrets.token_hex(16).encode()
     with _claimed(access) as place:
         carried = []
@@ -155,7 +150,7 @@ def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Itera
 
 @contextmanager
 def _claimed(access: FileAccess) -> Iterator[str]:
-    """The name of a new folder in the store, which nobody sweeps while this process is alive."""
+    """Yield the name of a new folder in the store, which is not swept while this process is alive."""
     if not access.has_copies:
         access.folder.mkdir(parents=True, exist_ok=True)
         with claim_scratch(access.folder / FOLDER.lstrip(".")) as folder:
@@ -165,7 +160,7 @@ def _claimed(access: FileAccess) -> Iterator[str]:
     try:
         yield place
     finally:
-        with contextlib.suppress(StorageError):  # it is swept one day, and what ended the run is to be told
+        with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts
             _remove(access.store, place)
 
 
@@ -175,7 +170,7 @@ def _remove(store: Store, place: str) -> None:
 
 
 def sweep_runs(access: FileAccess) -> None:
-    """Remove from a bucket what runs that were killed left there for their workers; elsewhere it is scratch."""
+    """Remove from a bucket the folders of runs that were killed; in a local root they are scratch."""
     newest: dict[str, int] = {}
     if access.has_copies:
         for found in access.store.list(FOLDER):
@@ -190,16 +185,15 @@ def sweep_runs(access: FileAccess) -> None:
 
 @lru_cache(maxsize=1)
 def software() -> tuple[tuple[str, str], ...]:
-    """Name → version of what reaches the bytes of outputs; of the core itself, a digest of its source."""
+    """Return name → version of what reaches the bytes of outputs; of the core itself, a digest of its source."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = [("python", ".".join(platform.python_version_tuple()[:2])), ("nanoset_core", _source_digest())]
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "nanoset_core": _source_digest()}
     for package in _WRITERS:
-        try:
-            found.append((package, version(package)))
-        except PackageNotFoundError:
-            found.append((package, "none"))
-    return tuple(found)
+        found[package] = "none"
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return tuple(found.items())
 
 
 def _source_digest() -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -27,8 +28,9 @@ Future: TypeAlias = Any
 """distributed.Future; the package has no types."""
 
 _LOOK_SECONDS = 5.0
+"""Between two looks at the workers."""
 _PAUSE_SECONDS = 0.5
-"""Between two looks where there are no workers."""
+"""The same where there are none."""
 _HANDED_OUT = 128
 """Workers for which there are tasks from the start: a cluster that grows with its work starts none without."""
 _one_at_a_time = threading.Lock()
@@ -36,24 +38,24 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class DaskExecutor:
-    """Runs tasks on the workers of a Dask cluster, which share nothing with this process but where outputs live."""
+    """Runs tasks on the workers of a Dask cluster, which share only the store of the outputs with this process."""
 
     cluster: DaskCluster
     """Where the workers are."""
     shared: FileAccess
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     files: tuple[Path, ...] = ()
-    """What workers may not have, and are brought: see `workplace.at_hand`."""
+    """Files that workers may lack, and download: see `workplace.at_hand`."""
     listener: ProgressCallback = silent
-    """Hears what is waited for."""
+    """Called with what is waited for."""
 
     def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
 
         Tasks are handed out before there are workers, so that a cluster can grow with its work. The first error ends
-        the run: tasks that have not begun never do. The same where the caller is interrupted, or stops listening; those
-        under way end by themselves. A task whose worker dies is given to another: `work` must bear to be run twice,
-        even at once.
+        the run: tasks that have not begun never do. The same where the caller is interrupted, or closes the iterator;
+        those under way end by themselves. A task whose worker dies is given to another: `work` must allow to be run
+        twice, even at once.
 
         Raises:
             ConfigError: `distributed` is not installed, or no scheduler answers in time.
@@ -72,7 +74,7 @@ class DaskExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[Task, Result]):
-    """A task with its work, as a worker gets it: one object, in which Dask looks for nothing of its own."""
+    """A task with its work, as a worker gets it: one object, so that Dask does not search the task."""
 
     check: CompatibilityCheck
     work: Callable[[Task], Result]
@@ -80,9 +82,9 @@ class _Job(Generic[Task, Result]):
 
 
 def _carry_out(job: _Job[Any, Result]) -> Result:
-    """On a worker: one task at a time, whatever its number of threads, since engines are made for one.
+    """Run a task on a worker: one at a time, whatever its number of threads, since engines are made for one.
 
-    Its own folder is the one that Dask gives it (`--local-directory`), and removes after it.
+    Files go to the folder that Dask gives the worker (`--local-directory`), and removes after it.
     """
     from distributed import get_worker as untyped
 
@@ -90,7 +92,7 @@ def _carry_out(job: _Job[Any, Result]) -> Result:
     folder = Path(get_worker().local_directory) / "nanoset"
     with _one_at_a_time:
         job.check.check()
-        with working_at(Workplace(folder, job.check.bring(folder))):
+        with working_at(Workplace(folder, job.check.download(folder))):
             return job.work(job.task)
 
 
@@ -123,7 +125,9 @@ class _Run(Generic[Task, Result]):
         try:
             yield from bounded(tasks, submit, lambda: [self._next(done)], self._places, self._result, pending)
         finally:
-            self._cancel(list(pending))
+            if pending and self._client.status == "running":
+                with suppress(OSError):  # the scheduler is gone, and the tasks with it
+                    self._client.cancel(list(pending))
 
     def _next(self, done: SimpleQueue[Future]) -> Future:
         while True:
@@ -135,17 +139,21 @@ class _Run(Generic[Task, Result]):
                 self._look()
 
     def _places(self) -> int:
-        """For how many workers there should be tasks."""
+        """Return for how many workers there should be tasks."""
         if time.monotonic() >= self._looked + _LOOK_SECONDS:
             self._look()
         return max(self._count, _HANDED_OUT)
 
     def _look(self) -> None:
-        """See how many workers there are; where there are none, wait for them as long as the cluster says."""
+        """Count the workers; where there are none, wait for them as long as the cluster says."""
         if time.monotonic() > self._kept + KEEP_SECONDS:
-            self._check.keep()
+            self._check.renew()
             self._kept = time.monotonic()
-        self._count, self._looked = len(self._ask()), time.monotonic()
+        try:
+            workers = dict(self._client.nthreads())
+        except (OSError, RuntimeError) as error:
+            raise self._lost(error) from error
+        self._count, self._looked = len(workers), time.monotonic()
         if self._count:
             self._waiting.end()
             self._connection.wait_seconds = self._waiting.limit = self._cluster.wait_seconds
@@ -158,12 +166,6 @@ class _Run(Generic[Task, Result]):
                 remedy=f"{self._cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
                 "load nanoset-platform leaves at its first task: see its log",
             )
-
-    def _ask(self) -> dict[str, int]:
-        try:
-            return dict(self._client.nthreads())
-        except (OSError, RuntimeError) as error:
-            raise self._lost(error) from error
 
     def _result(self, future: Future) -> Result:
         from distributed import KilledWorker
@@ -181,21 +183,17 @@ class _Run(Generic[Task, Result]):
             ) from error
         except CancelledError as error:
             raise self._lost(error) from error
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "nanoset_core":
+        except (ModuleNotFoundError, RuntimeError) as error:
+            lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core")
+            if not lacks_us and "deserialization of the task graph" not in str(error):
                 raise
-            raise _not_installed(self._cluster.name, error) from error
-        except RuntimeError as error:
-            if "deserialization of the task graph" not in str(error):
-                raise
-            raise _not_installed(self._cluster.name, error.__cause__ or error) from error
-
-    def _cancel(self, pending: list[Future]) -> None:
-        if pending and self._client.status == "running":
-            try:
-                self._client.cancel(pending)
-            except OSError:
-                return  # the scheduler is gone, and the tasks with it
+            raise ConfigError(
+                "the Dask scheduler or a worker cannot load this program",
+                where=self._cluster.name,
+                found=str(error if lacks_us else error.__cause__ or error),
+                expected="nanoset-platform, in the same version, beside `distributed` on every machine of the cluster",
+                remedy="install it there, and start scheduler and workers again",
+            ) from error
 
     def _lost(self, error: BaseException) -> NanosetError:
         return NanosetError(
@@ -205,13 +203,3 @@ class _Run(Generic[Task, Result]):
             expected="a result or an error of each",
             remedy="see whether it still runs, and run again: what is finished is kept",
         )
-
-
-def _not_installed(address: str, error: BaseException) -> ConfigError:
-    return ConfigError(
-        "the Dask scheduler or a worker cannot load this program",
-        where=address,
-        found=str(error),
-        expected="nanoset-platform, in the same version, beside `distributed` on every machine of the cluster",
-        remedy="install it there, and start scheduler and workers again",
-    )

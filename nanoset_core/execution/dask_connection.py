@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +49,7 @@ class DaskCluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DaskScheduler:
-    """A Dask scheduler that somebody else runs, and its workers."""
+    """A Dask scheduler that runs elsewhere, and its workers."""
 
     address: str | None = None
     """Such as tcp://scheduler:8786; None where a file holds it."""
@@ -82,7 +80,7 @@ class DaskScheduler:
         waiting = Waiting(listener, f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
             try:
-                client = _client_of(self._address())
+                client = open_client(self._address())
                 break
             except (OSError, ValueError, TypeError, RuntimeError) as error:  # TimeoutError is an OSError
                 if _is_final(error) or not waiting.goes_on():
@@ -93,7 +91,7 @@ class DaskScheduler:
         return client
 
     def _address(self) -> str:
-        """Read anew each time: a scheduler that is started again writes its file again."""
+        """Return the address; a file is read each time, since a scheduler that is started again writes it again."""
         if self.file is None:
             return self.address or ""
         text = self.file.read_text(encoding="utf-8")
@@ -102,19 +100,18 @@ class DaskScheduler:
         raise FileNotFoundError(f"no address in the {len(text):,} characters of {self.file}")
 
     def _unreachable(self, error: Exception) -> ConfigError:
-        said = str(error) or "it takes connections, and says nothing"
         if self.file is not None and isinstance(error, FileNotFoundError):
             return ConfigError(
                 "no Dask scheduler has written its file",
                 where=self.where,
-                found=f"{error.strerror}: {self.file}" if error.strerror else said,
+                found=f"{error.strerror}: {self.file}" if error.strerror else str(error),
                 expected=f"the file within {format_age(self.wait_seconds)}",
                 remedy=f"start it with `dask scheduler --scheduler-file {self.file}`, or set executor.wait to more",
             )
         return ConfigError(
             "no Dask scheduler answers at this address",
             where=self.where,
-            found=f"{self.name}: {said}",
+            found=f"{self.name}: {error}",
             expected=f"an answer within {format_age(max(self.wait_seconds, CONNECT_SECONDS))}",
             remedy="start it with `dask scheduler`, or correct the address; one of tls:// takes a client that Dask's "
             "configuration gives a certificate of the same authority",
@@ -134,17 +131,8 @@ def check_installed(where: str) -> None:
         ) from error
 
 
-def _client_of(address: str) -> Client:
-    """A client, encrypted or not as Dask's own configuration says."""
-    # A client would wait without end for the greeting of a program that takes connections and is mute;
-    # in a thread of its own, since this one may run an event loop, as notebooks do.
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
-    return open_client(address)
-
-
 def open_client(scheduler: Any) -> Client:
-    """A client of a scheduler at an address, or of a cluster of this process.
+    """Return a client of a scheduler at an address, or of a cluster of this process.
 
     `distributed` asserts that nothing comes with the scheduler's greeting, where also a worker's joining may come.
     """
@@ -158,20 +146,8 @@ def open_client(scheduler: Any) -> Client:
     raise TimeoutError(f"workers were joining each time that this process wanted to, {_ATTEMPTS} times")
 
 
-async def _greet(address: str, seconds: float) -> None:
-    from distributed import Security
-    from distributed import comm as untyped
-
-    connect: Any = untyped.core.connect
-    security: Any = Security()  # type: ignore[no-untyped-call, unused-ignore]
-    encryption = security.get_connection_args("client")
-    # It bounds all but the greeting.
-    comm = await asyncio.wait_for(connect(address, timeout=seconds, **encryption), seconds + 1)
-    await comm.close()
-
-
 def _is_final(error: Exception) -> bool:
-    """Whether waiting would not help: an address that cannot be, a refusal by TLS."""
+    """Return whether waiting would not help: a malformed address, a refusal by TLS."""
     from distributed.comm import core as untyped
 
     fatal: Any = untyped.FatalCommClosedError
@@ -184,12 +160,12 @@ class Connection:
     def __init__(self, cluster: DaskCluster) -> None:
         self.cluster = cluster
         self.wait_seconds = cluster.wait_seconds
-        """Nothing once the cluster was waited for in vain: there may be hundreds of outputs to come."""
+        """Nothing once the cluster was waited for in vain: hundreds of outputs may be to come."""
         self._client: Client | None = None
         self._stack = ExitStack()
 
     def open(self, listener: ProgressCallback) -> Client:
-        """The client; a new one where there is none, or where the former has lost its scheduler."""
+        """Return the client; a new one where there is none, or where the former has lost its scheduler."""
         if self._client is None or self._client.status != "running":
             self.close()
             patience, self.wait_seconds = self.wait_seconds, 0.0
@@ -198,7 +174,7 @@ class Connection:
         return self._client
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect."""
         self._client = None
         self._stack.close()
 
@@ -225,12 +201,6 @@ def connections_kept() -> Iterator[None]:
 
 @contextmanager
 def connected(cluster: DaskCluster) -> Iterator[Connection]:
-    """A connection to a cluster: that of the block of `connections_kept`, or one for this block."""
-    if _kept:
+    """Yield a connection to a cluster: that of the block of `connections_kept`, or one for this block."""
+    with connections_kept():
         yield _kept[0].setdefault(cluster, Connection(cluster))
-        return
-    connection = Connection(cluster)
-    try:
-        yield connection
-    finally:
-        connection.close()

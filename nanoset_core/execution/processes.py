@@ -1,4 +1,4 @@
-"""Work spread over a pool of processes that dies with its owner, or over whatever executor is given."""
+"""Work spread over a pool of processes that dies with its owner, or over another executor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Executor(Protocol):
 
 
 def available_processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -49,7 +49,7 @@ def run_tasks(
     An `executor` runs all tasks in its own way instead, whatever `workers` says.
 
     The first error ends the run: tasks not yet started are dropped, those under way are awaited. When the caller is
-    interrupted, or stops listening, workers are ended at once. `work` must be importable by name.
+    interrupted, or closes the iterator, workers are ended at once. `work` must be importable by name.
 
     Raises:
         NanosetError: a worker process was killed from outside (often by the system for want of memory).
@@ -69,21 +69,20 @@ def run_tasks(
 
 @contextmanager
 def forked_workers(workers: int) -> Iterator[Executor | None]:
-    """Worker processes that begin with all that this one has loaded, so that they need no time to start.
+    """Fork worker processes, which begin with all that this one has loaded.
 
     None where there would be one worker only, and where forking is not safe: beside other threads, which may hold
-    locks, and on systems whose libraries do not stand it.
+    locks, and on systems whose libraries do not support it.
     """
     if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
         yield None
         return
     with _Pool(workers, "fork") as pool:
-        pool.start()
         yield pool
 
 
 class _Pool:
-    """Processes that die with their owner; an Executor."""
+    """An Executor of processes that die with their owner."""
 
     def __init__(self, workers: int, method: str) -> None:
         context = multiprocessing.get_context(method)
@@ -92,12 +91,10 @@ class _Pool:
         self._workers = workers
         ends = (self._theirs, self._ours) if method == "fork" else (self._theirs, None)
         self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=ends)
-
-    def start(self) -> None:
-        """Fork all of them now, before there are threads."""
-        with ignore_sigint(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not Python's
-            self._pool.submit(os.getpid)
+        if method == "fork":  # all of them at once, before there are threads
+            with ignore_sigint(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not Python's
+                self._pool.submit(os.getpid)
 
     def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task, one run at a time; see run_tasks."""
@@ -106,17 +103,13 @@ class _Pool:
         def ended() -> list[Future[Result]]:
             return sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__)
 
+        def submit(task: Task) -> Future[Result]:
+            return _submit(self._pool, work, task)
+
         try:
-            yield from bounded(
-                tasks,
-                lambda task: _submit(self._pool, work, task),
-                ended,
-                lambda: self._workers,
-                lambda one: one.result(),
-                pending,
-            )
+            yield from bounded(tasks, submit, ended, lambda: self._workers, lambda one: one.result(), pending)
         except BrokenProcessPool as error:
-            self._ours.close()  # a worker that was about to start when another died is waited for, and ended by nobody
+            self._ours.close()  # ends a worker that was being started when another died; the pool does not know it
             raise NanosetError(
                 "a worker process was killed",
                 where=getattr(work, "__name__", None),
@@ -125,16 +118,19 @@ class _Pool:
                 remedy="run again (what is finished is kept), with fewer workers if memory is short",
             ) from error
         except BaseException as error:
-            if not isinstance(error, Exception):
-                self._ours.close()  # interrupted, or no longer listened to: nobody wants what is under way
+            self._end_at_once(error)
             raise
+
+    def _end_at_once(self, error: object) -> None:
+        """End workers in mid-task where the run was interrupted, or its iterator closed."""
+        if isinstance(error, BaseException) and not isinstance(error, Exception):
+            self._ours.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if isinstance(exception[1], BaseException) and not isinstance(exception[1], Exception):
-            self._ours.close()
+        self._end_at_once(exception[1])
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._ours.close()
         self._theirs.close()
@@ -148,17 +144,17 @@ def bounded(
     result: Callable[[Handle], Result],
     pending: dict[Handle, int],
 ) -> Iterator[tuple[int, Result]]:
-    """Keep two tasks under way for each worker: one that it works on, one that is ready when it ends.
+    """Keep two tasks under way for each worker: one in work, one ready when it ends.
 
-    All tasks at once would take quadratic time to wait for, and room for all of them.
+    All tasks at once would take quadratic time to wait for, and memory for all of them.
 
     Args:
         tasks: in the order in which they are begun.
-        submit: hands a task out; → what stands for it.
-        wait_for: waits until some have ended; → those.
+        submit: task → its handle.
+        wait_for: waits until some have ended; returns those.
         workers: how many there are now.
-        result: of a task that has ended; it may raise, which ends the loop.
-        pending: filled with what is under way and its number, for whoever has to end it.
+        result: of a task that has ended; an error of it ends the loop.
+        pending: filled with handle → task number of what is under way.
     """
     waiting = enumerate(tasks)
     while True:
@@ -171,7 +167,7 @@ def bounded(
 
 
 def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
-    """Hand out a task, which may start a worker; BrokenProcessPool also where another died at that very moment."""
+    """Submit a task, which may start a worker; BrokenProcessPool also where another died at that moment."""
     try:
         with _without_main(), ignore_sigint():
             return pool.submit(work, task)
@@ -199,10 +195,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection, its_end: Connection | None) -> None:
-    """In a worker: leave with the owner, which would otherwise be waited for forever.
-
-    A forked one has the owner's end of the pipe, too, which it would keep open; and the owner's handlers.
-    """
+    """In a worker: exit when the owner does. A forked one also drops the owner's end of the pipe and its handlers."""
     if its_end is not None:
         its_end.close()
         signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""How long work reports where it is; who listens decides how to show it."""
+"""How far long work has come; the caller's callback decides how to show it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 WAITING = "waiting"
-"""The stage of news that something is waited for."""
+"""The stage of progress while something is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One piece of news from long work."""
+    """How far one piece of long work has come."""
 
     stage: str
     """What is being done, such as tokenization."""
@@ -35,50 +35,49 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """The listener that shows nothing."""
+    """Show nothing."""
 
 
 class Meter:
-    """Counts the units of one piece of work, and tells a listener after each step."""
+    """Counts the units of one piece of work, and reports after each step."""
 
     def __init__(self, listener: ProgressCallback, stage: str, name: str, total: int, unit: str = "bytes") -> None:
         self._listener = listener
         self._progress = Progress(stage, name, 0, total, unit)
 
     def advance(self, units: int) -> None:
-        """So many more are done."""
+        """Report that so many more units are done."""
         self._progress = replace(self._progress, done=self._progress.done + units)
         self._listener(self._progress)
 
 
 class Waiting:
-    """Waits for something that others have to do: says so as progress, in seconds of the limit, and ends some day."""
+    """Waits for other programs up to a limit, and reports the seconds so far as progress."""
 
     def __init__(self, listener: ProgressCallback, name: str, limit: float) -> None:
         self._listener, self._name, self.limit = listener, name, limit
         self._since: float | None = None
-        self._told = False
 
     def goes_on(self) -> bool:
-        """Tell that it is still not there; → whether there is time left to wait."""
+        """Report that it is still not there; return whether there is time left to wait."""
         now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if now - self._since >= self.limit:
+        waited = 0.0 if self._since is None else now - self._since
+        if waited >= self.limit:
             self.end()
             return False
-        self._told = True
-        self._tell(int(now - self._since))
+        self._since = now - waited
+        self._report(int(waited))
         return True
 
     def end(self) -> None:
-        """Tell that it is there, or is waited for no longer."""
-        if self._told:
-            self._tell(self._total)
-        self._since, self._told = None, False
+        """Report that it is there, or is waited for no longer."""
+        if self._since is not None:
+            self._report(self._total)
+        self._since = None
 
     @property
     def _total(self) -> int:
         return max(math.ceil(self.limit), 1)
 
-    def _tell(self, seconds: int) -> None:
+    def _report(self, seconds: int) -> None:
         self._listener(Progress(WAITING, self._name, seconds, self._total, "seconds"))

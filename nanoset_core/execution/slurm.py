@@ -1,4 +1,4 @@
-"""A Dask cluster of one's own, whose workers are Slurm jobs: started by a build, and gone with it."""
+"""A Dask cluster whose workers are Slurm jobs: started by a build, and gone with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from nanoset_core.execution.dask_connection import Client, check_installed, open
 from nanoset_core.execution.progress import ProgressCallback
 
 _MARGIN_SECONDS = 300
-"""At the most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
-_ROLES = ("scheduler", "worker", "client")
+"""At most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +52,16 @@ class SlurmJobs:
 
     @property
     def start_workers(self) -> str:
-        """Where Slurm says why."""
+        """Where Slurm says why there are no workers."""
         return f"see by `squeue --me --start` what the jobs wait for, and in {self.folder} what those said that ended"
 
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
-        """Start a scheduler in this process, and ask for the jobs, which are cancelled when the stack is closed.
+        """Start a scheduler in this process, and submit the jobs, which are cancelled when the stack is closed.
 
         Raises:
             ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
         """
         check_installed(self.where)
-        self._check_commands()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keys = stack.enter_context(TemporaryDirectory(prefix="keys-", dir=self.folder))
-        cluster = self._cluster(_security(Path(keys)))
-        stack.callback(cluster.close)
-        self._check_job(cluster.job_script())
-        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
-        client = open_client(cluster)
-        stack.enter_context(client)
-        return client
-
-    def _check_commands(self) -> None:
         if shutil.which("sbatch") is None:
             raise ConfigError(
                 "there is no Slurm here",
@@ -87,10 +74,20 @@ class SlurmJobs:
                 "dask-jobqueue cannot write this path into a job's script",
                 where=self.where,
                 found=repr(str(self.folder)),
-                remedy="move the project to a path without spaces and signs that a shell takes for its own",
+                remedy="move the project to a path without spaces and characters that are special to a shell",
             )
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = stack.enter_context(TemporaryDirectory(prefix="keys-", dir=self.folder))
+        cluster = self._cluster(keys)
+        stack.callback(cluster.close)
+        self._check_job(cluster.job_script())
+        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
+        client = open_client(cluster)
+        stack.enter_context(client)
+        return client
 
-    def _cluster(self, security: Any) -> Any:
+    def _cluster(self, keys: str) -> Any:
+        """Return the cluster; a new TLS certificate, in files of the folder `keys`, is needed to join it."""
         try:
             import dask_jobqueue as untyped_jobs
         except ImportError as error:
@@ -107,18 +104,20 @@ class SlurmJobs:
         lifetime = self.seconds - min(_MARGIN_SECONDS, self.seconds // 10)
         more = config.get("jobqueue.slurm.worker-extra-args", None) or []
         options = config.get("jobqueue.slurm.scheduler-options", None) or {}
+        minutes, hours, days = self.seconds // 60 % 60, self.seconds // 3600 % 24, self.seconds // 86_400
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
             account=self.account,
             cores=self.cpus,
             processes=self.cpus,
             memory=self.memory,
-            walltime=_clock(self.seconds),
+            walltime=f"{days}-{hours:02}:{minutes:02}:{self.seconds % 60:02}",
             job_name="nanoset",
             job_extra_directives=list(self.directives),
             log_directory=str(self.folder),
             python=shlex.quote(sys.executable),
-            security=security,
+            security=True,
+            shared_temp_directory=keys,
             protocol="tls://",
             worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
             scheduler_options={"dashboard_address": None, **options},
@@ -126,14 +125,8 @@ class SlurmJobs:
 
     def _check_job(self, script: str) -> None:
         """Ask Slurm whether it would take such a job; a cluster that adapts only logs that it does not."""
-        asked = subprocess.run(
-            ["sbatch", "--test-only"],
-            input=script,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
+        command = ["sbatch", "--test-only"]
+        asked = subprocess.run(command, input=script, capture_output=True, encoding="utf-8", errors="replace")
         if asked.returncode != 0:
             raise ConfigError(
                 "Slurm refuses the jobs",
@@ -142,23 +135,3 @@ class SlurmJobs:
                 expected="a job that some nodes could run",
                 remedy="correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is",
             )
-
-
-def _security(folder: Path) -> Any:
-    """A new certificate, in files of a folder, without which nobody is let in."""
-    import distributed as untyped
-
-    distributed: Any = untyped
-    made = distributed.Security.temporary().get_tls_config_for_role("worker")
-    files = {name: folder / name for name in ("ca_file", "cert", "key")}
-    for name, file in files.items():
-        file.touch(mode=0o600)
-        file.write_text(made[name], encoding="ascii")
-    of_roles = {f"tls_{role}_{name}": str(files[name]) for role in _ROLES for name in ("cert", "key")}
-    return distributed.Security(tls_ca_file=str(files["ca_file"]), require_encryption=True, **of_roles)
-
-
-def _clock(seconds: int) -> str:
-    """As Slurm writes times: days-hours:minutes:seconds."""
-    minutes, hours, days = seconds // 60 % 60, seconds // 3600 % 24, seconds // 86_400
-    return f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"

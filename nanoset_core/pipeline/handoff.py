@@ -20,7 +20,7 @@ from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, blend_recipe, current_recipe
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, mappings_recipe
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage, check_current, size_bytes
@@ -29,18 +29,8 @@ from nanoset_core.tokenization.files import define
 VERSION = 2
 
 
-def handoff_recipe(project: Project, name: str, splits: Mapping[str, str]) -> Recipe:
-    """What a handoff is made from.
-
-    Args:
-        project: that the nanoset belongs to.
-        name: of the nanoset.
-        splits: split → digest of its last output: the blend, or the index mappings where there is none.
-    """
-    return _recipe(NanosetContext(project, name), splits)
-
-
 def _recipe(nanoset: NanosetContext, splits: Mapping[str, str]) -> Recipe:
+    """Return what a handoff is made from; splits: split → digest of its blend, or of its index mappings."""
     spec = nanoset.spec
     options: dict[str, Any] = {
         "trainer_path": nanoset.trainer_root,
@@ -84,8 +74,9 @@ def write_handoff(project: Project, name: str) -> Manifest:
     _check_cache(nanoset)
     request = _request(nanoset, recipe)
     for split, manifest in built.items():
-        mappings = current_recipe(nanoset, split)
-        expected = blend_recipe(mappings) if blended else mappings
+        expected = mappings_recipe(nanoset, split)
+        if blended:
+            expected = BLENDED.recipe(project, Key(name, split), {MAPPINGS: expected.digest})
         check_current(manifest, expected, f"{name}/{last} for the split {split!r}")
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -94,9 +85,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
             (folder / file).write_bytes(content)
         return {"notes": notes, "samples": dict(request.samples), "loads_fast": loads_fast(request)}, {}
 
-    manifest = project.outputs.commit(recipe, write)
-    project.outputs.make_current(manifest)
-    return manifest
+    return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
 def handoff_texts(project: Project, manifest: Manifest, name: str) -> Mapping[str, bytes]:
@@ -187,6 +176,7 @@ class HandoffStage(Stage):
     """The files with which a nanoset's trainer is started."""
 
     folder, kind, asset = STAGE, "nanoset", HANDOFF
+    maker = staticmethod(write_handoff)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, config.nanosets)
@@ -196,10 +186,7 @@ class HandoffStage(Stage):
         return {split: Node(last, Key(key.subject, split)) for split in SPLITS}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return handoff_recipe(project, key.subject, parents)
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return write_handoff(project, key.subject)
+        return _recipe(NanosetContext(project, key.subject), parents)
 
     def name(self, key: Key) -> str:
         return f"{key.subject}/{HANDOFF}"

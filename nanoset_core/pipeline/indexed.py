@@ -34,13 +34,6 @@ _ENDINGS = (".bin", ".idx", f".bin{PIECES}")
 _DATASET_OPTIONS = ("tokenization", "preset")
 
 
-def dataset_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
-    """What a merged dataset is made from. How the corpus was cut into shards leaves no trace in it."""
-    versions = {"tokenization": tokenization.TOKENIZED.version, "preset": project.config.tokenization.preset}
-    options = tokenization.token_options(project, corpus) | versions
-    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
-
-
 @holding
 def index(project: Project, corpus: str) -> Manifest:
     """Merge a corpus's current shards, and make the dataset the current one."""
@@ -49,10 +42,10 @@ def index(project: Project, corpus: str) -> Manifest:
         corpus,
         remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} first",
     )
-    inventory_digest = tokenized.recipe["parents"]["inventory"]
-    expected = tokenization.tokenized_recipe(project, corpus, inventory_digest)
+    key, parents = Key(corpus), {"inventory": tokenized.recipe["parents"]["inventory"]}
+    expected = tokenization.TOKENIZED.recipe(project, key, parents)
     check_current(tokenized, expected, f"tokenized_shards for the corpus {corpus!r}")
-    recipe = dataset_recipe(project, corpus, inventory_digest)
+    recipe = DATASET.recipe(project, key, parents)
     config = project.config
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
 
@@ -72,9 +65,7 @@ def index(project: Project, corpus: str) -> Manifest:
         }
         return facts, files
 
-    manifest = project.outputs.commit(recipe, write)
-    project.outputs.make_current(manifest)
-    return manifest
+    return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
 def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
@@ -209,6 +200,7 @@ class DatasetStage(CorpusStage):
     """A corpus as one .bin and .idx."""
 
     folder, asset = STAGE, "indexed_dataset"
+    maker = staticmethod(index)
     changed = tokenization.FILES_CHANGED
     asked_by: ClassVar[str | None] = "the raw folder"
 
@@ -216,10 +208,10 @@ class DatasetStage(CorpusStage):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(tokenization.TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return dataset_recipe(project, key.subject, parents["inventory"])
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return index(project, key.subject)
+        """Of the files and settings alone: how the corpus was cut into shards leaves no trace in a dataset."""
+        versions = {"tokenization": tokenization.TOKENIZED.version, "preset": project.config.tokenization.preset}
+        options = tokenization.token_options(project, key.subject) | versions
+        return Recipe(STAGE, key.subject, VERSION, {"inventory": parents["inventory"]}, options)
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         facts = manifest.facts

@@ -29,36 +29,20 @@ VERSION = 1
 _CHUNK = 1 << 22
 
 
-def mappings_recipe(project: Project, name: str, split: SplitName, datasets: Mapping[str, str]) -> Recipe:
-    """What the index mappings of one split are made from.
+def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None) -> Recipe:
+    """Return what the index mappings of one split are made from.
 
     Args:
-        project: that the nanoset belongs to.
-        name: of the nanoset.
+        nanoset: that the split is of.
         split: train, valid or test.
-        datasets: corpus → digest of its dataset, for the corpora of the split at least.
+        datasets: corpus → digest of its dataset; absent = the current ones.
+
+    Raises:
+        MissingError: a dataset was not made yet.
     """
-    return _mappings_recipe(NanosetContext(project, name), split, datasets)
-
-
-def current_recipe(nanoset: NanosetContext, split: SplitName) -> Recipe:
-    """What the index mappings of one split are made from now; MissingError where a dataset was not made yet."""
-    return _mappings_recipe(nanoset, split, nanoset.digests(nanoset.spec.corpora_of(split)))
-
-
-def _mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str]) -> Recipe:
     options = json.loads(json.dumps(nanoset.options(split)))
-    parents = {corpus: datasets[corpus] for corpus in nanoset.spec.corpora_of(split)}
+    parents = dict(datasets or nanoset.digests(nanoset.spec.corpora_of(split)))
     return Recipe(STAGE, f"{nanoset.name}/{split}/{MAPPINGS}", VERSION, parents, options)
-
-
-def blend_recipe(mappings: Recipe) -> Recipe:
-    """What the blend of one split is made from, over its index mappings."""
-    return _blend_recipe(mappings.name.removesuffix(MAPPINGS) + BLEND, mappings.digest)
-
-
-def _blend_recipe(name: str, mappings: str) -> Recipe:
-    return Recipe(STAGE, name, VERSION, {MAPPINGS: mappings})
 
 
 @holding
@@ -70,7 +54,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         ConfigError, InputError: the split cannot be filled as asked.
     """
     nanoset = NanosetContext(project, name)
-    recipe, planned = current_recipe(nanoset, split), nanoset.plan(split)
+    recipe, planned = mappings_recipe(nanoset, split), nanoset.plan(split)
     files: dict[str, str] = {}
     members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
@@ -97,7 +81,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         f"{name}/{split}/{MAPPINGS}",
         remedy=f"run `nanoset build`, or materialise {name}/{MAPPINGS} for the split {split!r} first",
     )
-    check_current(mappings, current_recipe(nanoset, split), f"{name}/{MAPPINGS} for the split {split!r}")
+    check_current(mappings, mappings_recipe(nanoset, split), f"{name}/{MAPPINGS} for the split {split!r}")
     planned, cache = nanoset.plan(split), nanoset.cache
     files: dict[str, str] = {}
     given = None
@@ -105,7 +89,9 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         files = blend_set(planned.plan, planned.plan.blend, cache).write()
         _send(project, cache, files, [planned.plan.blend.sidecar])
         given = _given(planned.plan, cache)
-    return _publish(nanoset, blend_recipe(Recipe(**mappings.recipe)), planned, files, given)
+    return _publish(
+        nanoset, BLENDED.recipe(project, Key(name, split), {MAPPINGS: mappings.digest}), planned, files, given
+    )
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
@@ -143,9 +129,7 @@ def _publish(
             }
         }, {}
 
-    manifest = outputs.commit(recipe, write)
-    outputs.make_current(manifest)
-    return manifest
+    return outputs.make_current(outputs.commit(recipe, write))
 
 
 def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
@@ -210,6 +194,7 @@ class MappingsStage(_SplitStage):
     """The trainer's document, sample and shuffle index of every corpus of a split."""
 
     asset: ClassVar[str] = MAPPINGS
+    maker = staticmethod(write_mappings)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name, split) for name in config.nanosets for split in SPLITS]
@@ -219,10 +204,7 @@ class MappingsStage(_SplitStage):
         return {corpus: Node(DATASET, Key(corpus)) for corpus in corpora}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return mappings_recipe(project, key.subject, split_of(key), parents)
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return write_mappings(project, key.subject, split_of(key))
+        return mappings_recipe(NanosetContext(project, key.subject), split_of(key), parents)
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         samples = int(manifest.facts["samples"])
@@ -260,6 +242,7 @@ class BlendStage(_SplitStage):
     """Which corpus, and which of its samples, is the k-th sample of a split."""
 
     asset: ClassVar[str] = BLEND
+    maker = staticmethod(write_blended)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name, split) for name, spec in config.nanosets.items() if spec.is_blended for split in SPLITS]
@@ -268,10 +251,7 @@ class BlendStage(_SplitStage):
         return {MAPPINGS: Node(INDEX_MAPPINGS, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return _blend_recipe(self.name(key), parents[MAPPINGS])
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return write_blended(project, key.subject, split_of(key))
+        return Recipe(STAGE, self.name(key), VERSION, parents)
 
 
 def split_of(key: Key) -> SplitName:

@@ -28,12 +28,6 @@ VERSION = 1
 STAGE = "packed"
 
 
-def packed_recipe(project: Project, corpus: str, dataset_digest: str) -> Recipe:
-    """What a .pbin is made from; of the tokenizer, only the size that Modalities gives to a token counts."""
-    token_bytes = token_size_bytes(packing_vocab_size(project.config.tokenizer_file))
-    return Recipe(STAGE, corpus, VERSION, {"dataset": dataset_digest}, {"token_bytes": token_bytes})
-
-
 @holding
 def pack(project: Project, corpus: str) -> Manifest:
     """Write a corpus's current dataset as `<corpus>.pbin`, and make it the current one.
@@ -42,13 +36,11 @@ def pack(project: Project, corpus: str) -> Manifest:
         MissingError: the corpus has no dataset yet.
     """
     dataset, executor = current_dataset(project, corpus), project.executor
-    recipe = packed_recipe(project, corpus, dataset.digest)
+    recipe = PACKED.recipe(project, Key(corpus), {"dataset": dataset.digest})
     task = _PackTask(project.outputs, recipe, dataset, packing_vocab_size(project.config.tokenizer_file))
     work = _pack if executor is not None else partial(_pack, listener=project.listener)
     [(_, made)] = run_tasks(work, [task], 1, executor)
-    manifest = project.outputs.rebase(made)
-    project.outputs.make_current(manifest)
-    return manifest
+    return project.outputs.make_current(project.outputs.rebase(made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +91,7 @@ class PackedStage(Stage):
 
     folder, kind, asset = STAGE, "packed", "packed_dataset"
     by_corpus = True
+    maker = staticmethod(pack)
     counts = ("documents", "tokens")
     detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
 
@@ -109,10 +102,9 @@ class PackedStage(Stage):
         return {"dataset": Node(DATASET, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return packed_recipe(project, key.subject, parents["dataset"])
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return pack(project, key.subject)
+        """Of the tokenizer, only the size that Modalities gives to a token counts."""
+        token_bytes = token_size_bytes(packing_vocab_size(project.config.tokenizer_file))
+        return Recipe(STAGE, key.subject, VERSION, parents, {"token_bytes": token_bytes})
 
     def named_in(self, key: Key) -> str:
         return "packed"

@@ -281,6 +281,7 @@ class InventoryStage(CorpusStage):
     """The files of each corpus, with which everything begins."""
 
     folder, asset = STAGE, "raw_jsonl"
+    maker = staticmethod(make_inventory)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {}
@@ -288,9 +289,6 @@ class InventoryStage(CorpusStage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """That of the files as they are now, which are surveyed for it."""
         return inventory_recipe(survey(project, key.subject, executor=project.executor))
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return make_inventory(project, key.subject)
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         return {"files": int(manifest.facts["files"])}

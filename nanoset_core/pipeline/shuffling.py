@@ -45,34 +45,8 @@ _TAR = re.compile(r"shard-\d{8,}\.tar")
 _LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 
 
-def plan_recipe(project: Project, name: str, datasets: dict[str, str]) -> Recipe:
-    """What a shuffle plan is made from: corpus → dataset digest, in the order that numbers the contexts."""
-    spec = project.webdataset(name)
-    options = {
-        "corpora": list(spec.names),
-        "numbers": spec.numbers,
-        "mix": spec.mix if spec.numbers is not None else None,
-        "contexts": spec.contexts,
-        "sequence_length": spec.sequence_length,
-        "samples_per_shard": spec.samples_per_shard,
-        "even": spec.even,
-        "seed": spec.seed,
-        "member": spec.member,
-        "preset": spec.preset,
-        "tail": spec.tail,
-        "pad": project.pad if spec.tail == "pad" else None,
-        "bos": project.bos if spec.bos else None,
-        "compressor": compressor_identity() if spec.member == "json.gz" else None,
-    }
-    return Recipe(PLANS, name, VERSION, datasets, options)
-
-
-def webdataset_recipe(plan: Recipe) -> Recipe:
-    """What the tars are made from."""
-    return _webdataset_recipe(plan.name, plan.digest)
-
-
-def _webdataset_recipe(name: str, plan: str) -> Recipe:
+def webdataset_recipe(name: str, plan: str) -> Recipe:
+    """Return what the tars of a webdataset are made from: the plan of this digest."""
     return Recipe(STAGE, name, VERSION, {"plan": plan})
 
 
@@ -88,16 +62,14 @@ def make_plan(project: Project, name: str) -> Manifest:
     """
     spec = project.webdataset(name)
     datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
-    recipe = plan_recipe(project, name, {corpus: manifest.digest for corpus, manifest in datasets.items()})
+    recipe = SHUFFLE_PLAN.recipe(project, Key(name), {corpus: one.digest for corpus, one in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         plan = plan_shuffle(_open_sources(project, datasets), _settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
 
-    manifest = project.outputs.commit(recipe, write)
-    project.outputs.make_current(manifest)
-    return manifest
+    return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
 def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> PlanSettings:
@@ -187,7 +159,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         NanosetError: as `write_shards`.
     """
     manifest, plan = current_plan(project, name)
-    recipe = webdataset_recipe(Recipe(**manifest.recipe))
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
     spec = project.webdataset(name)
     shards = group_shards(plan, spec.groups, group)
     folder, there = project.outputs.place(recipe), None
@@ -279,7 +251,7 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
     """Whether every tar of a group of the current plan is there."""
     manifest, plan = current_plan(project, name)
     shards = group_shards(plan, project.webdataset(name).groups, group)
-    return len(_written(project, webdataset_recipe(Recipe(**manifest.recipe)), shards)) == len(shards)
+    return len(_written(project, webdataset_recipe(manifest.name, manifest.digest), shards)) == len(shards)
 
 
 @holding
@@ -290,7 +262,7 @@ def finish(project: Project, name: str) -> Manifest:
         MissingError: some of its tars have not been written.
     """
     manifest, plan = current_plan(project, name)
-    recipe = webdataset_recipe(Recipe(**manifest.recipe))
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
     done = project.outputs.find(recipe)
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
@@ -348,6 +320,7 @@ class PlanStage(Stage):
     """Which context of which corpus comes where in a webdataset."""
 
     folder, kind, asset = PLANS, "webdataset", "shuffle_plan"
+    maker = staticmethod(make_plan)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, config.webdatasets)
@@ -356,16 +329,31 @@ class PlanStage(Stage):
         return {corpus: Node(DATASET, Key(corpus)) for corpus in config.webdatasets[key.subject].names}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return plan_recipe(project, key.subject, dict(parents))
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return make_plan(project, key.subject)
+        """The order of the datasets numbers their contexts."""
+        spec = project.webdataset(key.subject)
+        options = {
+            "corpora": list(spec.names),
+            "numbers": spec.numbers,
+            "mix": spec.mix if spec.numbers is not None else None,
+            "contexts": spec.contexts,
+            "sequence_length": spec.sequence_length,
+            "samples_per_shard": spec.samples_per_shard,
+            "even": spec.even,
+            "seed": spec.seed,
+            "member": spec.member,
+            "preset": spec.preset,
+            "tail": spec.tail,
+            "pad": project.pad if spec.tail == "pad" else None,
+            "bos": project.bos if spec.bos else None,
+            "compressor": compressor_identity() if spec.member == "json.gz" else None,
+        }
+        return Recipe(PLANS, key.subject, VERSION, parents, options)
 
     def named_in(self, key: Key) -> str:
         return f"webdatasets.{key.subject}.corpora"
 
     def future_outputs(self, manifest: Manifest) -> Iterable[str]:
-        return [webdataset_recipe(Recipe(**manifest.recipe)).digest]
+        return [webdataset_recipe(manifest.name, manifest.digest).digest]
 
 
 class TarsStage(Stage):
@@ -381,7 +369,7 @@ class TarsStage(Stage):
         return {"plan": Node(SHUFFLE_PLAN, Key(key.subject))}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return _webdataset_recipe(key.subject, parents["plan"])
+        return webdataset_recipe(key.subject, parents["plan"])
 
     def digest(self, recipe: Recipe) -> str:
         return recipe.parents["plan"]
@@ -414,6 +402,7 @@ class WebdatasetStage(Stage):
     """Shuffled tars with the lists that name them."""
 
     folder, kind, asset = STAGE, "webdataset", "manifest"
+    maker = staticmethod(finish)
     counts = ("shards", "sequences", "tokens")
     detailed = (("tokens dropped", "tokens_dropped"),)
 
@@ -426,10 +415,7 @@ class WebdatasetStage(Stage):
         return {"plan": Node(SHUFFLE_PLAN, key)} | tars
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return _webdataset_recipe(key.subject, parents["plan"])
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return finish(project, key.subject)
+        return webdataset_recipe(key.subject, parents["plan"])
 
     def sweep(self, outputs: OutputRoot) -> None:
         # A build that was killed after another one had completed the webdataset: nobody looks in there for its tars.

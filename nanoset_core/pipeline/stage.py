@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -67,6 +67,8 @@ class Stage(ABC):
     """(column, name of a fact) of the counts that only the tables of `nanoset status` show."""
     changed: ClassVar[Mapping[str, str]] = {}
     """Name of an input → what is told where it is another one now, in place of `<name> changed`."""
+    maker: ClassVar[Callable[..., Manifest]]
+    """Makes an output: (project, subject) or (project, subject, part) → its manifest."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
     """Who asks for its subjects, as `nanoset gc` says it; None where another stage's report is enough."""
 
@@ -98,9 +100,9 @@ class Stage(ABC):
             parents: name of each input → its digest.
         """
 
-    @abstractmethod
     def make(self, project: Project, key: Key) -> Manifest:
-        """Make an output from its inputs as they are now, and let it be the current version."""
+        """Make an output from its inputs as they are now, and make it the current version."""
+        return type(self).maker(project, key.subject, *([] if key.part is None else [key.part]))
 
     def name(self, key: Key) -> str:
         """Where the versions of an output lie below `folder`."""

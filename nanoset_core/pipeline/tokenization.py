@@ -38,17 +38,6 @@ _NAMES = SettingNames(
 )
 
 
-def tokenized_recipe(project: Project, corpus: str, inventory_digest: str) -> Recipe:
-    """What a corpus's shards, taken together, are made from; how they are cut is part of it."""
-    options = token_options(project, corpus) | {"range_bytes": _range_bytes(project)}
-    return Recipe(STAGE, corpus, VERSION, {"inventory": inventory_digest}, options)
-
-
-def shard_recipe(project: Project, corpus: str, source: SourceRange) -> Recipe:
-    """What one shard is made from."""
-    return job.shard_recipe(corpus, source, token_options(project, corpus))
-
-
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
     """Return what decides a corpus's tokens: settings, and the engines that are not trusted with the tokenizer."""
     distrusted = distrust.noted(project.outputs, project.tokenizer.fingerprint)
@@ -121,7 +110,8 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     made = _make_shards(project, corpus, cut_ranges(inventory, _range_bytes(project)))
-    recipe = tokenized_recipe(project, corpus, inventory_manifest.digest)  # now: an engine may have been found wrong
+    # Only now: an engine may have been found wrong, which is part of the recipe.
+    recipe = TOKENIZED.recipe(project, Key(corpus), {"inventory": inventory_manifest.digest})
     lost = losses_of(made, inventory.pieces)
     reject_policy(project, corpus).check(lost, project.config.corpus_folder(corpus))
     facts = lost.facts
@@ -137,9 +127,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
 
-    manifest = project.outputs.commit(recipe, write)
-    project.outputs.make_current(manifest)
-    return manifest
+    return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
@@ -267,6 +255,7 @@ class ShardStage(CorpusStage):
     """Shards: one for each range of a corpus's files, named by the set of shards of which they are a part."""
 
     folder, asset = SHARDS, None
+    maker = staticmethod(tokenize)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return ()
@@ -275,26 +264,22 @@ class ShardStage(CorpusStage):
         return {}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        raise NotImplementedError("a shard has a recipe for each range: see shard_recipe")
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return tokenize(project, key.subject)
+        raise NotImplementedError("a shard has a recipe for each range: see job.shard_recipe")
 
 
 class TokenizedStage(CorpusStage):
     """A corpus as token ids: the set of its shards."""
 
     folder, asset = STAGE, "tokenized_shards"
+    maker = staticmethod(tokenize)
     changed = FILES_CHANGED
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"inventory": Node(INVENTORY, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return tokenized_recipe(project, key.subject, parents["inventory"])
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return tokenize(project, key.subject)
+        options = token_options(project, key.subject) | {"range_bytes": _range_bytes(project)}
+        return Recipe(STAGE, key.subject, VERSION, parents, options)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:
@@ -345,9 +330,9 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
-    compactor, found = Compactor(outputs), []
+    compactor, options, found = Compactor(outputs), token_options(project, corpus), []
     for source in cut_ranges(inventory, wanted.options["range_bytes"]):
-        shard = outputs.find(shard_recipe(project, corpus, source))
+        shard = outputs.find(job.shard_recipe(corpus, source, options))
         if shard is None:
             return None
         found.append(compactor.pack(shard))

@@ -20,6 +20,7 @@ from nanoset_core.pipeline.stage import Key, size_bytes
 from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.job import shard_recipe
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset, verify_pieces
 from nanoset_core.verification.files import BUILD, check_files, check_freshness, live_manifest
@@ -210,7 +211,8 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest) -> Non
     """Check that the shards are those of the inventory's ranges."""
     _, inventory = raw.current_inventory(project, tokenized.name)
     ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
-    expected = [tokenization.shard_recipe(project, tokenized.name, source).digest for source in ranges]
+    options = tokenization.token_options(project, tokenized.name)
+    expected = [shard_recipe(tokenized.name, source, options).digest for source in ranges]
     found = list(tokenized.facts[tokenization.SHARDS])
     if found != expected:
         report.error(

@@ -20,7 +20,7 @@ def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
         assert met.place.startswith(".tmp-")
         assert list(met.store.list()) == []
         sweep_abandoned(tmp_path / "new")
-        met.keep()
+        met.renew()
         met.check()
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -33,14 +33,14 @@ def test_files_are_brought_once_and_whole(tmp_path):
     with compatibility_check(LocalAccess(tmp_path / "new"), files) as met:
         for file in files:
             file.unlink()
-        brought = met.bring(tmp_path / "own")
+        brought = met.download(tmp_path / "own")
         assert [brought[file].read_text() for file in files] == ["file 0", "file 1"]
         assert {file.name for file in brought.values()} == {"vocab.json"}
         written = [file.stat().st_mtime_ns for file in brought.values()]
-        assert met.bring(tmp_path / "own") == brought
+        assert met.download(tmp_path / "own") == brought
         assert [file.stat().st_mtime_ns for file in brought.values()] == written
     with pytest.raises(MissingError):
-        met.bring(tmp_path / "other")
+        met.download(tmp_path / "other")
 
 
 def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from nanoset_core.lineage.find import find_document, find_place
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.verification.verify import verify_corpus
 from nanoset_core.versions.gc import plan_gc
 from nanoset_core.versions.status import project_status
@@ -109,9 +110,11 @@ def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
 def test_other_corpora_keep_their_digests(project, copy):
     before = copy("")
     inventory, _ = raw.current_inventory(project, "web")
-    for recipe in (tokenization.tokenized_recipe, indexed.dataset_recipe):
-        assert recipe(before, "web", inventory.digest) == recipe(project, "web", inventory.digest)
-        assert recipe(before, "web_title", inventory.digest) != recipe(project, "web_title", inventory.digest)
+    parents = {"inventory": inventory.digest}
+    for stage in (tokenization.TOKENIZED, indexed.DATASET):
+        for corpus in ("web", "web_title"):
+            same = stage.recipe(before, Key(corpus), parents) == stage.recipe(project, Key(corpus), parents)
+            assert same == (corpus == "web")
     options = tokenization.token_options(project, "code")
     assert (options["text_key"], options["id_key"]) == ("content", "sha")
 

@@ -55,9 +55,8 @@ class Counts(Stage):
             (folder / "counts.json").write_text(json.dumps(counts))
             return counts, {}
 
-        manifest = project.outputs.commit(self.recipe(project, key, {"dataset": dataset.digest}), write)
-        project.outputs.make_current(manifest)
-        return manifest
+        recipe = self.recipe(project, key, {"dataset": dataset.digest})
+        return project.outputs.make_current(project.outputs.commit(recipe, write))
 
     def figures(self, manifest):
         return {**manifest.facts, "bytes": size_bytes(manifest)}

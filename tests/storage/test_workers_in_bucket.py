@@ -127,7 +127,7 @@ def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monk
     other = S3Store(replace(place, prefix="elsewhere"))
     with compatibility_check(copies_of(tmp_path, place)) as met:
         met.check()
-        met.keep()
+        met.renew()
         met.check()
         with pytest.raises(MissingError, match="reaches another store") as caught:
             replace(met, store=other).check()
@@ -171,8 +171,8 @@ def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_proj
 def test_files_are_brought_whole(place, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with compatibility_check(copies_of(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
-        assert met.bring(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
+        assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
         met.store.put(met.files[0].name, b"others")
         with pytest.raises(StorageError, match="other bytes"):
-            met.bring(tmp_path / "another")
+            met.download(tmp_path / "another")
     assert objects(place) == {}
