@@ -1,4 +1,4 @@
-"""Manifests by the hundred thousand: each in a few hundred bytes, and whole again when it is asked for."""
+"""Manifests by the hundred thousand, kept in a few hundred bytes each."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from nanoset_core.outputs.root import OutputRoot
 
 @dataclass(frozen=True, slots=True)
 class Compactor:
-    """Spells manifests of outputs below one root compactly. What their recipes share is kept once."""
+    """Packs manifests of outputs below one root; what their recipes share is kept once."""
 
     outputs: OutputRoot
     _shared: list[dict[str, Any]] = field(default_factory=list)
-    """Recipes without parents, all that there are."""
+    """The distinct recipes, without parents."""
 
     def pack(self, manifest: Manifest) -> bytes:
-        """A manifest as bytes, for `unpack` of this same object."""
+        """Return a manifest as bytes, for `unpack` of this same object."""
         recipe = {name: value for name, value in manifest.recipe.items() if name != "parents"}
         if recipe not in self._shared:
             self._shared.append(recipe)
         files = {name: (fact.size, fact.sha256, fact.pieces) for name, fact in manifest.files.items()}
         parents = manifest.recipe["parents"]
         packed = orjson.dumps((self._shared.index(recipe), parents, manifest.digest, manifest.facts, files))
-        return bytes(memoryview(packed))  # what orjson gives holds on to the kilobytes that it was written into
+        return bytes(memoryview(packed))  # orjson's own object keeps its buffer of several kilobytes
 
     def unpack(self, packed: bytes) -> Manifest:
-        """The manifest that `pack` was given, without what lay beside it when it was read."""
+        """Return the manifest that `pack` was given, without its `stored`."""
         number, parents, digest, facts, files = orjson.loads(packed)
         recipe = self._shared[number] | {"parents": parents}
         folder = self.outputs.folder / recipe["stage"] / recipe["name"] / digest
@@ -39,12 +39,12 @@ class Compactor:
         return Manifest(folder, recipe, digest, facts, known, self.outputs.access)
 
     def sequence(self, packed: Iterable[bytes]) -> ManifestSequence:
-        """Manifests that were packed, to be unpacked as they are asked for."""
+        """Return packed manifests as a sequence of manifests."""
         return ManifestSequence(self, list(packed))
 
 
 class ManifestSequence(Sequence[Manifest]):
-    """Manifests in little room; each is made anew whenever it is asked for."""
+    """Packed manifests; each is unpacked whenever it is asked for."""
 
     def __init__(self, compactor: Compactor, packed: list[bytes]) -> None:
         self._compactor, self._packed = compactor, packed

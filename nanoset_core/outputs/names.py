@@ -1,4 +1,4 @@
-"""Which names and numbers users may give; names become folders, partition keys and asset keys."""
+"""Which names users may give; names become folders, partition keys and asset keys."""
 
 from __future__ import annotations
 
@@ -18,49 +18,37 @@ RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_datas
 def check_corpus_name(name: str, where: object) -> str:
     """Return `name`, or raise ConfigError when it cannot name a corpus."""
     if not _CORPUS.fullmatch(name) or len(name) > _MOST_CHARACTERS:
-        raise ConfigError(
-            "a folder's name cannot name a corpus",
-            where=where,
-            found=repr(name),
-            expected=f"up to {_MOST_CHARACTERS} letters, digits, '.', '_' and '-', starting with a letter or digit",
-            remedy="rename the folder",
-        )
+        expected = f"up to {_MOST_CHARACTERS} letters, digits, '.', '_' and '-', starting with a letter or digit"
+        what, remedy = "a folder's name cannot name a corpus", "rename the folder"
+        raise ConfigError(what, where=where, found=repr(name), expected=expected, remedy=remedy)
     return name
 
 
 def check_asset_name(name: str, where: object) -> str:
     """Return `name`, or raise ConfigError when it cannot name a nanoset or webdataset."""
+    what, expected = "", ""
     if not _ASSET.fullmatch(name) or len(name) > _MOST_CHARACTERS:
-        raise ConfigError(
-            "this cannot name an asset",
-            where=where,
-            found=repr(name),
-            expected=f"up to {_MOST_CHARACTERS} letters, digits, '_' and '-', starting with a letter",
-            remedy="give it another name",
-        )
-    if name.replace("-", "_") in RESERVED:
-        raise ConfigError(
-            "this name is taken",
-            where=where,
-            found=repr(name),
-            expected=f"none of {', '.join(RESERVED)}",
-            remedy="give it another name",
-        )
+        what = "this cannot name an asset"
+        expected = f"up to {_MOST_CHARACTERS} letters, digits, '_' and '-', starting with a letter"
+    elif name.replace("-", "_") in RESERVED:
+        what, expected = "this name is taken", f"none of {', '.join(RESERVED)}"
+    if what:
+        raise ConfigError(what, where=where, found=repr(name), expected=expected, remedy="give it another name")
     return name
 
 
 def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
     """Raise ConfigError unless these are names of corpora, at least one, each once."""
+    where = f"{file}: {path}"
     if not corpora:
-        raise ConfigError(
-            "no corpora are named", where=f"{file}: {path}", expected="at least one", remedy="name a folder of raw text"
-        )
+        remedy = "name a folder of raw text"
+        raise ConfigError("no corpora are named", where=where, expected="at least one", remedy=remedy)
     for corpus in corpora:
-        check_corpus_name(corpus, f"{file}: {path}")
+        check_corpus_name(corpus, where)
     if len(set(corpora)) != len(corpora):
         raise ConfigError(
             "a corpus is named twice",
-            where=f"{file}: {path}",
+            where=where,
             found=", ".join(corpora),
             expected="each corpus once",
             remedy="remove the repetition; to see a corpus more often, give it a greater weight",

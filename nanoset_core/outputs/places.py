@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
@@ -19,109 +18,58 @@ from nanoset_core.storage.scratch import alone_in, claim_scratch, sweep_abandone
 from nanoset_core.storage.working_copies import claimed_room, scratch_root
 
 
-class OutputPlace(ABC):
-    """A folder that files of one command go to; each is there whole or not at all."""
-
-    @abstractmethod
-    def has(self, name: str) -> bool:
-        """Whether anything of this name is there."""
-
-    @abstractmethod
-    def has_size(self, name: str, size: int) -> bool:
-        """Whether a file of so many bytes is there."""
-
-    @abstractmethod
-    def is_folder(self, name: str) -> bool:
-        """Whether it is a folder, which no file can replace."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Of all files right in it."""
-
-    @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """A small file's bytes; None where there is none."""
-
-    @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file."""
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a file; nothing happens where there is none."""
-
-    @abstractmethod
-    def take(self, path: Path, name: str, *, sha256: str | None) -> Mapping[str, Any]:
-        """Let a finished file of a draft be there; → what tells later whether it is the same one still.
-
-        Args:
-            path: of the file.
-            name: under which it is to be there.
-            sha256: hex, of its bytes, where that is known.
-        """
-
-    @abstractmethod
-    def change(self, name: str, noted: Mapping[str, Any]) -> str | None:
-        """How a file is not the one that was noted; None where it is."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """See to it that what was put in place stays there."""
-
-    @abstractmethod
-    def writing(self, *, expected: str | None = None) -> contextlib.AbstractContextManager[None]:
-        """See that the place takes files before any work is done, and explain what is refused in the block.
-
-        Raises:
-            StorageError: it cannot be written to.
-        """
-
-    @abstractmethod
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Keep others of this machine who call this out of it, where the place has locks."""
-
-    @abstractmethod
-    def draft(self, *names: str) -> contextlib.AbstractContextManager[Path]:
-        """A folder of this machine to write files of these names into; gone afterwards."""
-
-
 @dataclass(frozen=True, slots=True)
-class LocalPlace(OutputPlace):
-    """A folder of this machine, into which finished files are renamed."""
+class LocalPlace:
+    """A folder of this machine that files of one command go to; each is there whole or not at all."""
 
     folder: Path
 
     def has(self, name: str) -> bool:
+        """Return whether anything of this name is there."""
         return os.path.lexists(self.folder / name)
 
     def has_size(self, name: str, size: int) -> bool:
+        """Return whether a file of so many bytes is there."""
         path = self.folder / name
         return path.is_file() and path.stat().st_size == size
 
     def is_folder(self, name: str) -> bool:
+        """Return whether it is a folder, which no file can replace."""
         return (self.folder / name).is_dir()
 
     def names(self) -> list[str]:
+        """Return the names of all files right in it."""
         return os.listdir(self.folder) if self.folder.is_dir() else []
 
     def read(self, name: str) -> bytes | None:
+        """Return a small file's bytes; None where there is none."""
         try:
             return read_regular(self.folder / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, name: str, data: bytes) -> None:
+        """Write a small file."""
         write_atomic(self.folder / name, data)
 
     def remove(self, name: str) -> None:
+        """Remove a file, where it is there."""
         (self.folder / name).unlink(missing_ok=True)
 
     def take(self, path: Path, name: str, *, sha256: str | None) -> Mapping[str, Any]:
+        """Move a finished file here; return what `change` compares later.
+
+        Args:
+            path: of the file, in a draft.
+            name: under which it is to be there.
+            sha256: hex, of its bytes, where that is known.
+        """
         stat = path.stat()
         os.replace(path, self.folder / name)
         return {"bytes": stat.st_size} | ({"mtime_ns": stat.st_mtime_ns} if sha256 is None else {"sha256": sha256})
 
     def change(self, name: str, noted: Mapping[str, Any]) -> str | None:
+        """Return how a file differs from the one that `take` noted; None where it does not."""
         path = self.folder / name
         try:
             stat = path.stat()
@@ -134,16 +82,24 @@ class LocalPlace(OutputPlace):
         return _other_bytes(name) if "sha256" in noted and sha256_file(path) != noted["sha256"] else None
 
     def settle(self) -> None:
+        """Make sure that what was put in place stays there after a crash of the machine."""
         fsync_folder(self.folder)
 
     def writing(self, *, expected: str | None = None) -> contextlib.AbstractContextManager[None]:
+        """Check that the place can be written to before any work is done, and explain what fails in the block.
+
+        Raises:
+            StorageError: it cannot be written to.
+        """
         return writing_to(self.folder, expected=expected)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other processes of this machine that call this out of it, where the place has locks."""
         return alone_in(self.folder)
 
     @contextlib.contextmanager
     def draft(self, *names: str) -> Iterator[Path]:
+        """Yield a folder of this machine to write files of these names into; it is removed afterwards."""
         for name in names:
             sweep_abandoned(self.folder, name)
         with claim_scratch(self.folder / names[0]) as scratch:
@@ -151,8 +107,8 @@ class LocalPlace(OutputPlace):
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlace(OutputPlace):
-    """A folder in a bucket, to which finished files are sent."""
+class BucketPlace:
+    """A folder in a bucket, with the methods of `LocalPlace`."""
 
     folder: RemoteFolder
 
@@ -183,7 +139,12 @@ class BucketPlace(OutputPlace):
         store.put_file(key, path, sha256=sha256)
         stored = store.stat(key)
         if stored is None or stored.size != size:
-            raise self._taken(name)
+            raise StorageError(
+                "something else was written there meanwhile",
+                where=self.folder / name,
+                expected="one call at a time that writes this output",
+                remedy="run again once the other has ended",
+            )
         path.unlink()
         return {"bytes": size} | ({} if sha256 is None else {"sha256": sha256}) | {"etag": stored.mark}
 
@@ -217,17 +178,12 @@ class BucketPlace(OutputPlace):
     def _key(self, name: str) -> str:
         return (self.folder / name).path
 
-    def _taken(self, name: str) -> StorageError:
-        return StorageError(
-            "something else was written there meanwhile",
-            where=self.folder / name,
-            expected="one call at a time that writes this output",
-            remedy="run again once the other has ended",
-        )
+
+OutputPlace: TypeAlias = LocalPlace | BucketPlace
 
 
 def place_of(folder: Location) -> OutputPlace:
-    """The place that a folder is."""
+    """Return the place that a folder is."""
     return LocalPlace(folder) if isinstance(folder, Path) else BucketPlace(folder)
 
 

@@ -1,6 +1,6 @@
-"""What a command that needs no project makes: published whole, with a record beside it of what it was made from.
+"""Outputs of commands that need no project, with a record beside them of what they were made from.
 
-By the record the same call finds its work done, and no call replaces what another one made, or something else did.
+By the record the same call finds its work done, and no call replaces what another one, or another program, made.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from nanoset_core.storage.working_copies import any_remote
 
 _SHOWN = 5
 _REMEDY = "name another output, or replace this one with --overwrite"
+_EXPECTED = "no such file, or one that the same call made"
 
 
 def record_path(output: Location) -> Location:
-    """Where the record of a file, or of a prefix's pair, lies: hidden, so that nobody takes it for data."""
+    """Return the path of the record of a file, or of a prefix's pair; it is hidden, since it is no data."""
     return output.with_name(f".{output.name}.made.json")
 
 
 def read_record(path: Location) -> dict[str, Any] | None:
-    """A record, or None where there is none that can be read."""
+    """Return a record, or None where there is none that can be read."""
     try:
         value = json.loads(place_of(path.parent).read(path.name) or b"")
     except (ValueError, RecursionError):
@@ -44,7 +45,7 @@ def read_record(path: Location) -> dict[str, Any] | None:
 def record_of(
     command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a call makes its output from: the settings, and of each input file its place, size and time of change.
+    """Return what a call makes its output from: settings, and the place, size and time of change of each input.
 
     Places are relative to the output's folder, so that both may be moved together; from or to a bucket they are not.
     Objects are known by their ETags.
@@ -59,84 +60,60 @@ def record_of(
 
 
 def _row(path: Location, output: Location) -> dict[str, Any]:
-    """What the record says of a source."""
+    """Return what the record says of a source."""
     if isinstance(path, RemoteFolder):
         stored = path.store.stat(path.path)
         if stored is None:
             raise MissingError("no such object", where=path, remedy="name an object that is there")
         return {"path": str(path), "bytes": stored.size, "etag": stored.mark}
-    stat, own = _stat(path), path.resolve()
+    try:
+        stat, own = path.stat(), path.resolve()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError("no such file", where=path, remedy="name a file that is there") from error
     place = os.path.relpath(own, output.parent.resolve()) if isinstance(output, Path) else str(own)
     return {"path": place, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
 def noted_path(source: Mapping[str, Any], output: Location) -> Location:
-    """Where a source lies by the record of an output: as `record_of` notes it."""
+    """Return where a source lies by the record of an output."""
     path = str(source["path"])
     if is_remote(path):
         return remote_location(path, where=str(output))
     return output.parent / path if isinstance(output, Path) else Path(path)
 
 
-def _stat(path: Path) -> os.stat_result:
-    try:
-        return path.stat()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError("no such file", where=path, remedy="name a file that is there") from error
-
-
 def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
-    """Whether the files of a finished record are there with the sizes they had; copies have other times."""
-    found = {name: folder / name for name in record["files"]}
-    return all(path.is_file() and path.stat().st_size == record["files"][name]["bytes"] for name, path in found.items())
+    """Return whether the files of a finished record are there with the sizes they had; copies have other times."""
+    place = place_of(folder)
+    return all(place.has_size(name, noted["bytes"]) for name, noted in record["files"].items())
 
 
 def check_apart(
     outputs: Iterable[Location], inputs: Iterable[Location], *, remedy: str = "name another output"
 ) -> None:
-    """Make sure that no output is an input, by whatever path or link.
-
-    Args:
-        outputs: what is to be written.
-        inputs: what is read.
-        remedy: what to do about it.
-
-    Raises:
-        ConfigError: one is.
-    """
+    """Raise ConfigError where an output is an input, by whatever path or link."""
     read = {key: path for path in inputs for key in _identities(path)}
     for output in outputs:
         taken = next((read[key] for key in _identities(output) if key in read), None)
         if taken is not None:
-            raise ConfigError(
-                "an input would be overwritten",
-                where=output,
-                found=f"the output is the input {taken}",
-                expected="an output apart from all inputs",
-                remedy=remedy,
-            )
+            raise _overwritten(output, f"the output is the input {taken}", remedy)
 
 
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
-    """Make sure that no input lies in a folder that is to be written, by whatever path or link.
-
-    Raises:
-        ConfigError: one does.
-    """
+    """Raise ConfigError where an input lies in a folder that is to be written, by whatever path or link."""
     own = real_path(folder)
     for path in inputs:
         if isinstance(path, Path) is isinstance(folder, Path) and os.path.commonpath([own, real_path(path)]) == own:
-            raise ConfigError(
-                "an input would be overwritten",
-                where=folder,
-                found=f"the output holds the input {path}",
-                expected="an output apart from all inputs",
-                remedy="name another output",
-            )
+            raise _overwritten(folder, f"the output holds the input {path}", "name another output")
+
+
+def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
+    what, expected = "an input would be overwritten", "an output apart from all inputs"
+    return ConfigError(what, where=output, found=found, expected=expected, remedy=remedy)
 
 
 def real_path(path: Location) -> str:
-    """What tells two places apart, by whatever links they are named."""
+    """Return what identifies a place, by whatever links it is named."""
     return os.path.realpath(path) if isinstance(path, Path) else f"/{path.place.bucket}/{path.path}"
 
 
@@ -161,7 +138,7 @@ class Draft:
     more: dict[str, Any] = field(default_factory=dict)
     """Further entries of the record."""
     elsewhere: dict[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
-    """Name of a file → makes it where it goes, and tells what the record says of it, as `OutputPlace.take`."""
+    """Name of a file → makes it in its final place; returns what the record says of it, as `OutputPlace.take`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +150,9 @@ class RecordedOutput:
     made_from: Mapping[str, Any]
     """All that decides the bytes, as plain values."""
     files: tuple[Location, ...]
-    """Always made, and put in place in this order: without the last one nobody takes the others for an output."""
+    """Always made, and put in place in this order: the output is complete with the last one."""
     others: tuple[Location, ...] = ()
-    """Made where there is cause, such as a list of rejected lines; else there is none afterwards."""
+    """Made where needed, such as a list of rejected lines; otherwise there is none afterwards."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """Setting → flag of the command, where that is not its name."""
     hashed: bool = False
@@ -183,54 +160,53 @@ class RecordedOutput:
 
     @classmethod
     def single(cls, target: Location, made_from: Mapping[str, Any], *others: Location) -> RecordedOutput:
-        """The output that is one file."""
+        """Return the output that is one file."""
         return cls(record=record_path(target), made_from=made_from, files=(target,), others=others)
 
     @property
     def place(self) -> OutputPlace:
-        """Where they all are."""
+        """The folder of them all."""
         return place_of(self.record.parent)
 
     def find(self, *, overwrite: bool = False) -> dict[str, Any] | None:
-        """The record, where this very output is there and whole; None where it is to be made.
-
-        overwrite: whether something else may be replaced.
+        """Return the record, where this very output is there and whole; None where it is to be made.
 
         Raises:
-            ConfigError: it may not, and something else is there.
+            ConfigError: something else is there, and `overwrite` is not set.
         """
-        self._check_no_folder()
-        place = self.place
-        there = [path for path in (*self.files, *self.others) if place.has(path.name)]
+        place, all_files = self.place, (*self.files, *self.others)
+        for path in (*all_files, self.record):
+            if place.is_folder(path.name):
+                raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
+        there = [path for path in all_files if place.has(path.name)]
         record = read_record(self.record)
         if record is None or any(record.get(key) != value for key, value in self.made_from.items()):
             if there and not overwrite:
                 raise self._refusal(there[0], record)
             return None
         if "files" not in record:
-            return None  # a call that was killed while it put them in place
-        files = record["files"]
-        changes = {path: text for path in there if (text := self._change(path, files.get(path.name))) is not None}
-        # Beside whole files a list that the record lacks may be of a version that noted none: nothing is written then.
-        if all(path in there for path in self.files) and not any(path.name in files for path in changes):
+            return None  # the call was killed while it put them in place
+        changes = {path: text for path in there if (text := self._change(path, record["files"])) is not None}
+        # Records of older versions may lack a list that lies beside whole files: nothing is written then.
+        if all(path in there for path in self.files) and not any(path.name in record["files"] for path in changes):
             return record
         if changes and not overwrite:
             where, found = next(iter(changes.items()))
             raise ConfigError("the output was changed since it was made", where=where, found=found, remedy=_REMEDY)
         return None
 
-    def _change(self, path: Location, noted: Mapping[str, Any] | None) -> str | None:
-        """How a file that is there is not the one that a finished record notes; None where it is."""
-        if noted is None:
+    def _change(self, path: Location, noted: Mapping[str, Any]) -> str | None:
+        """Return how a file that is there differs from what a finished record notes; None where it does not."""
+        if path.name not in noted:
             return f"{path.name} was not there when the others were made"
-        return self.place.change(path.name, noted)
+        return self.place.change(path.name, noted[path.name])
 
     @contextmanager
     def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
-        """A draft to write the files into; they and the record are put in place when the block ends well.
+        """Yield a draft to write the files into; they and the record are put in place when the block ends well.
 
-        Whoever is killed leaves the earlier files or the new ones, never some of each: of a single file because it is
-        renamed, of several because the last one goes before the first is replaced. The same call then makes the rest.
+        A call that is killed leaves the earlier files or the new ones, never some of each: a single file is renamed,
+        and of several the last one is removed before the first is replaced. The same call then makes the rest.
 
         Raises:
             ConfigError: something else is there, or was put there meanwhile, and `overwrite` is not set.
@@ -242,9 +218,8 @@ class RecordedOutput:
             with place.draft(self.files[-1].name, self.record.name) as scratch:
                 draft = Draft(scratch)
                 yield draft
-                made = {
-                    path.name for path in (*self.files, *self.others) if path in self.files or _is_in(scratch, path)
-                }
+                required = {path.name for path in self.files}
+                made = required | {path.name for path in self.others if (scratch / path.name).exists()}
                 sums = {name: sha256_file(scratch / name) if self.hashed else None for name in made}
                 with place.alone():
                     self.find(overwrite=overwrite)
@@ -253,7 +228,7 @@ class RecordedOutput:
                     self._write({**self.made_from, "facts": draft.facts, "files": facts, **draft.more})
 
     def _put_in_place(self, draft: Draft, sums: Mapping[str, str | None]) -> dict[str, Mapping[str, Any]]:
-        """Let files be where they go; sums: name → sha256 of each; → what the record says of them."""
+        """Move files to their places; sums: name → sha256 of each; return what the record says of them."""
         place, notes = self.place, {}
         self._write(self.made_from)
         if len(self.files) > 1:
@@ -271,27 +246,13 @@ class RecordedOutput:
     def _write(self, record: Mapping[str, Any]) -> None:
         self.place.write(self.record.name, json.dumps(record, indent=1).encode() + b"\n")
 
-    def _check_no_folder(self) -> None:
-        for path in (*self.files, *self.others, self.record):
-            if self.place.is_folder(path.name):
-                raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
-
     def _refusal(self, path: Location, record: Mapping[str, Any] | None) -> ConfigError:
-        if record is None:
-            return ConfigError(
-                "something is there already, and nothing says what it was made from",
-                where=path,
-                found=f"no {self.record.name} beside it",
-                expected="no such file, or one that the same call made",
-                remedy=_REMEDY,
-            )
-        return ConfigError(
-            "an output of other input or settings is there already",
-            where=path,
-            found="; ".join(_differences(record, self.made_from, self.flags)),
-            expected="no such file, or one that the same call made",
-            remedy=_REMEDY,
-        )
+        what = "something is there already, and nothing says what it was made from"
+        found = f"no {self.record.name} beside it"
+        if record is not None:
+            what = "an output of other input or settings is there already"
+            found = "; ".join(_differences(record, self.made_from, self.flags))
+        return ConfigError(what, where=path, found=found, expected=_EXPECTED, remedy=_REMEDY)
 
 
 def make_once(
@@ -303,7 +264,7 @@ def make_once(
     *,
     overwrite: bool = False,
 ) -> tuple[Mapping[str, Any], bool]:
-    """A file that one call makes, unless it is there; → (its facts, whether it was made).
+    """Make a file unless this very one is there; return (its facts, whether it was made).
 
     Args:
         command: the call's name, such as `pack merge`.
@@ -328,22 +289,15 @@ def make_once(
     return draft.facts, True
 
 
-def _is_in(scratch: Path, path: Location) -> bool:
-    return (scratch / path.name).exists()
-
-
 def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
     if record.get("command") != made_from.get("command"):
         return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
     before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
+    changed = [path for path in now if before.get(path, now[path]) != now[path]]
     files = [
         *(f"{path} was not among the files" for path in now if path not in before),
         *(f"{path} was one of the files" for path in before if path not in now),
-        *(
-            f"{path} was another file, or written again since"
-            for path in now
-            if before.get(path, now[path]) != now[path]
-        ),
+        *(f"{path} was another file, or written again since" for path in changed),
     ]
     if not files and list(before) != list(now):
         files = ["the files came in another order"]
@@ -354,13 +308,13 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
 
 
 def flag_differences(before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
-    """Settings that differ, as `--flag: before → now`; `flags` has the flags that are not the settings' names."""
+    """Return settings that differ, as `--flag: before → now`; flags: setting → flag, where that is not its name."""
     found = (text.split(": ", 1) for text in setting_differences(before, now))
     return [f"{flags.get(name, '--' + name.replace('_', '-'))}: {rest}" for name, rest in found]
 
 
 def _by_path(sources: object) -> dict[str, list[Any]]:
-    """Path → all that is noted of the file, in pieces."""
+    """Return path → all that is noted of the file, in pieces."""
     found: dict[str, list[Any]] = {}
     for source in sources if isinstance(sources, Sequence) else ():
         if isinstance(source, Mapping):
