@@ -295,17 +295,17 @@ class OutputRoot:
             FormatError: a manifest cannot be read, and `strict` is set; otherwise that version is passed over.
         """
         folder = self.folder / stage / name
-        return self._read(folder, self._made_in(folder).items(), strict=strict)
+        return self._read(folder, self.digests_in(folder).items(), strict=strict)
 
     def previous(self, manifest: Manifest) -> Manifest | None:
         """Return the version of an output that was made last before another, where one is left and readable."""
         folder = manifest.folder.parent
-        made = self._made_in(folder)
+        made = self.digests_in(folder)
         made_ns = made.get(manifest.digest, manifest.written_ns)  # by one clock, where it is there
         return next(self._read(folder, ((name, at) for name, at in made.items() if at < made_ns)), None)
 
-    def _made_in(self, folder: Path) -> dict[str, int]:
-        """Return digest → when it was made, nanoseconds since 1970, of the versions in the folder of an output."""
+    def digests_in(self, folder: Path) -> dict[str, int]:
+        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder of an output."""
         return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
 
     def _read(self, folder: Path, made: Iterable[tuple[str, int]], *, strict: bool = False) -> Iterator[Manifest]:

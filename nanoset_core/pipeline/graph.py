@@ -80,6 +80,13 @@ class Graph:
         """Every output in an order in which each comes after what it needs."""
         return list(_ordered(self.project.config, asked_nodes(self.project.config, self.corpora)))
 
+    def rows(self) -> list[list[Node]]:
+        """Return the outputs row by row, as `nanoset status` shows them; in the order of `nodes`."""
+        rows: dict[tuple[str, str, str | None], list[Node]] = {}
+        for node in self.nodes():
+            rows.setdefault(node.row, []).append(node)
+        return list(rows.values())
+
     def recipe(self, node: Node) -> Recipe | None:
         """What an output should be made from; None where an inventory that it goes back to is not known."""
         if node in self.known:

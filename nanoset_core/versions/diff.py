@@ -1,4 +1,4 @@
-"""`nanoset diff`: what went in and out between two versions of a dataset, and what that means downstream."""
+"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.tokenization.document_table import FileCounts
-from nanoset_core.versions.diff_files import FileDiff, compare_files
-from nanoset_core.versions.diff_versions import DatasetVersion, find_versions
+from nanoset_core.versions.diff_versions import DatasetVersion, FileDiff, compare_files, find_versions
 
-_COUNTS = ("documents", "sequences", "tokens", "rejected", "faults")
 Effect = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the step from one version to the other means for one output."""
+    """What the change from one version to the other means for one output."""
 
     output: str
     """Nanoset and split, webdataset, or packed corpus."""
@@ -38,7 +36,7 @@ class Outcome:
     """Those of them that the old version had too (rebuilt), or that are there already (to be rebuilt)."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as plain values."""
         return asdict(self)
 
 
@@ -49,11 +47,11 @@ class DatasetDiff:
     old: DatasetVersion
     new: DatasetVersion
     settings: list[str]
-    """settings that differ, as `name: before → after`"""
+    """Settings that differ, as `name: before → after`."""
     files: list[FileDiff]
-    """source files that differ, in document order, removed ones in between"""
+    """Source files that differ, in document order, removed ones in between."""
     outcomes: list[Outcome]
-    """what becomes of each output of the present configuration"""
+    """What becomes of each output of the present configuration."""
 
     @property
     def unchanged(self) -> int:
@@ -66,15 +64,15 @@ class DatasetDiff:
         return len(self.old.shards.keys() & self.new.shards.keys())
 
     def total(self, side: str) -> FileCounts:
-        """Sum over the files that differ; side: before or after."""
+        """Return the sum over the files that differ; side: before or after."""
         return sum((getattr(file, side) for file in self.files), FileCounts())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as plain values."""
         return {
             "corpus": self.new.corpus,
-            "old": _version(self.old),
-            "new": _version(self.new),
+            "old": _version_json(self.old),
+            "new": _version_json(self.new),
             "settings": self.settings,
             "files": [file.to_json() for file in self.files],
             "files_unchanged": self.unchanged,
@@ -103,29 +101,26 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
     return DatasetDiff(old, new, settings, compare_files(old, new), list(_outcomes(project, old, new)))
 
 
-def _version(version: DatasetVersion) -> dict[str, Any]:
+def _version_json(version: DatasetVersion) -> dict[str, Any]:
     facts = version.dataset.facts
+    counts = {name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "faults")}
     made_at = version.dataset.written_ns / 1e9
-    counts = {name: facts[name] for name in _COUNTS}
     return {"digest": version.digest, "made_at": made_at, **counts, "files": len(version.files)}
 
 
 def _outcomes(project: Project, old: DatasetVersion, new: DatasetVersion) -> Iterator[Outcome]:
-    """An outcome for each row of outputs that read datasets, as `nanoset status` has them."""
+    """Yield an outcome for each row of outputs that read datasets, as `nanoset status` has them."""
     graph = Graph(project, {}, [])
     dataset = Node(DATASET, Key(old.corpus))
     hit = set(graph.impact_of(dataset))
-    rows: dict[tuple[str, str, str | None], list[Node]] = {}
-    for node in graph.nodes():
-        rows.setdefault(node.row, []).append(node)
-    for nodes in rows.values():
+    for nodes in graph.rows():
         if any(parent.stage is DATASET for node in nodes for parent in node.inputs(project.config).values()):
             yield _Row(project, nodes, dataset, old.digest, new.digest).outcome(takes=not hit.isdisjoint(nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The outputs that are told of together, such as the index mappings and the blend of one split."""
+    """The outputs of one row, such as the index mappings and the blend of one split."""
 
     project: Project
     nodes: list[Node]
@@ -149,7 +144,7 @@ class _Row:
         return self._waiting(Outcome(output, "to be rebuilt", f"it is made from {origin}"))
 
     def _made_from(self) -> str | None:
-        """The dataset that the current version goes back to; "" for another origin, None without a version."""
+        """Return the dataset that the current version was made from; "" for an unknown one, None without a version."""
         last = self.nodes[-1]
         manifest = last.stage.current(self.project, last.key).manifest
         return None if manifest is None else self._origin(last, manifest) or ""
@@ -160,31 +155,26 @@ class _Row:
             if digest is not None and parent == self.dataset:
                 return str(digest)
             if digest is not None and parent in self.nodes:
-                version = self._version(parent, str(digest))
+                version = None
+                with suppress(FormatError):  # `nanoset status` and `gc` tell of it
+                    place = self.project.outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
+                    version = self.project.outputs.manifest_at(place / str(digest))
                 if version is not None and (origin := self._origin(parent, version)) is not None:
                     return origin
         return None
-
-    def _version(self, node: Node, digest: str) -> Manifest | None:
-        with suppress(FormatError):  # of no use here; `nanoset status` and `gc` tell of it
-            place = self.project.outputs.folder / node.stage.folder / node.stage.name(node.key)
-            return self.project.outputs.manifest_at(place / digest)
-        return None
-
-    def _versions(self) -> Iterator[tuple[Node, Manifest]]:
-        """Every version of the row's outputs that can be read, the last made of each first."""
-        for node in self.nodes:
-            for manifest in self.project.outputs.versions(node.stage.folder, node.stage.name(node.key)):
-                if node.stage.key_of(manifest.name) == node.key:
-                    yield node, manifest
 
     def _rebuilt(self, found: Outcome) -> Outcome:
         before, after = self._files(self.old), self._files(self.new)
         return found if before is None or after is None else _with_files(found, after, before)
 
     def _files(self, dataset: str) -> set[str] | None:
-        """Shared files of the latest version that was made from a dataset; None where there are none."""
-        versions = list(self._versions())
+        """Return the shared files of the latest version that was made from a dataset; None where there are none."""
+        versions = [
+            (node, manifest)
+            for node in self.nodes
+            for manifest in self.project.outputs.versions(node.stage.folder, node.stage.name(node.key))
+            if node.stage.key_of(manifest.name) == node.key
+        ]
         latest = next((one.digest for _, one in versions if dataset in one.recipe["parents"].values()), None)
         shared = [
             node.stage.shared_files(one)
@@ -195,7 +185,7 @@ class _Row:
         return set().union(*files) if files else None
 
     def _waiting(self, found: Outcome) -> Outcome:
-        """With what the rebuild will need, where the new version is the one that it will read."""
+        """Add the files that the rebuild will need, where it will read the new version."""
         current = DATASET.current(self.project, self.dataset.key).manifest
         if current is None or current.digest != self.new:
             return found

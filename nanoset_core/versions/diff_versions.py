@@ -1,18 +1,21 @@
-"""Finding the two versions that `nanoset diff` compares, and what each was made from."""
+"""The two versions that `nanoset diff` compares, what each was made from, and how their source files differ."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.outputs.root import OutputRoot, read_current
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
+from nanoset_core.tokenization.document_table import FileCounts, counts_by_file
+from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.versions.file_changes import read_inventory
 
 _PREFIX = re.compile(r"[0-9a-f]{4,20}")
@@ -25,9 +28,9 @@ class DatasetVersion:
     dataset: Manifest
     tokenized: Manifest
     files: dict[str, list[Piece]]
-    """path → its pieces, in document order"""
+    """Path → its pieces, in document order."""
     shards: dict[str, tuple[str, ...]]
-    """digest of each shard → the files that it reads, in document order"""
+    """Digest of each shard → the files that it reads, in document order."""
     shards_folder: Path
 
     @property
@@ -40,18 +43,16 @@ class DatasetVersion:
 
 
 def find_versions(project: Project, first: str, second: str | None) -> tuple[DatasetVersion, DatasetVersion]:
-    """The versions that two digests (or their beginnings) name; or, of a corpus, the previous and the current one.
+    """Return the versions that two digests (or their beginnings) name; or, of a corpus, the previous and current one.
 
     Raises:
         ConfigError: no such corpus or version, several, or versions of two corpora.
         MissingError: there is no previous version, or the inventory or the shards of one are gone.
     """
-    place = project.outputs.folder / indexed.STAGE
-    project.outputs.access.fetch_all(place, MANIFEST)
     if second is None:
-        old, new = _previous_and_current(project.outputs, place / check_corpus_name(first, "CORPUS"), first)
+        old, new = _previous_and_current(project.outputs, check_corpus_name(first, "CORPUS"))
     else:
-        old, new = (_named(project.outputs, place, digest) for digest in (first, second))
+        old, new = (_named(project.outputs, digest) for digest in (first, second))
     if old.name != new.name:
         raise ConfigError(
             "these are datasets of two corpora",
@@ -61,39 +62,35 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
     return _open(project, old), _open(project, new)
 
 
-def _versions(outputs: OutputRoot, folder: Path) -> list[Path]:
-    found = (path for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink())
-    return [path.parent for path in found if outputs.access.size(path) is not None]
-
-
-def _previous_and_current(outputs: OutputRoot, folder: Path, corpus: str) -> tuple[Manifest, Manifest]:
-    digest, problem, _ = read_current(folder, outputs.access)
-    if digest is None:
-        names = sorted(path.name for path in folder.parent.glob("*") if path.is_dir())
+def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, Manifest]:
+    current, folder = outputs.current_version(indexed.STAGE, corpus), outputs.folder / indexed.STAGE / corpus
+    if current.manifest is None:
+        names = ", ".join(sorted(outputs.access.names(folder.parent)))
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
             where=folder,
-            found=problem or repr(corpus),
-            expected=f"one of {', '.join(names)}; or two digests" if names else "a corpus that was built",
+            found=current.problem if current.exists else repr(corpus),
+            expected=f"one of {names}; or two digests" if names else "a corpus that was built",
             remedy="name one of these corpora" if names else "run `nanoset build` first",
         )
-    others = [version for version in _versions(outputs, folder) if version.name != digest]
-    if not others:
-        raise MissingError(
-            "this corpus has no previous version",
-            where=folder,
-            found=f"the current one alone, {digest}",
-            remedy="name two digests, or build again once its text or settings changed",
-        )
-    latest = max(others, key=lambda version: (outputs.access.written_ns(version / MANIFEST), version.name))
-    return _read(outputs, latest), _read(outputs, folder / digest)
+    for version in outputs.versions(indexed.STAGE, corpus, strict=True):
+        if version.digest != current.manifest.digest:
+            return version, current.manifest
+    raise MissingError(
+        "this corpus has no previous version",
+        where=folder,
+        found=f"the current one alone, {current.manifest.digest}",
+        remedy="name two digests, or build again once its text or settings changed",
+    )
 
 
-def _named(outputs: OutputRoot, place: Path, digest: str) -> Manifest:
-    known = [version for folder in sorted(place.glob("*")) for version in _versions(outputs, folder)]
-    found = [version for version in known if _PREFIX.fullmatch(digest) and version.name.startswith(digest)]
+def _named(outputs: OutputRoot, digest: str) -> Manifest:
+    place = outputs.folder / indexed.STAGE
+    corpora = sorted(outputs.access.names(place))
+    known = [(corpus, version) for corpus in corpora for version in sorted(outputs.digests_in(place / corpus))]
+    found = [one for one in known if _PREFIX.fullmatch(digest) and one[1].startswith(digest)]
     if len(found) != 1:
-        rows = [f"{version.parent.name} {version.name}" for version in found or known]
+        rows = [" ".join(one) for one in found or known]
         raise ConfigError(
             "several datasets have digests that begin so" if found else "no such version of a dataset",
             where=place,
@@ -101,10 +98,7 @@ def _named(outputs: OutputRoot, place: Path, digest: str) -> Manifest:
             expected=f"at least four digits of one of {', '.join(rows[:10])}" if rows else "a dataset that was built",
             remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
         )
-    return _read(outputs, found[0])
-
-
-def _read(outputs: OutputRoot, folder: Path) -> Manifest:
+    folder = place.joinpath(*found[0])
     manifest = outputs.manifest_at(folder)
     if manifest is None:
         raise MissingError("this version of a dataset has no manifest", where=folder, remedy="run `nanoset build`")
@@ -124,8 +118,7 @@ def _open(project: Project, dataset: Manifest) -> DatasetVersion:
         )
     files = read_inventory(inventory)
     pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
-    ranges = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"])
-    digests = tokenized.facts["shards"]
+    ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
     if len(ranges) != len(digests):
         raise FormatError(
             "the shards of this version are not those of its inventory",
@@ -136,3 +129,56 @@ def _open(project: Project, dataset: Manifest) -> DatasetVersion:
         )
     shards = {digest: source.files for digest, source in zip(digests, ranges, strict=True)}
     return DatasetVersion(dataset, tokenized, files, shards, folder / tokenization.SHARDS / dataset.name)
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """One source file that is not in both versions alike."""
+
+    path: str
+    """Relative to the corpus's folder."""
+    change: Literal["added", "removed", "changed", "other settings"]
+    """other settings: the same bytes gave other counts."""
+    before: FileCounts
+    after: FileCounts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
+    """Return every file that was added, removed or changed, or of which other settings made something else.
+
+    Only tables of shards that hold such files are read: under the same settings, equal bytes give equal documents.
+
+    Raises:
+        MissingError, FormatError: a shard's table of documents is gone, or cannot be read.
+    """
+    paths = dict.fromkeys([*old.files, *new.files])
+    differ = {path for path in paths if old.files.get(path) != new.files.get(path)}
+    if old.dataset.recipe["options"] != new.dataset.recipe["options"]:
+        differ = set(paths)
+    before, after = (_count(version, differ) for version in (old, new))
+    found = []
+    for path in (path for path in paths if path in differ):
+        was, now = before.get(path, FileCounts()), after.get(path, FileCounts())
+        if path not in old.files:
+            found.append(FileDiff(path, "added", was, now))
+        elif path not in new.files:
+            found.append(FileDiff(path, "removed", was, now))
+        elif old.files[path] != new.files[path]:
+            found.append(FileDiff(path, "changed", was, now))
+        elif was != now:
+            found.append(FileDiff(path, "other settings", was, now))
+    return found
+
+
+def _count(version: DatasetVersion, paths: set[str]) -> dict[str, FileCounts]:
+    counts: dict[str, FileCounts] = {}
+    for digest, files in version.shards.items():
+        if not paths.isdisjoint(files):
+            table = version.dataset.access.fetch(version.shards_folder / digest / DOCUMENTS)
+            for path, found in counts_by_file(table).items():
+                counts[path] = counts.get(path, FileCounts()) + found
+    return counts

@@ -92,7 +92,7 @@ def project_status(project: Project) -> Iterator[Row]:
     graph = Graph(project, known, corpora)
     yield from _aside(project)
     reading, planning = Budget(READ_BYTES), Budget(PLANNED_BYTES)
-    for nodes in _rows(graph):
+    for nodes in graph.rows():
         roots = [node for node in nodes if node == inventory_node(node.key.subject)]
         failure, notices = _survey(graph, known, roots[0], reading) if roots else (None, [])
         row = _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
@@ -103,7 +103,7 @@ def graph_status(graph: Graph) -> Iterator[Row]:
     """The same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
     yield from _aside(graph.project)
     planning = Budget(PLANNED_BYTES)
-    for nodes in _rows(graph):
+    for nodes in graph.rows():
         row = _row(graph, nodes, planning, None, busy=False)
         if nodes[0] == inventory_node(row.name):
             with suppress(NanosetError, OSError):  # the corpus is gone by now
@@ -114,13 +114,6 @@ def graph_status(graph: Graph) -> Iterator[Row]:
 def _aside(project: Project) -> Iterator[Row]:
     for name, what in raw.aside(project).items():
         yield Row("folder", name, None, "not read", (what,), {}, None)
-
-
-def _rows(graph: Graph) -> Iterable[list[Node]]:
-    rows: dict[tuple[str, str, str | None], list[Node]] = {}
-    for node in graph.nodes():
-        rows.setdefault(node.row, []).append(node)
-    return rows.values()
 
 
 def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> tuple[str | None, list[Notice]]:
