@@ -1,7 +1,6 @@
-"""What a project should hold, and which of it is there: a walk over the stages.
+"""The graph of all outputs of a project: what each should be made from, and why the current one is stale.
 
-Whatever asks "is this output the one that its inputs ask for?" asks here, and so gets the same answer in the same
-words.
+Every command and sensor asks here whether an output is up to date, and so they agree.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ StepKey = tuple[tuple[str, ...], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One output, as the project's inputs ask for it now."""
+    """One output, as it should be made from the project's inputs now."""
 
     node: Node
     digest: str
-    """Of the output that belongs to the inputs as they are."""
+    """Of the wanted output."""
     reasons: tuple[str, ...]
-    """Why that output is not the current one; empty where it is, and whole."""
+    """Why the wanted output is not the current one; empty where it is, and whole."""
     needs: tuple[StepKey, ...]
     """Steps that come right before it."""
 
@@ -62,9 +61,9 @@ class Graph:
 
     Args:
         project: the project.
-        known: recipes that are taken as given, above all of the corpora's inventories. It may be added to: what is
-            made of an inventory that is not known has no recipe.
-        corpora: those of the raw folder; default: of the inventories that are known.
+        known: recipes that are taken as given, above all of the corpora's inventories. More may be added later; what is
+            made of an unknown inventory has no recipe.
+        corpora: those of the raw folder; default: of the known inventories.
     """
 
     def __init__(self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None) -> None:
@@ -77,7 +76,7 @@ class Graph:
         self._looked: set[Stage] = set()
 
     def nodes(self) -> list[Node]:
-        """Every output in an order in which each comes after what it needs."""
+        """Return every output, each after what it needs."""
         return list(_ordered(self.project.config, asked_nodes(self.project.config, self.corpora)))
 
     def rows(self) -> list[list[Node]]:
@@ -88,7 +87,7 @@ class Graph:
         return list(rows.values())
 
     def recipe(self, node: Node) -> Recipe | None:
-        """What an output should be made from; None where an inventory that it goes back to is not known."""
+        """Return what an output should be made from; None where that depends on an unknown inventory."""
         if node in self.known:
             return self.known[node]
         if node not in self._recipes:
@@ -104,13 +103,13 @@ class Graph:
         return self._recipes[node]
 
     def current(self, node: Node) -> CurrentVersion:
-        """The current version of an output, as it was when this was asked first."""
+        """Return the current version of an output, as it was when first asked for."""
         if node not in self._current:
             self._current |= self._looked_at(node)
         return self._current[node]
 
     def _looked_at(self, node: Node) -> dict[Node, CurrentVersion]:
-        """The current version of an output; where outputs live in a bucket, those of all corpora at the first look."""
+        """Return the current version of an output; in a bucket, those of all corpora are looked up together."""
         stage = node.stage
         if stage in self._looked or not (stage.by_corpus and self.project.outputs.access.has_copies):
             return {node: stage.current(self.project, node.key)}
@@ -120,7 +119,7 @@ class Graph:
         return dict(zip(nodes, stage.current_of_all(self.project, [one.key for one in nodes]), strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Why an output is not the one that its inputs ask for; none where it is, and whole."""
+        """Return why an output is not the wanted one; none where it is, and whole."""
         if node not in self.reasons:
             wanted = self.recipe(node)
             if wanted is None:
@@ -133,7 +132,7 @@ class Graph:
         return self.reasons[node]
 
     def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget how some outputs were found, and all that is made from them: they were made, or tried, meanwhile."""
+        """Forget what is known of some outputs, and of all that is made from them, after these were built."""
         changed = {node: None for node in nodes}
         for node in self.nodes() if changed else ():
             if not changed.keys().isdisjoint((node, *node.inputs(self.project.config).values())):
@@ -142,14 +141,14 @@ class Graph:
                 self.reasons.pop(node, None)
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Why an output is not made from what its inputs ask for; whether it is whole is not looked at."""
+        """Return why an output has not the wanted recipe; its files are not looked at."""
         wanted, manifest = self.recipe(node), self.current(node).manifest
         if wanted is None or manifest is None:
             return self.stale_reasons(node)
         return [] if manifest.digest == wanted.digest else node.stage.told(differences(manifest.recipe, wanted))
 
     def _unknown(self, node: Node) -> Iterator[Node]:
-        """The nearest inputs of other rows that nothing is known of, and what nothing is made of."""
+        """Yield the nearest inputs of other rows whose recipes are not known."""
         if self.recipe(node) is None:
             inputs = node.inputs(self.project.config).values()
             if not inputs or node.stage.by_corpus:
@@ -158,7 +157,7 @@ class Graph:
                 yield from self._unknown(parent)
 
     def steps(self) -> list[Step]:
-        """Every output whose recipe is known, as a step to be made; in the order of `nodes`."""
+        """Return every output whose recipe is known, as a step; in the order of `nodes`."""
         found = []
         for node in self.nodes():
             if (recipe := self.recipe(node)) is not None:
@@ -168,11 +167,11 @@ class Graph:
         return found
 
     def blocked(self) -> list[Node]:
-        """Outputs that no step makes, since an inventory that they go back to is not known."""
+        """Return outputs that have no step, since they depend on an unknown inventory."""
         return [node for node in self.nodes() if self.recipe(node) is None]
 
     def impact_of(self, changed: Node) -> list[Node]:
-        """Every output that is made from another one, at first or second hand."""
+        """Return every output that is made from another one, directly or not."""
         hit = {changed}
         for node in self.nodes():
             if not hit.isdisjoint(node.inputs(self.project.config).values()):
@@ -181,21 +180,20 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """The first output of a corpus."""
+    """Return the inventory of a corpus."""
     return Node(INVENTORY, Key(corpus))
 
 
 def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None) -> Graph:
-    """The graph of a project in which corpora have these inventories: corpus → recipe."""
+    """Return the graph of a project in which corpora have these inventories: corpus → recipe."""
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Why a current version is not the one that its settings and inputs ask for, these taken as they lie there now.
+    """Return why a current version is not made from its settings and its present inputs.
 
-    Inputs count as they are even where they are stale themselves: each output is told its own reasons. Whether its
-    files are whole is not looked at.
+    Outputs of other subjects count as they are even where they are stale. Files are not looked at.
     """
     node = Node(stage, key)
     known: dict[Node, Recipe] = {}
@@ -214,7 +212,7 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _from_the_root(graph: Graph, node: Node) -> Iterator[str]:
-    """Reasons in words; for what follows from an output of the same subject, that one's own reasons."""
+    """Yield reasons in words; where an input of the same subject differs, that one's own reasons."""
     inputs = node.inputs(graph.project.config)
     for reason in graph.changes(node):
         parent = inputs.get(reason.input or "")
@@ -227,12 +225,12 @@ def _belongs(node: Node, other: Node) -> bool:
 
 
 def asked_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
-    """Every output that a configuration asks for, and those of every corpus of `corpora`."""
+    """Return every output that a configuration asks for, and those of every corpus of `corpora`."""
     return [Node(stage, key) for stage in stages() for key in stage.keys(config, corpora)]
 
 
 def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
-    """Nodes kind by kind, subject by subject, part by part, each after those of its subject that it needs."""
+    """Yield nodes by kind, subject and part, each after those of its subject that it needs."""
     groups: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
     kinds = dict.fromkeys(stage.kind for stage in stages())
     for node in nodes:
@@ -255,20 +253,12 @@ def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def named_corpora(config: ProjectConfig) -> set[str]:
-    """Corpora that something is made of, and those that nanoset.yaml describes."""
+    """Return the corpora that nanoset.yaml names."""
     return {corpus for _, corpus in _named(config)}
 
 
 def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Refuse a configuration that names a corpus which is not there.
-
-    Args:
-        config: the configuration.
-        known: corpora of the raw folder.
-
-    Raises:
-        ConfigError: it names another one.
-    """
+    """Raise ConfigError where a configuration names a corpus that is not one of `known`, those of the raw folder."""
     for path, corpus in _named(config):
         if corpus not in known:
             folder = config.corpus_folder(corpus)
@@ -282,7 +272,7 @@ def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
 
 
 def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
-    """(where in nanoset.yaml, corpus named there)"""
+    """Yield (where in nanoset.yaml, corpus named there)."""
     yield from (("corpora", corpus) for corpus in config.corpora)
     for node in asked_nodes(config):
         for parent in node.inputs(config).values():

@@ -89,15 +89,10 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
 
 def handoff_texts(project: Project, manifest: Manifest, name: str) -> Mapping[str, bytes]:
-    """File name → content that a nanoset's handoff must have while nothing that it is made from has changed.
-
-    Args:
-        project: that the nanoset belongs to.
-        manifest: of the handoff.
-        name: of the nanoset.
+    """Return file name → content that a nanoset's handoff must have while it is up to date.
 
     Raises:
-        NanosetError: whatever planning the nanoset raises.
+        NanosetError: as planning the nanoset.
     """
     return handoff_files(_request(NanosetContext(project, name), Recipe(**manifest.recipe)))[0]
 
@@ -154,7 +149,7 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:
-    """One configuration of the three that the splits were built with."""
+    """Merge the configurations that the three splits were built with."""
     first = planned["train"].config.with_samples(
         {split: found.config.samples(split) for split, found in planned.items()}
     )

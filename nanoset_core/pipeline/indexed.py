@@ -69,7 +69,7 @@ def index(project: Project, corpus: str) -> Manifest:
 
 
 def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
-    """Put the shards behind one another in a folder; → sha256 of the files there."""
+    """Merge the shards in a folder; return the sha256 of the files there."""
     shards = tokenization.each_shard(project, tokenized, lambda shard: shard.path(TOKENS))
     size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
     meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
@@ -80,9 +80,9 @@ def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> 
 def _compose(
     project: Project, tokenized: Manifest, recipe: Recipe, folder: Path, prefix: str
 ) -> dict[str, str | FileFact]:
-    """Put the shards behind one another in their store, where the .bin stays; → what is known of the files.
+    """Merge the shards within their store, where the .bin stays; return what is known of the files.
 
-    The index, and the digests of the pieces of a .bin that nobody has read from end to end, are written to the folder.
+    The index, and the digests of the pieces of a .bin that was not read from end to end, are written to the folder.
     """
     outputs, store = project.outputs, project.outputs.access.store
     pairs = _stored_shards(project, tokenized)
@@ -100,7 +100,7 @@ def _compose(
 
 
 def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
-    """The shards of a corpus as its store has them. Little is kept of each: there may be a hundred thousand."""
+    """Return the shards of a corpus as its store has them; of each little is kept, since there may be 100,000."""
     access = project.outputs.access
     place = f"{tokenization.SHARDS}/{tokenized.name}"
 
@@ -121,23 +121,19 @@ def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
 
 
 def current_dataset(project: Project, corpus: str) -> Manifest:
-    """The corpus's live dataset.
-
-    Raises:
-        MissingError: it was not made yet.
-    """
+    """Return the corpus's current dataset; MissingError where it was not made yet."""
     return project.outputs.require(
         STAGE, corpus, remedy=f"run `nanoset build`, or materialise indexed_dataset for the corpus {corpus!r} first"
     )
 
 
 def opened(dataset: Manifest) -> MMapIndexedDataset:
-    """A dataset to be read here and there; see `readable`."""
+    """Open a dataset for random access; see `readable`."""
     return MMapIndexedDataset.below(dataset.access, readable(dataset))
 
 
 def readable(dataset: Manifest) -> str:
-    """A dataset's prefix, to be opened by its access: its index was fetched, and tokens will be as they are read."""
+    """Return a dataset's prefix, to be opened by its access: its index is local, tokens are fetched when read."""
     prefix, name = dataset.facts["prefix"], f"{dataset.facts['prefix']}.bin"
     dataset.path(f"{prefix}.idx")
     copy = dataset.folder / name
@@ -147,7 +143,7 @@ def readable(dataset: Manifest) -> str:
 
 
 def pieces_of(dataset: Manifest) -> Sequence[PieceDigest]:
-    """The digests of what its .bin was joined of within a store; none where it was written from end to end."""
+    """Return digests of the pieces that its .bin was joined from within a store; none where it was written whole."""
     listed = dataset.files[f"{dataset.facts['prefix']}.bin"].pieces
     if listed is None:
         return ()
@@ -160,14 +156,14 @@ def pieces_of(dataset: Manifest) -> Sequence[PieceDigest]:
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
-    """The set of shards that a dataset was merged from, which says where its documents came from.
+    """Return the set of shards that a dataset was merged from, which says where its documents came from.
 
-    How the shards were cut does not matter: any set of the same files and settings will do.
+    Any set of the same files and settings will do, however the shards were cut.
 
     Args:
         outputs: where both are.
         dataset: the dataset's manifest.
-        strict: raise where a manifest that may be that of the set cannot be read; otherwise it is passed over.
+        strict: raise where a manifest that may be that of the set cannot be read; otherwise it is skipped.
 
     Raises:
         MissingError: there is none any more.
@@ -219,7 +215,7 @@ class DatasetStage(CorpusStage):
         return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Of a merge within a bucket that was cut short; in a folder all files appear at once."""
+        """Return the files of a merge within a bucket that was cut short; in a folder all files appear at once."""
         if not access.has_copies:
             return None
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}

@@ -95,7 +95,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
-    """Let cache files be where outputs live; descriptions, which complete a set, go last."""
+    """Upload cache files to where outputs live; descriptions, which complete a set, go last."""
     last = [name for name in files if not name.endswith(".npy")]
     sha256 = {cache / name: digest for name, digest in files.items()}
     first = [*(name for name in files if name not in last), *sidecars]
@@ -104,7 +104,7 @@ def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Ite
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:
-    """Samples that the built blend takes of each dataset."""
+    """Return how many samples the built blend takes of each dataset."""
     index = open_blend(plan, cache).dataset_index
     counts = np.zeros(len(plan.members), np.int64)
     for begin in range(0, len(index), _CHUNK):
@@ -212,14 +212,14 @@ class MappingsStage(_SplitStage):
         return {"samples": samples, "tokens": tokens, **super().figures(manifest)}
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Why the split cannot be planned, where its datasets are there and their .idx files not too big."""
+        """Return why the split cannot be planned, where its datasets are there and their .idx files not too big."""
         try:
             current = [current_dataset(project, corpus) for corpus in project.nanoset(key.subject).corpora]
             if any(wanted.parents.get(one.name, one.digest) != one.digest for one in current):
                 return None
             size = sum(one.files[idx_path(one.facts["prefix"]).name].size for one in current)
         except (NanosetError, OSError):
-            return None  # not built: no failure of the nanoset's
+            return None  # a dataset is not built
         if size > reading.left:
             return None
         reading.left -= size
@@ -255,16 +255,12 @@ class BlendStage(_SplitStage):
 
 
 def split_of(key: Key) -> SplitName:
-    """The split that a key is of."""
+    """Return the split of a key."""
     return next(split for split in SPLITS if split == key.part)
 
 
 def read_plan(manifest: Manifest) -> Mapping[str, Any] | None:
-    """The plan.json of one split's index mappings or blend; None where there is none.
-
-    Raises:
-        FormatError: it cannot be read.
-    """
+    """Return the plan.json of one split's index mappings or blend; None where there is none; FormatError if damaged."""
     path = manifest.folder / PLAN_FILE
     try:
         value: dict[str, Any] = json.loads(manifest.access.read_current(path))
@@ -293,7 +289,7 @@ def index_files(manifest: Manifest) -> set[str]:
 
 
 def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
+    """Yield digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
     members = (plan.get("plan") or {}).get("members", ())
     prefixes = [*plan["config"].get("trainer_paths", {}), *(member["prefix"] for member in members)]
     for prefix in dict.fromkeys(prefixes):

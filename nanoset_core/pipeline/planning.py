@@ -1,4 +1,4 @@
-"""planning: nanoset.yaml and the current datasets → the settings under which a nanoset is built, and what they give."""
+"""planning: nanoset.yaml and the current datasets → the settings under which a nanoset is built, and its plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PlannedSplit:
     members: tuple[MemberCoverage, ...]
     """What it takes of each dataset."""
     exceeded: tuple[ExceededLimit, ...]
-    """Datasets that would have been read too often, whatever was done about it."""
+    """Datasets that would have been read too often before limits were applied."""
     corpora: tuple[str, ...]
     """Of the members, in their order."""
 
@@ -49,7 +49,7 @@ class PlannedSplit:
 
 
 def cache_folder(project: Project, name: str) -> Path:
-    """One folder for all splits and versions; every file name in it, or that of a folder, carries a hash."""
+    """Return the folder of all splits and versions; file or folder names in it carry a hash."""
     return project.outputs.folder / STAGE / name / CACHE
 
 
@@ -61,36 +61,23 @@ def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
 class NanosetContext:
     """One nanoset of a project: its specification and its current datasets, each looked up once.
 
-    What is asked of one context is about the same versions of the datasets, though one be replaced meanwhile.
+    So all answers are about the same versions of the datasets, even where one is replaced meanwhile.
     """
 
     def __init__(self, project: Project, name: str, reader: LengthReader | None = None) -> None:
-        """Look a nanoset up.
-
-        Args:
-            project: that it belongs to.
-            name: of the nanoset.
-            reader: of `.idx` files, shared with others that are planned together.
-
-        Raises:
-            ConfigError: the project has no nanoset of that name.
-        """
+        """Look a nanoset up by name, or raise ConfigError; `reader` of `.idx` files may be shared."""
         self.project, self.name, self.spec = project, name, project.nanoset(name)
         self.reader = LengthReader(project.outputs.access) if reader is None else reader
         self._datasets: dict[str, Manifest] = {}
 
     def dataset(self, corpus: str) -> Manifest:
-        """A corpus's dataset, as it was current at the first call.
-
-        Raises:
-            MissingError: it was not made yet.
-        """
+        """Return a corpus's dataset, as it was current at the first call; MissingError where it was not made yet."""
         if corpus not in self._datasets:
             self._datasets[corpus] = current_dataset(self.project, corpus)
         return self._datasets[corpus]
 
     def digests(self, corpora: Iterable[str]) -> dict[str, str]:
-        """Corpus → digest of its dataset; raises as `dataset`."""
+        """Return corpus → digest of its dataset; raises as `dataset`."""
         return {corpus: self.dataset(corpus).digest for corpus in corpora}
 
     @property
@@ -123,12 +110,12 @@ class NanosetContext:
         return (self.spec.trainer_path or own).rstrip("/")
 
     def prefix(self, corpus: str) -> str:
-        """Path of a corpus's dataset, without .bin and .idx."""
+        """Return the path of a corpus's dataset, without .bin and .idx."""
         dataset = self.dataset(corpus)
         return str(dataset.folder / dataset.facts["prefix"])
 
     def trainer_prefix(self, corpus: str) -> str:
-        """The same as the trainer spells it, which goes into its cache names."""
+        """Return the same as the trainer spells it, which goes into its cache names."""
         dataset = self.dataset(corpus)
         return f"{self.trainer_root}/{indexed.STAGE}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
 
@@ -139,7 +126,7 @@ class NanosetContext:
         return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """The settings that reach the bytes of one split's index files, as JSON."""
+        """Return the settings that reach the bytes of one split's index files, as JSON."""
         spec, limits = self.spec, self.spec.max_epochs
         options: dict[str, Any] = {
             "preset": spec.preset,
@@ -160,7 +147,7 @@ class NanosetContext:
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
 
     def config(self, split: SplitName) -> NanosetConfig:
-        """The settings under which one split is built; raises as `plan`.
+        """Return the settings under which one split is built; raises as `plan`.
 
         A weighted blend without a number of samples gets as many as the scarcest corpus fills in one epoch.
         """
@@ -182,7 +169,7 @@ class NanosetContext:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Let an error say whose plan it is."""
+        """Name the nanoset in errors of the block."""
         name = f"nanosets.{self.name}"
         try:
             yield
@@ -199,7 +186,7 @@ class NanosetContext:
             ) from error
 
     def _within_limits(self, split: SplitName) -> tuple[NanosetConfig, dict[str, float], tuple[ExceededLimit, ...]]:
-        """(settings of the split, limits of the datasets by prefix, what would break them)."""
+        """Return (settings of the split, limits of the datasets by prefix, datasets that exceed them)."""
         spec = self.spec
         exceeded: tuple[ExceededLimit, ...] = ()
         shared = spec.blend is not None
@@ -207,7 +194,7 @@ class NanosetContext:
         limits = {prefixes[corpus]: limit for corpus in prefixes if (limit := spec.epoch_limit(corpus)) is not None}
         if limits:
             if not (shared and spec.on_exhaustion == "redistribute"):
-                # What another split lacks is no reason to refuse this one.
+                # Other splits may lack samples without this one being refused.
                 config = config.with_samples({split: config.samples(split)})
             config, exceeded = apply_epoch_limits(config, limits, spec.on_exhaustion, self.reader)
         samples = config.samples(split)
@@ -217,7 +204,7 @@ class NanosetContext:
         return config.with_samples({split: samples}), limits, exceeded
 
     def _as_asked(self, splits: tuple[SplitName, ...]) -> tuple[NanosetConfig, dict[str, str]]:
-        """(the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""
+        """Return (the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""
         spec = self.spec
         corpora = dict.fromkeys(corpus for split in splits for corpus in spec.corpora_of(split))
         prefixes = {corpus: self.prefix(corpus) for corpus in corpora}
@@ -241,7 +228,7 @@ class NanosetContext:
         return config.with_samples({split: spec.samples.get(split) for split in splits}), prefixes
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
-        """Samples of a blend for which no corpus is read twice; None where the split has no share."""
+        """Return for how many samples of a blend no corpus is read twice; None where the split has no share."""
         if config.blend_per_split is None and parse_split(config.split)[SPLITS.index(split)] <= 0:
             return None
         size = largest_epoch_size(config, split=split, reader=self.reader)
@@ -267,7 +254,7 @@ class NanosetContext:
 
 
 def _ordered(blend: BlendSpec | None) -> Any:
-    """A blend as JSON: in the order given, since the trainer breaks ties by it."""
+    """Return a blend as JSON: in the order given, since the trainer breaks ties by it."""
     if isinstance(blend, Mapping):
         return [[corpus, weight] for corpus, weight in blend.items()]
     return list(blend) if isinstance(blend, tuple) else blend
@@ -284,7 +271,7 @@ def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Blend | None:
 
 
 def _filed(plan: SplitPlan | None, folder: str) -> SplitPlan | None:
-    """The plan with all its index files in a folder."""
+    """Return the plan with all its index files in a folder."""
     if plan is None or not folder:
         return plan
     members = tuple(_moved(member, folder) for member in plan.members)

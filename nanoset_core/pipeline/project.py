@@ -1,4 +1,4 @@
-"""A project: its configuration, its outputs, and who listens to its progress."""
+"""A project: its configuration, its outputs, and where its progress is reported."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Project:
 
     config: ProjectConfig
     listener: ProgressCallback = silent
-    """hears how far long work has come"""
+    """Called with how far long work has come."""
     rebuild: bool = False
-    """make outputs again even where they are complete"""
+    """Make outputs again even where they are complete."""
     seen: Seen | None = None
-    """what was found current a moment ago, where several steps of a run share it"""
+    """Recently looked up current versions, where several steps of a run share them."""
 
     @staticmethod
     def open(
@@ -56,10 +56,7 @@ class Project:
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[Project]:
-        """The same project for the time of one task, which a worker of a cluster may have been given.
-
-        A worker has a tokenizer and copies of what lives in a bucket of its own.
-        """
+        """Yield the same project for one task: a worker of a cluster has its own tokenizer and copies."""
         with task_folder() as folder:
             yield self if folder is None else replace(self, config=self.config.below(folder))
 
@@ -69,7 +66,7 @@ class Project:
 
     @property
     def executor(self) -> Executor | None:
-        """Where work is spread, or None for processes of this machine; no output depends on it."""
+        """Where tasks run, or None for processes of this machine; no output depends on it."""
         spec, where = chosen_executor(self.config.file, self.config.executor)
         if spec.kind == "processes":
             return None
@@ -115,13 +112,13 @@ class Project:
         return token_id(self.config.tokenizer_file, token, f"{self.config.file}: tokenizer.{key}")
 
     def nanoset(self, name: str) -> NanosetSpec:
-        """A nanoset's settings; ConfigError when there is none of that name."""
+        """Return a nanoset's settings; ConfigError when there is none of that name."""
         if name not in self.config.nanosets:
             raise self._no_such(name, "nanosets", self.config.nanosets)
         return self.config.nanosets[name]
 
     def webdataset(self, name: str) -> WebdatasetSpec:
-        """A webdataset's settings; ConfigError when there is none of that name."""
+        """Return a webdataset's settings; ConfigError when there is none of that name."""
         if name not in self.config.webdatasets:
             raise self._no_such(name, "webdatasets", self.config.webdatasets)
         return self.config.webdatasets[name]
@@ -137,7 +134,7 @@ class Project:
 
 
 def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
-    """The workers that are meant; relative paths start at the folder of nanoset.yaml."""
+    """Return the cluster of a specification; relative paths start at the folder of nanoset.yaml."""
     if spec.kind == "slurm":
         from nanoset_core.execution.slurm import SlurmJobs
 
@@ -163,9 +160,9 @@ def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
 def holding(
     stage: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Make a stage function hold the corpus, nanoset or webdataset of its second argument while it runs.
+    """Hold a lease on the corpus, nanoset or webdataset of the second argument while the decorated function runs.
 
-    Where working copies vanish under it, it begins again: what it had finished is kept.
+    Where working copies are removed meanwhile, it begins again: what it had finished is kept.
     """
 
     @functools.wraps(stage)
@@ -177,7 +174,7 @@ def holding(
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """What `work` gives, which begins again where working copies vanish under it: somebody made room on the disk."""
+    """Return the result of `work`, which is called again where working copies were removed to make room on the disk."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
@@ -188,20 +185,20 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def _is_about(error: FileNotFoundError | MissingError, access: FileAccess) -> bool:
-    """Whether an error is about a file of the outputs."""
+    """Return whether an error is about a file of the outputs."""
     named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
     return any(str(name).startswith((str(access.folder), access.store.url())) for name in named)
 
 
 @contextlib.contextmanager
 def working_on(project: Project, names: Iterable[str]) -> Iterator[None]:
-    """Hold corpora, nanosets or webdatasets against `nanoset gc`, here and on other machines, until the block ends."""
+    """Keep corpora, nanosets or webdatasets from `nanoset gc`, on any machine, until the block ends."""
     with leased(project.outputs.access, names):
         yield
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """A name, and those of the corpora that the nanoset or webdataset of that name is made from."""
+    """Return a name, and those of the corpora that the nanoset or webdataset of that name is made from."""
     config = project.config
     specs = [specs[name] for specs in (config.nanosets, config.webdatasets) if name in specs]
     return {name}.union(*(spec.corpora for spec in specs))

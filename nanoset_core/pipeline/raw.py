@@ -1,4 +1,4 @@
-"""raw: the inventory of each corpus, the snapshot that everything downstream is made from."""
+"""raw: the inventory of each corpus, from which everything downstream is made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILE = "inventory.json"
 
 
 def corpora(project: Project) -> list[str]:
-    """Every corpus that the raw folder holds, sorted: its folders, and what nanoset.yaml makes of them besides.
+    """Return every corpus of the raw folder, sorted: its folders, and corpora of nanoset.yaml that read from them.
 
     Raises:
         MissingError, InputError, ConfigError: see discover_corpora; or a corpus could be either of two folders.
@@ -53,7 +53,7 @@ def corpora(project: Project) -> list[str]:
 
 
 def scan(project: Project) -> RawText:
-    """The files of every corpus; what is wrong with one of them does not hide the others.
+    """List the files of every corpus, and the errors of those that cannot be read.
 
     Raises:
         MissingError, InputError: see list_corpora.
@@ -70,13 +70,13 @@ def scan(project: Project) -> RawText:
 
 
 def _sources(config: ProjectConfig, folders: Collection[str]) -> dict[str, str]:
-    """Corpus of nanoset.yaml → the one of some folders that it is read from."""
+    """Return corpus of nanoset.yaml → its folder, of those whose folder is there."""
     named = {name: config.folder_name(name) for name in config.corpora}
     return {name: folder for name, folder in named.items() if folder in folders}
 
 
 def _ambiguous(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
-    """Corpora that are read from another folder where one of their own name is there as well."""
+    """Return errors of corpora that are read from another folder, though one of their own name is there as well."""
     return {
         name: ConfigError(
             "this corpus could be either of two folders",
@@ -91,11 +91,7 @@ def _ambiguous(config: ProjectConfig, folders: Collection[str]) -> dict[str, Nan
 
 
 def corpus_folder(project: Project, corpus: str) -> RawFolder:
-    """The folder of one corpus.
-
-    Raises:
-        MissingError: there is none.
-    """
+    """Return the folder of one corpus; MissingError where there is none."""
     folder = project.config.corpus_folder(corpus)
     if not folder.is_dir():
         raise MissingError(
@@ -108,19 +104,19 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
 
 
 def contents_now(project: Project, corpus: str) -> Contents:
-    """What lies in a corpus's folder; raises as `corpus_folder`, and InputError where it cannot be listed."""
+    """Return what lies in a corpus's folder; MissingError or InputError where it cannot be listed."""
     folder = project.config.corpus_folder(corpus)
     try:
         return contents_of(folder, folder.parent)
     except MissingError:
-        corpus_folder(project, corpus)  # says more, where it is not there
+        corpus_folder(project, corpus)  # a better message, where it is not there
         raise
 
 
 def settling(project: Project, corpus: str) -> Settling | None:
-    """Which files of a corpus a build without a person takes as they are now: those left alone for settle_seconds.
+    """Return which files of a corpus a sensor's build takes as they are now: those not written for settle_seconds.
 
-    None where the current inventory is damaged, so that nobody knows how the others were: all are taken as they are.
+    None where the current inventory is damaged: all files are taken as they are.
     """
     current = INVENTORY.current(project, Key(corpus))
     before: dict[str, list[Piece]] = {}
@@ -135,10 +131,7 @@ def settling(project: Project, corpus: str) -> Settling | None:
 
 
 def overwritten(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """A file that something writes to, and that cannot count as it was since it no longer holds that; see `settling`.
-
-    A corpus with such a file is waited for.
-    """
+    """Return a file that is being overwritten, so that the corpus has to be waited for; see `settling`."""
     settled = settling(project, corpus)
     return None if settled is None else settled.overwritten(project.config.corpus_folder(corpus), files)
 
@@ -149,8 +142,8 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
     Args:
         project: the project.
         corpus: its name.
-        settled: leave files as they were in the current inventory that were written a moment ago; see `settling`.
-        executor: reads the files where much of them is not known; absent = this process.
+        settled: take files that were written lately as they were in the current inventory; see `settling`.
+        executor: reads the files where many bytes have no known digest; absent = this process.
 
     Raises:
         MissingError, InputError, SourceChangedError: see take_inventory; or a file cannot be left as it was.
@@ -184,9 +177,9 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
 
 
 def notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
-    """What is to be told of a corpus's files as they are now; `contents` where they were looked at already.
+    """Return notices on a corpus's files as they are now; `contents` where they were listed already.
 
-    A file is compared with the current inventory, or where it is as it is there, with the one before that.
+    A file is compared with the current inventory, or where it equals that, with the one before.
 
     Raises:
         MissingError, InputError: the folder is not there, or cannot be listed.
@@ -198,13 +191,13 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
         current = outputs.current(STAGE, corpus)
         now, before = _sizes(current), _sizes(outputs.previous(current) if current is not None else None)
     except NanosetError:
-        return contents.notices()  # an inventory is damaged, which is told as such
+        return contents.notices()  # an inventory is damaged, which is reported elsewhere
     as_they_are = {file.path: file.size for file in contents.texts}
     return contents.notices(before | {path: size for path, size in now.items() if as_they_are.get(path) != size})
 
 
 def _sizes(inventory: Manifest | None) -> dict[str, int]:
-    """Path → bytes of the files of an inventory."""
+    """Return path → bytes of the files of an inventory."""
     sizes: Counter[str] = Counter()
     if inventory is not None:
         for piece in inventory.load(FILE, Inventory.from_json).pieces:
@@ -213,7 +206,7 @@ def _sizes(inventory: Manifest | None) -> dict[str, int]:
 
 
 def aside(project: Project) -> Mapping[str, str]:
-    """What below the raw folder is no corpus since nothing in it is read: its name → what it is.
+    """Return what below the raw folder is no corpus, since nothing in it is read: its name → what it is.
 
     Raises:
         MissingError, InputError: the raw folder is not there, or cannot be listed.
@@ -222,19 +215,19 @@ def aside(project: Project) -> Mapping[str, str]:
 
 
 def known(project: Project, found: CorpusFiles, settling: Settling | None = None) -> Inventory | None:
-    """The inventory that a survey of these files would take, as far as nothing is read for it; see known_inventory."""
+    """Return the inventory of these files where it is known without reading them; see known_inventory."""
     folder = project.config.corpus_folder(found.corpus)
     remembered = memory_file(project, found.corpus)
     return known_inventory(found, remembered, settling, cut_unread=is_cut_unread(folder))
 
 
 def memory_file(project: Project, corpus: str) -> Path:
-    """Where the digests of a corpus's files are remembered from one survey to the next."""
+    """Return the file in which digests of a corpus's files are kept between surveys."""
     return memory_below(project.outputs.folder, project.config.folder_name(corpus))
 
 
 def memory_below(root: Path, folder: str) -> Path:
-    """The same, given the output root's folder and the name of the corpus's: all corpora of a folder share it."""
+    """Return the same by the output root and the corpus's folder name: all corpora of a folder share it."""
     return root / STAGE / folder / ".fingerprints.json"
 
 
@@ -252,25 +245,19 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
 
     def publish() -> Manifest:
-        manifest = project.outputs.commit(recipe, write)
-        project.outputs.make_current(manifest)
-        return manifest
+        return project.outputs.make_current(project.outputs.commit(recipe, write))
 
     with working_on(project, [inventory.corpus]):
         return despite_lost_copies(project.outputs.access, publish)
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
-    """An inventory is made from nothing but its files' names and content."""
+    """Return what an inventory is made from: the names and content of its files."""
     return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.content_digest})
 
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
-    """The corpus's live inventory.
-
-    Raises:
-        MissingError: none was taken yet.
-    """
+    """Return the corpus's current inventory; MissingError where none was taken yet."""
     manifest = project.outputs.require(
         STAGE, corpus, remedy=f"run `nanoset build`, or materialise raw_jsonl for the corpus {corpus!r} first"
     )
@@ -278,7 +265,7 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
 
 
 class InventoryStage(CorpusStage):
-    """The files of each corpus, with which everything begins."""
+    """The files of each corpus."""
 
     folder, asset = STAGE, "raw_jsonl"
     maker = staticmethod(make_inventory)
@@ -287,7 +274,7 @@ class InventoryStage(CorpusStage):
         return {}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """That of the files as they are now, which are surveyed for it."""
+        """Survey the files as they are now."""
         return inventory_recipe(survey(project, key.subject, executor=project.executor))
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:

@@ -111,7 +111,7 @@ def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
 
 
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
-    """Tokens of each file of a corpus, in the dataset's order."""
+    """Return the tokens of each file of a corpus, in the dataset's order."""
     wanted = dataset.recipe["parents"]["inventory"]
     tokenized = project.outputs.require(
         tokenization.STAGE,
@@ -132,11 +132,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
-    """A webdataset's live plan.
-
-    Raises:
-        MissingError: it was not made yet.
-    """
+    """Return a webdataset's current plan; MissingError where it was not made yet."""
     manifest = project.outputs.require(
         PLANS, name, remedy=f"run `nanoset build`, or materialise {name}/shuffle_plan first"
     )
@@ -144,7 +140,7 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
-    """The shards of one group: as even a share of them as whole numbers allow."""
+    """Return the shards of one group: as even a share of them as whole numbers allow."""
     return range(plan.shards * group // groups, plan.shards * (group + 1) // groups)
 
 
@@ -163,7 +159,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     spec = project.webdataset(name)
     shards = group_shards(plan, spec.groups, group)
     folder, there = project.outputs.place(recipe), None
-    with contextlib.suppress(FormatError):  # without a manifest to go by, all are written again
+    with contextlib.suppress(FormatError):  # then all are written again
         there = project.outputs.manifest_at(folder)
     if there is not None and not project.rebuild and project.outputs.is_whole(there, folder):
         return list(_of_shards(there, shards).values())
@@ -172,45 +168,32 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     sweep_abandoned(folder)
     access = project.outputs.access
     if there is not None:
-        kept = _of_shards(there, shards).values()  # what is whole of it stays
+        kept = _of_shards(there, shards).values()  # whole tars of a damaged webdataset stay
         for fact in kept:
             write_marker(folder, fact, recipe.digest)
         access.send(marker_path(folder, fact) for fact in kept)
-    sent = _sent(project, recipe, shards)
-    facts = (
-        []
-        if len(sent) == len(shards)
-        else write_shards(
-            plan,
-            _open_sources(project, datasets),
-            [shard for shard in shards if shard not in sent],
-            folder,
-            WriteOptions(
-                engine=spec.engine,
-                memory_bytes=spec.memory_mib << 20,
-                workers=project.config.workers,
-                executor=project.executor,
-                listener=project.listener,
-                name=f"{name} group {group}",
-                access=access if access.has_copies else None,
-            ),
-            made_from=recipe.digest,
-            force=project.rebuild,
+    facts = {} if project.rebuild else _noted(project, recipe, shards)
+    if missing := [shard for shard in shards if shard not in facts]:
+        options = WriteOptions(
+            engine=spec.engine,
+            memory_bytes=spec.memory_mib << 20,
+            workers=project.config.workers,
+            executor=project.executor,
+            listener=project.listener,
+            name=f"{name} group {group}",
+            access=access if access.has_copies else None,
         )
-    )
+        sources = _open_sources(project, datasets)
+        made = write_shards(plan, sources, missing, folder, options, made_from=recipe.digest, force=project.rebuild)
+        facts |= {fact.shard: fact for fact in made}
     if project.outputs.find(recipe) is not None:
         # Tars of a finished webdataset were made again: its manifest holds their facts.
         clear_markers(folder, access)
-    return sorted([*sent.values(), *facts], key=lambda fact: fact.shard)
-
-
-def _sent(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Facts of those shards of a webdataset, which is not whole, that are there, and need not be made again."""
-    return {} if project.rebuild else _noted(project, recipe, shards)
+    return [facts[shard] for shard in shards]
 
 
 def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
-    """The datasets that a plan was made from. A changed one can have as many tokens as before."""
+    """Return the datasets that a plan was made from; StaleError where one is another now."""
     datasets = {corpus: current_dataset(project, corpus) for corpus in corpora}
     found = {corpus: dataset.digest for corpus, dataset in datasets.items()}
     if found != plan.recipe["parents"]:
@@ -224,31 +207,28 @@ def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) 
     return datasets
 
 
-def _facts(done: Manifest) -> list[TarFacts]:
-    return [TarFacts(**row) for row in done.facts["shards_written"]]
-
-
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Facts of those shards of a webdataset whose tars are there and of the size written."""
+    """Return shard → facts, of those shards of a webdataset whose tars are there and of the size written."""
     done = project.outputs.find(recipe)
     return _noted(project, recipe, shards) if done is None else _of_shards(done, shards)
 
 
 def _noted(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """As `_written`, of a webdataset that is not whole."""
+    """Return the same of a webdataset that is not complete, by the markers beside its tars."""
     noted = read_markers(project.outputs.place(recipe), shards, recipe.digest, project.outputs.access)
     if len(noted) == len(shards):
         return noted
-    done = project.outputs.find(recipe)  # another build may have completed it just now, and removed the notes
+    done = project.outputs.find(recipe)  # another build may have completed it meanwhile, and removed the markers
     return noted if done is None else _of_shards(done, shards)
 
 
 def _of_shards(done: Manifest, shards: range) -> dict[int, TarFacts]:
-    return {fact.shard: fact for fact in _facts(done) if fact.shard in shards}
+    facts = (TarFacts(**row) for row in done.facts["shards_written"])
+    return {fact.shard: fact for fact in facts if fact.shard in shards}
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
-    """Whether every tar of a group of the current plan is there."""
+    """Return whether every tar of a group of the current plan is there."""
     manifest, plan = current_plan(project, name)
     shards = group_shards(plan, project.webdataset(name).groups, group)
     return len(_written(project, webdataset_recipe(manifest.name, manifest.digest), shards)) == len(shards)
@@ -267,10 +247,8 @@ def finish(project: Project, name: str) -> Manifest:
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
     else:
-        # What a build that was killed right after completing it left.
-        clear_markers(done.folder, project.outputs.access)
-    project.outputs.make_current(done)
-    return done
+        clear_markers(done.folder, project.outputs.access)  # of a build that was killed right after completing it
+    return project.outputs.make_current(done)
 
 
 def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
@@ -302,18 +280,17 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
 
 
 def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
-    """The datasets' tokens; those in a bucket are left there for workers of a cluster, and where room is scarce."""
-    access = project.outputs.access
-    if access.has_copies and (access.capacity is not None or project.executor is not None):
-        return [_stored_source(corpus, manifest) for corpus, manifest in datasets.items()]
-    return [
-        TokenSource.of_dataset(corpus, manifest.path(manifest.facts["prefix"])) for corpus, manifest in datasets.items()
-    ]
-
-
-def _stored_source(corpus: str, dataset: Manifest) -> TokenSource:
-    path = bin_path(dataset.folder / dataset.facts["prefix"])
-    return TokenSource(corpus, path, dataset.recipe["options"]["dtype"], dataset.facts["tokens"], dataset.access)
+    """Open the datasets' tokens; in a bucket they are read there by workers of a cluster, or where room is scarce."""
+    access, sources = project.outputs.access, []
+    is_remote = access.has_copies and (access.capacity is not None or project.executor is not None)
+    for corpus, dataset in datasets.items():
+        prefix = dataset.facts["prefix"]
+        if is_remote:
+            path, facts = bin_path(dataset.folder / prefix), dataset.facts
+            sources.append(TokenSource(corpus, path, facts["dtype"], facts["tokens"], dataset.access))
+        else:
+            sources.append(TokenSource.of_dataset(corpus, dataset.path(prefix)))
+    return sources
 
 
 class PlanStage(Stage):
@@ -418,7 +395,7 @@ class WebdatasetStage(Stage):
         return webdataset_recipe(key.subject, parents["plan"])
 
     def sweep(self, outputs: OutputRoot) -> None:
-        # A build that was killed after another one had completed the webdataset: nobody looks in there for its tars.
+        """Remove tars of builds that were killed after another one had completed their webdataset."""
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
             if not folder.is_symlink():
@@ -427,7 +404,7 @@ class WebdatasetStage(Stage):
                     clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Tars without a manifest: their markers say which webdataset they were to be."""
+        """Return tars and lists; markers say for which webdataset they were made."""
         markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
         if not markers or any(_made_from(access, folder / marker) != folder.name for marker in markers):
             return None

@@ -1,7 +1,7 @@
-"""A stage of the pipeline: one kind of output, and everything that the rest of the house asks about it.
+"""A stage of the pipeline: one kind of output, and everything that other parts of the program ask about it.
 
-Each stage is one object, beside the functions that make its outputs. `build`, `status`, `diff`, `gc`, the freshness
-that `verify` tells, and Dagster's sensors and schedule ask these objects, by way of `pipeline.graph`.
+Each stage is one object, beside the functions that make its outputs. `build`, `status`, `diff`, `gc`, `verify`, and
+Dagster's sensors and schedule use these objects by way of `pipeline.graph`.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class Stage(ABC):
     counted_as: ClassVar[str | None] = None
     """What its parts are called where a row counts them, such as `groups of tars`."""
     to_be_made: ClassVar[str] = ""
-    """The reason of a part that is just not made yet: the count tells it."""
+    """The reason of a part that is not made yet; rows show a count instead."""
     counts: ClassVar[tuple[str, ...]] = ()
-    """Facts that `nanoset status` shows, beside the bytes; empty: it shows nothing of this stage."""
+    """Facts that `nanoset status` shows beside the bytes; empty: it shows nothing of this stage."""
     detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
     """(column, name of a fact) of the counts that only the tables of `nanoset status` show."""
     changed: ClassVar[Mapping[str, str]] = {}
-    """Name of an input → what is told where it is another one now, in place of `<name> changed`."""
+    """Name of an input → the reason shown when it differs now, in place of `<name> changed`."""
     maker: ClassVar[Callable[..., Manifest]]
     """Makes an output: (project, subject) or (project, subject, part) → its manifest."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
-    """Who asks for its subjects, as `nanoset gc` says it; None where another stage's report is enough."""
+    """Where its subjects are named, as `nanoset gc` says it; None where another stage's report is enough."""
 
     @property
     def version(self) -> int:
@@ -79,63 +79,52 @@ class Stage(ABC):
 
     @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Which outputs there should be.
-
-        Args:
-            config: the project's configuration.
-            corpora: those of the raw folder, for stages of which every corpus has an output.
-        """
+        """Return which outputs there should be; `corpora` are those of the raw folder."""
 
     @abstractmethod
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Name → what an output is made from, or after."""
+        """Return name → what an output is made from, or after."""
 
     @abstractmethod
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """What an output is made from.
-
-        Args:
-            project: the project.
-            key: of the output.
-            parents: name of each input → its digest.
-        """
+        """Return the recipe of an output; parents: name of each input → its digest."""
 
     def make(self, project: Project, key: Key) -> Manifest:
         """Make an output from its inputs as they are now, and make it the current version."""
         return type(self).maker(project, key.subject, *([] if key.part is None else [key.part]))
 
     def name(self, key: Key) -> str:
-        """Where the versions of an output lie below `folder`."""
+        """Return where the versions of an output lie below `folder`."""
         return key.subject
 
     def key_of(self, name: str) -> Key | None:
-        """The output whose versions lie at `name`; None for what is not of this stage."""
+        """Return the output whose versions lie at `name`; None for names that are not of this stage."""
         return Key(name)
 
     def row_part(self, key: Key) -> str | None:
-        """The part that a row of `nanoset status` is about; outputs of one kind, subject and row part share a row."""
+        """Return the part of a row of `nanoset status`; outputs of one kind, subject and row part share a row."""
         return key.part
 
     def named_in(self, key: Key) -> str:
-        """Where nanoset.yaml names the corpora that an output is made of."""
+        """Return where nanoset.yaml names the corpora that an output is made of."""
         return f"{self.kind}s.{key.subject}"
 
     def digest(self, recipe: Recipe) -> str:
-        """Which version an output is of: what Dagster records as its data version."""
+        """Return which version an output is of: what Dagster records as its data version."""
         return recipe.digest
 
     def current(self, project: Project, key: Key) -> CurrentVersion:
-        """The current version of an output."""
+        """Return the current version of an output."""
         return project.outputs.current_version(self.folder, self.name(key))
 
     def current_of_all(self, project: Project, keys: Sequence[Key]) -> list[CurrentVersion]:
-        """As `current`, of many outputs: those of corpora are looked for together."""
+        """Return the current version of each of many outputs; those of corpora are looked up together."""
         if self.by_corpus and all(self.name(key) == key.subject for key in keys):
             return project.outputs.current_versions(self.folder, [key.subject for key in keys])
         return [self.current(project, key) for key in keys]
 
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
-        """Why the current version is not the wanted one; none where it is, and whole."""
+        """Return why the current version is not the wanted one; none where it is, and whole."""
         reasons = self.told(current.stale_reasons(wanted))
         if not reasons and current.manifest is not None:
             fault = self.fault(project, key, current.manifest)
@@ -145,61 +134,61 @@ class Stage(ABC):
         return reasons
 
     def told(self, reasons: Iterable[Reason]) -> list[Reason]:
-        """Reasons in the words that the stage has for them."""
+        """Return reasons in the words that the stage has for them."""
         return [Reason(self.changed.get(reason.input or "", reason.text), reason.input) for reason in reasons]
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """What is wrong with what belongs to an output and lies elsewhere; its own files are whole."""
+        """Return what is wrong with files of an output that lie outside its folder; its own files are whole."""
         return None
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        """What is not as it should be with a version that is allowed all the same: clauses that name the files."""
+        """Return faults of a version that are allowed: clauses that name the files."""
         return ()
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Why an output would be refused, as far as that can be told by reading no more than a budget."""
+        """Return why making an output would fail, as far as that can be told within a budget."""
         return None
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        """Counts of a version that `nanoset status` shows; `bytes` are added to those of other outputs of the row."""
+        """Return counts of a version for `nanoset status`; `bytes` are added to those of other outputs of the row."""
         counts = {name: int(manifest.facts[name]) for name in self.counts}
         return counts | {"bytes": size_bytes(manifest)} if counts else {}
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
-        """What else a table of `nanoset status` shows of a version: name of the column → what stands there."""
+        """Return what only tables of `nanoset status` show of a version: column → text."""
         return {column: f"{manifest.facts[name]:,}" for column, name in self.detailed}
 
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
-        """Files that hold rejected lines."""
+        """Yield files that hold rejected lines."""
         yield from ()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Digests of versions that an output needs beside its parents."""
+        """Return digests of versions that an output needs beside its parents."""
         return ()
 
     def future_outputs(self, manifest: Manifest) -> Iterable[str]:
-        """Digests of versions that will be made from an output, and may be in the making."""
+        """Return digests of versions that will be made from an output, and may be in the making."""
         return ()
 
     def sweep(self, outputs: OutputRoot) -> None:
-        """Remove what killed processes left within complete outputs, where any works there."""
+        """Remove what killed processes left within complete outputs."""
         return
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Names of files of ours in a version's folder that has no manifest yet; None where that cannot be told."""
+        """Return the names of our files in a version's folder without a manifest; None where that cannot be told."""
         return None
 
     def shared_files(self, manifest: Manifest) -> Collection[str] | None:
-        """Names of files that versions of an output share, outside of their folders; None for a stage without."""
+        """Return the names of files outside its folder that versions of an output share; None for a stage without."""
         return None
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """(shared files that an output would have now, all that are there); None for a stage without."""
+        """Return (shared files that an output would have now, all that are there); None for a stage without."""
         return None
 
 
 class CorpusStage(Stage):
-    """A stage through which every corpus goes."""
+    """A stage of which every corpus has an output."""
 
     kind = "corpus"
     by_corpus = True
@@ -229,41 +218,32 @@ class Node:
 
     @property
     def label(self) -> str:
-        """Its asset and partition, as they are shown."""
+        """Its asset and partition, for messages."""
         return "/".join(self.asset) + (f" [{self.partition}]" if self.partition is not None else "")
 
     @property
     def row(self) -> tuple[str, str, str | None]:
-        """(kind, name, part) of the row of `nanoset status` that it is told in."""
+        """(kind, name, part) of its row in `nanoset status`."""
         return self.stage.kind, self.key.subject, self.stage.row_part(self.key)
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Name → what it is made from, or after."""
+        """Return name → what it is made from, or after."""
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
-        """Its inputs without those that are inputs of another one of them."""
+        """Return its inputs without those that are inputs of another one of them."""
         inputs = list(self.inputs(config).values())
         implied = {node for one in inputs for node in one.inputs(config).values()}
         return [node for node in dict.fromkeys(inputs) if node not in implied]
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Bytes of an output's own files."""
+    """Return the bytes of an output's own files."""
     return sum(fact.size for fact in manifest.files.values())
 
 
 def check_current(made: Manifest, expected: Recipe, what: str) -> None:
-    """Refuse an output that is not what the present datasets and settings give.
-
-    Args:
-        made: the output.
-        expected: what it would be made from now.
-        what: is to be materialised where it differs.
-
-    Raises:
-        StaleError: it was made from something else.
-    """
+    """Raise StaleError unless an output has the recipe that is expected now; `what` names the asset for messages."""
     if made.digest != expected.digest:
         raise StaleError(
             "this was made from other datasets, or under other settings, than the present ones",

@@ -1,4 +1,4 @@
-"""Every stage of the pipeline, in its order: the one list of them."""
+"""The list of all stages of the pipeline, in order."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _added: list[Stage] = []
 
 
 def stages() -> tuple[Stage, ...]:
-    """All stages, those that were added last."""
+    """Return all stages; added ones come last."""
     return (*_OURS, *_added)
 
 
 def add_stage(stage: Stage) -> None:
-    """Add a stage of one's own: everything that reads the graph takes it from there."""
+    """Add a stage from outside this package to the graph."""
     if stage not in stages():
         _added.append(stage)
 
@@ -54,7 +54,7 @@ def added(stage: Stage) -> Iterator[None]:
 
 
 def sweep(outputs: OutputRoot) -> None:
-    """Remove what killed processes left unfinished, wherever outputs are made."""
+    """Remove unfinished files of killed processes, wherever outputs are made."""
     outputs.sweep()
     sweep_runs(outputs.access)
     for stage in stages():
@@ -62,5 +62,5 @@ def sweep(outputs: OutputRoot) -> None:
 
 
 def stage_of(folder: str, name: str) -> Stage | None:
-    """The stage whose versions lie at <folder>/<name> below the root; None where no stage knows it."""
+    """Return the stage whose versions lie at <folder>/<name> below the root; None where it is of no stage."""
     return next((stage for stage in stages() if stage.folder == folder and stage.key_of(name) is not None), None)

@@ -29,7 +29,7 @@ STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
 FILES_CHANGED = {"inventory": "files changed since it was built"}
-"""What a changed inventory means to a user."""
+"""The reason shown for a changed inventory."""
 _NAMES = SettingNames(
     on_reject="documents.on_reject: fail",
     rejected="documents.max_rejected_fraction",
@@ -62,7 +62,7 @@ def _tokenizer_options(project: Project) -> dict[str, Any]:
 
 
 def check_tokenizer(project: Project) -> None:
-    """Refuse a tokenizer that no build could use, whatever else there is to be said.
+    """Refuse a tokenizer that no build could use.
 
     Raises:
         MissingError, FormatError: it is not there, or none.
@@ -72,7 +72,7 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """What its files cannot say of a tokenizer, and of the special tokens that the tokenizer itself would add."""
+    """Return notices on a tokenizer: what its files do not tell, and special tokens that it would add itself."""
     settings = project.config.tokenization
     bos = project.config.tokenizer.bos if settings.prepend_bos else None
     template = special_tokens_notice(settings.preset, project.tokenizer.template, settings.special_tokens, bos)
@@ -80,7 +80,7 @@ def tokenizer_notices(project: Project) -> list[str]:
 
 
 def framing(project: Project) -> Framing:
-    """What is put around each document's tokens."""
+    """Return what is put around each document's tokens."""
     settings = project.config.tokenization
     return make_framing(
         settings.preset,
@@ -131,22 +131,18 @@ def tokenize(project: Project, corpus: str) -> Manifest:
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
-    """The shards of a tokenized corpus in document order.
-
-    Raises:
-        MissingError: a shard is gone or damaged.
-    """
+    """Return the shards of a tokenized corpus in document order; MissingError where one is gone or damaged."""
     return some_shards(project, tokenized.name, tokenized.facts[SHARDS])
 
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
-    """These shards of a corpus, in their order; raises as `current_shards`."""
+    """Return these shards of a corpus, in their order; raises as `current_shards`."""
     compactor = Compactor(project.outputs)
     return compactor.sequence(_each_of(project, corpus, digests, compactor.pack))
 
 
 def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
-    """What `work` gives of each shard of a tokenized corpus, in document order; raises as `current_shards`."""
+    """Call `work` on each shard of a tokenized corpus, in document order; raises as `current_shards`."""
     return _each_of(project, tokenized.name, tokenized.facts[SHARDS], work)
 
 
@@ -158,16 +154,12 @@ def _each_of(project: Project, corpus: str, digests: Sequence[str], work: Callab
 
 
 def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
-    """The counts of a tokenized corpus."""
+    """Return the counts of a tokenized corpus."""
     return shards.ShardFacts.of(tokenized.facts)
 
 
 def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
-    """What a tokenized corpus lost.
-
-    Raises:
-        FormatError: the manifest of a shard, or the inventory, cannot be read.
-    """
+    """Return what a tokenized corpus lost; FormatError where a shard's manifest or the inventory cannot be read."""
     facts = tokenized_facts(tokenized)
     if not facts.reasons:
         return Losses(facts)
@@ -185,7 +177,7 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 
 def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
-    """Why a corpus that lost so much is refused by the present policy; None where it is not."""
+    """Return why a corpus that lost so much is refused by the present policy; None where it is not."""
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
@@ -239,7 +231,7 @@ def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.Tokeni
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
-    """How much of a corpus may be lost at present, whatever it was when its shards were made."""
+    """Return how much of a corpus may be lost by the present settings."""
     documents, spec = project.config.documents_of(corpus), project.config.corpora.get(corpus)
     own = spec is not None and spec.text_key is not None
     return RejectPolicy(
@@ -252,7 +244,7 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
 
 
 class ShardStage(CorpusStage):
-    """Shards: one for each range of a corpus's files, named by the set of shards of which they are a part."""
+    """Shards: one for each range of a corpus's files. The corpus's set of shards names the current ones."""
 
     folder, asset = SHARDS, None
     maker = staticmethod(tokenize)
@@ -292,7 +284,7 @@ class TokenizedStage(CorpusStage):
             return one_line(error)
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Too much is lost, where all shards of the inventory are there to tell."""
+        """Return that too much is lost, where all shards of the inventory are there to tell."""
         lost = _lost(project, key.subject, wanted)
         return None if lost is None else _told(refusal(project, key.subject, lost))
 
@@ -309,7 +301,7 @@ class TokenizedStage(CorpusStage):
                 try:
                     shard = project.outputs.manifest_at(project.outputs.folder / SHARDS / manifest.name / digest)
                 except NanosetError:
-                    continue  # the shard is damaged, which is told as such
+                    continue  # the shard is damaged, which is reported elsewhere
                 if shard is not None and shard.facts["reasons"]:
                     yield shard.url(shards.REJECTS)
 
@@ -318,12 +310,12 @@ class TokenizedStage(CorpusStage):
 
 
 def _told(refused: InputError | None) -> str | None:
-    """A refusal in one line, with the limit that it names."""
+    """Return a refusal in one line, with the limit that it names."""
     return None if refused is None else f"{one_line(refused)}; expected {refused.expected}"
 
 
 def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
-    """What the shards of a set lost, whether the set was made or not; None where one of them is not there."""
+    """Return what the shards of a set lost, made or not; None where one of them is not there."""
     outputs = project.outputs
     if (tokenized := outputs.find(wanted)) is not None:
         return losses(outputs, tokenized)
