@@ -1,4 +1,4 @@
-"""What a corpus's files are now, told by their names, sizes and times: nothing that is big is read."""
+"""How a corpus's files differ from its inventory, by names, sizes and times; no large file is read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
+from nanoset_core.serialization.text import format_count
 
 READ_BYTES = 8 << 20
-"""Files that no earlier survey knows are read up to this many bytes in all; it covers files written a moment ago."""
+"""Files whose digests are not known are read up to this many bytes in all, such as files written lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class FileChanges:
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
-    """of the same size, but copied or written since: whether the content is another is not known without reading"""
+    """Of the same size, but copied or written since: only reading them would tell whether the content differs."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.touched)
@@ -38,15 +39,10 @@ class FileChanges:
         found += (
             [("copied or written again, which the next build reads to compare", self.touched)] if self.touched else []
         )
-        return "; ".join(f"{len(paths):,} {_files(paths)} {what} ({_some(paths)})" for what, paths in found)
-
-
-def _files(paths: tuple[str, ...]) -> str:
-    return "file" if len(paths) == 1 else "files"
-
-
-def _some(paths: tuple[str, ...]) -> str:
-    return ", ".join(paths[:2]) + (", …" if len(paths) > 2 else "")
+        return "; ".join(
+            f"{format_count(len(paths), 'file')} {what} ({', '.join(paths[:2])}{', …' * (len(paths) > 2)})"
+            for what, paths in found
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +50,15 @@ class StatSurvey:
     """A corpus's files as they are now."""
 
     recipe: Recipe | None
-    """Of the inventory that would be taken now; None where it cannot be told without reading files."""
+    """Of the inventory that would be taken now; None where that needs reading files."""
     changes: FileChanges
-    """Against the live inventory; without one, all files are added."""
+    """Against the current inventory; without one, all files are added."""
     contents: Contents
     """What lies in its folder."""
 
 
 def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> StatSurvey:
-    """Compare a corpus's files with its live inventory, by what earlier surveys remember of them.
+    """Compare a corpus's files with its current inventory, by digests that earlier surveys kept.
 
     Raises:
         MissingError: the corpus has no folder.
@@ -91,7 +87,7 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
 
 
 def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
-    """Path → pieces of an inventory; FormatError where its file cannot be read."""
+    """Return path → pieces of an inventory; FormatError where its file cannot be read."""
     inventory = manifest.load(raw.FILE, Inventory.from_json)
     files: dict[str, list[Piece]] = {}
     for piece in inventory.pieces:

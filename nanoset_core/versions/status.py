@@ -1,4 +1,4 @@
-"""`nanoset status`: what is up to date, stale, missing or failing, told without building and without reading text."""
+"""`nanoset status`: what is up to date, stale, missing or failing, without building and without reading text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
 
 State = Literal["up to date", "stale", "missing", "failing", "not read"]
 PLANNED_BYTES = 64 << 20
-"""Splits that are not built are planned, to learn whether they can be, until so much of .idx files was read."""
+"""Splits that are not built are planned, to learn whether they can be, until so many bytes of .idx files were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Row:
     made_at: float | None
     """When the current version was made, seconds since 1970."""
     busy: bool = False
-    """Whether a build works on it at this moment."""
+    """Whether a build works on it now."""
     rejects: tuple[str, ...] = field(default=())
     """Files that hold rejected lines."""
     warnings: tuple[str, ...] = field(default=())
-    """What is not as it should be, though it is allowed: clauses that name the files."""
+    """Faults that are allowed: clauses that name the files."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What only tables show: name of a column → what stands there, such as epochs and tokens dropped."""
+    """What only tables show: column → text, such as epochs and tokens dropped."""
     notices: tuple[Notice, ...] = ()
-    """Of a corpus: what is to be told of its files."""
+    """Of a corpus: notices on its files."""
 
     @property
     def label(self) -> str:
@@ -59,7 +59,7 @@ class Row:
         return f"{self.kind} {self.name}" + (f" {self.part}" if self.part else "")
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as plain values."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -76,11 +76,11 @@ class Row:
 
 
 def project_status(project: Project) -> Iterator[Row]:
-    """The state of every corpus, nanoset, webdataset and packed corpus, each as soon as it is known.
+    """Yield the state of every corpus, nanoset, webdataset and packed corpus, each as soon as it is known.
 
-    Files are known by size, time and inode from earlier surveys; those of a live inventory that were written since are
-    read where they are small (8 MiB in all). What `nanoset build` would make is not up to date here, as far as the
-    outputs go; its history of runs is not looked at.
+    Files are known by size, time and inode from earlier surveys; those of the current inventory that were written since
+    are read where they are small (8 MiB in all). What is not up to date here, `nanoset build` would make; its history
+    of runs is not looked at.
 
     Raises:
         MissingError, InputError, ConfigError: the raw folder, or nanoset.yaml, is not as it must be.
@@ -100,7 +100,7 @@ def project_status(project: Project) -> Iterator[Row]:
 
 
 def graph_status(graph: Graph) -> Iterator[Row]:
-    """The same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
+    """Yield the same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
     yield from _aside(graph.project)
     planning = Budget(PLANNED_BYTES)
     for nodes in graph.rows():
@@ -117,7 +117,7 @@ def _aside(project: Project) -> Iterator[Row]:
 
 
 def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> tuple[str | None, list[Notice]]:
-    """Tell the graph what the files of a corpus are now; → (why they cannot be read, what is to be told of them)."""
+    """Add the present inventory of a corpus to the graph; return (why its files cannot be read, notices on them)."""
     current = graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
@@ -176,8 +176,8 @@ def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator
 
 
 def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
-    """Why a row's outputs are not up to date; what only follows from an earlier one of them is left out."""
-    complete = not graph.stale_reasons(nodes[-1])  # so are its parts then: nobody need look at each of them
+    """Return why a row's outputs are not up to date, without reasons that follow from an earlier one of them."""
+    complete = not graph.stale_reasons(nodes[-1])  # so are its parts then, and need not be looked at
     asked = [node for node in nodes if node.stage.counted_as is None or not complete]
     told = {node for node in asked if graph.stale_reasons(node)}
     why: list[str] = []
@@ -192,7 +192,7 @@ def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
 
 
 def _counts(graph: Graph, nodes: list[Node], told: set[Node]) -> Iterator[str]:
-    """How many parts are made, where a row has parts and what they are made from is there; or why nobody can tell."""
+    """Yield how many parts are made, where a row has parts and their inputs are there; or why that cannot be told."""
     parts = [node for node in nodes if node.stage.counted_as is not None]
     inputs = {parent for node in parts for parent in node.inputs(graph.project.config).values()}
     if parts and told and told.isdisjoint(inputs):
