@@ -33,15 +33,11 @@ def test_long_sequences_are_cut():
     assert len(line.split(": ")[1].split()) == 25
 
 
-def test_empty_dataset(tmp_path):
+def test_what_has_no_tokens_and_what_is_no_dataset(tmp_path):
     MMapIndexedDatasetBuilder(tmp_path / "empty").finalize()
     assert list(describe_dataset(tmp_path / "empty")) == [f"{tmp_path / 'empty'}: 0 documents, 0 sequences, int32"]
-
-
-def test_missing_and_foreign(tmp_path):
-    with pytest.raises(MissingError):
-        list(describe_dataset(tmp_path / "nothing"))
     (tmp_path / "foreign.idx").write_bytes(b"not an index at all" * 10)
     (tmp_path / "foreign.bin").write_bytes(b"")
-    with pytest.raises(FormatError):
-        list(describe_dataset(tmp_path / "foreign"))
+    for name, error in (("nothing", MissingError), ("foreign", FormatError)):
+        with pytest.raises(error):
+            list(describe_dataset(tmp_path / name))

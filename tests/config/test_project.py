@@ -3,19 +3,18 @@ import os
 import pickle
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 import pytest
 
-from nanoset_core.config.executor import ExecutorSpec
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
-from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.mapping.presets import PRESETS
 from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.settings import setting
+from nanoset_core.serialization.parsing import Parser
+from nanoset_core.serialization.settings import alternatives, bare, range_of, setting, settings
 from nanoset_core.tokenization.files import TokenizerFile
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
@@ -66,24 +65,16 @@ def phases(phases: str, **settings) -> str:
     return per_split("{}", phases=f"[{phases}]", **settings).replace("blend_per_split: {}, ", "")
 
 
-def test_defaults(tmp_path):
-    config = load(tmp_path, NANOSET + "webdatasets: {shuffled: {corpora: [web]}}\n")
-    assert config.raw_folder == tmp_path / "raw"
-    assert config.root_folder == tmp_path / "data"
+def test_paths_start_at_the_file(tmp_path):
+    config = load(tmp_path, NANOSET)
+    assert (config.raw_folder, config.root_folder) == (tmp_path / "raw", tmp_path / "data")
     assert config.tokenizer_file == tmp_path / "tokenizer.json"
     assert config.workers == available_processors() == len(os.sched_getaffinity(0))
-    documents, tokenization = config.documents, config.tokenization
-    assert (documents.text_key, documents.id_key) == ("text", "id")
-    assert (documents.on_reject, documents.max_rejected_fraction, documents.max_line_mib) == ("quarantine", 0.01, 1024)
-    assert (tokenization.engine, tokenization.preset, tokenization.append_eod) == ("auto", "megatron", True)
-    assert (tokenization.workers, tokenization.range_mib) == (None, 64)
-    assert (config.executor.kind, config.executor.address) == ("processes", None)
-    nanoset = config.nanosets["pretrain"]
-    assert (nanoset.shares, nanoset.seed, nanoset.samples, nanoset.preset) == ("969,30,1", 1234, {}, "megatron")
-    assert (nanoset.trainer_path, nanoset.tokenizer_identifiers) == (None, {})
-    shuffled = config.webdatasets["shuffled"]
-    assert (shuffled.sequence_length, shuffled.samples_per_shard, shuffled.seed) == (2049, 8192, 1234)
-    assert (shuffled.member, shuffled.tail) == ("json.gz", "drop")
+    config = load(
+        tmp_path, MINIMAL.replace(": raw", ": /raw").replace(": data", ": ../out").replace("path: tok", "path: ~/tok")
+    )
+    assert (config.raw_folder, config.root_folder) == (Path("/raw"), tmp_path.parent / "out")
+    assert config.tokenizer_file == Path.home() / "tokenizer.json"
 
 
 def test_what_is_said_of_the_tokenizers_file(tmp_path):
@@ -97,64 +88,16 @@ def test_what_is_said_of_the_tokenizers_file(tmp_path):
     assert megatron.tokenizer_file == expected
 
 
-def test_every_key_is_read(tmp_path):
-    config = load(
-        tmp_path,
-        """\
-raw: /raw
-root: ../out
-tokenizer: {path: ~/t.json, eod: </s>, bos: <s>, pad: <pad>}
-documents: {text_key: content, id_key: uid, on_reject: fail, max_rejected_fraction: 0, max_line_mib: 0.5,
-            max_unreadable_fraction: 0.25}
-tokenization: {engine: tokenizers, audit: 0.5, preset: megatron, append_eod: false, prepend_bos: true, workers: 3,
-               range_mib: 1.5, special_tokens: add}
-executor: {kind: dask, address: "tls://[::1]:8786"}
-nanosets:
-  a:
-    blend: [web, code]
-    sequence_length: 2048
-    split: 90/8/2
-    seed: 0
-    samples: {train: 10, test: 1}
-    preset: megatron
-    trainer_path: /lustre
-    tokenizer_identifiers: {class: X, tokenizer_path: [a, b]}
-    max_epochs: {web: 4}
-    on_exhaustion: redistribute
-  b:
-    blend_per_split: {train: {web: 0.5, code: 0.5}, valid: code, test: web}
-    sequence_length: 1
-    schedule: {iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}
-webdatasets:
-  c: {corpora: [code, web], sequence_length: 65, samples_per_shard: 2, seed: 18446744073709551615, member: npy,
-      tail: pad, bos: true, even: true, groups: 7, engine: tiled, memory_mib: 64}
-  d: {corpora: {web: 0.7, code: 1}, mix: weights, contexts: 100}
-""",
-    )
-    assert config.raw_folder == Path("/raw")
-    assert config.root_folder == tmp_path.parent / "out"
-    assert config.tokenizer_file == Path.home() / "t.json"
-    assert (config.tokenizer.eod, config.tokenizer.bos, config.tokenizer.pad) == ("</s>", "<s>", "<pad>")
-    assert config.executor == ExecutorSpec("dask", "tls://[::1]:8786")
-    assert dataclasses.astuple(config.documents) == ("content", "uid", "fail", 0.0, 0.5, 0.25)
-    assert dataclasses.astuple(config.tokenization) == ("tokenizers", 0.5, "megatron", False, True, 3, 1.5, "add")
-    assert config.workers == 3
-    assert config.nanosets["a"] == NanosetSpec(
-        blend=("web", "code"), sequence_length=2048, split="90/8/2", seed=0, samples={"train": 10, "test": 1},
-        preset="megatron", trainer_path="/lustre", tokenizer_identifiers={"class": "X", "tokenizer_path": ("a", "b")},
-        max_epochs={"web": 4.0}, on_exhaustion="redistribute",
-    )  # fmt: skip
-    assert config.nanosets["b"].samples == {"train": 2000, "valid": 30, "test": 10}
-    assert config.nanosets["b"].blend_of("train") == {"web": 0.5, "code": 0.5}
-    assert (config.nanosets["b"].blend_of("valid"), config.nanosets["b"].shares) == ("code", None)
-    assert config.webdatasets["c"] == WebdatasetSpec(
-        ("code", "web"), sequence_length=65, samples_per_shard=2, seed=2**64 - 1, member="npy", tail="pad", bos=True,
-        even=True, groups=7, engine="tiled", memory_mib=64,
-    )  # fmt: skip
-    mixed = config.webdatasets["d"]
-    assert (mixed.names, mixed.numbers, mixed.mix, mixed.contexts) == (
-        ("web", "code"), {"web": 0.7, "code": 1.0}, "weights", 100,
-    )  # fmt: skip
+def test_what_keys_mean_together(tmp_path):
+    schedule = "{iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}"
+    blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"
+    spec = load(tmp_path, per_split(blends, schedule=schedule)).nanosets["p"]
+    assert spec.samples == {"train": 2000, "valid": 30, "test": 10}
+    assert (spec.blend_of("train"), spec.blend_of("valid"), spec.shares) == ({"web": 0.5, "code": 0.5}, "code", None)
+    mixed = load(tmp_path, webdataset(corpora="{web: 0.7, code: 1}", mix="weights", contexts=100)).webdatasets[
+        "shuffled"
+    ]
+    assert (mixed.names, mixed.numbers, mixed.contexts) == (("web", "code"), {"web": 0.7, "code": 1.0}, 100)
 
 
 @pytest.mark.parametrize(
@@ -267,11 +210,9 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         ("root: data\ntokenizer: {path: t}", "missing", "raw", "add it"),
         (MINIMAL + "nanosets: {a: {blend: web}}", "missing", "nanosets.a.sequence_length", "add it"),
         (nanoset(sequence_length="8.0"), "wrong type", "nanosets.pretrain.sequence_length", "fraction: 8"),
-        (nanoset(samples="{train: 1e6}"), "wrong type", "nanosets.pretrain.samples.train", "in digits"),
         (nanoset(blend="{web: -0.5, code: 1}"), "negative", "nanosets.pretrain.blend.web", "leave the corpus out"),
         (nanoset(blend="{web: 0, code: 0.0}"), "sum to 0", "nanosets.pretrain.blend", "give each corpus a share"),
         (nanoset(blend="{web: 0, code: 1}"), "a weight is 0", "nanosets.pretrain.blend.web", "leave the corpus out"),
-        (nanoset(blend="{web: .nan}"), "wrong type", "nanosets.pretrain.blend.web", "a number"),
         (nanoset(blend="[]"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
         (nanoset(blend="{}"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
         (nanoset(blend="[web, web]"), "named twice", "nanosets.pretrain.blend", "remove the repetition"),
@@ -284,21 +225,12 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (nanoset(split="words"), "not three shares", "nanosets.pretrain.split", "write three numbers"),
         (nanoset(split='"1,1,1,1"'), "not three shares", "nanosets.pretrain.split", "write three numbers"),
         (nanoset(split="100"), "wrong type", "nanosets.pretrain.split", 'put it in quotes: "100"'),
-        (nanoset(sequence_length="0"), "out of range", "nanosets.pretrain.sequence_length", "set it to"),
-        (nanoset(seed="-1"), "out of range", "nanosets.pretrain.seed", "set it to"),
-        (nanoset(seed="4294967296"), "out of range", "nanosets.pretrain.seed", "set it to"),
         (nanoset(samples="{trian: 5}"), "not known", "nanosets.pretrain.samples.trian", "mean 'train'?"),
-        (nanoset(samples="{train: 0}"), "out of range", "nanosets.pretrain.samples.train", "set it to"),
         (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
-        (nanoset(preset="fairseq"), "not known", "nanosets.pretrain.preset", "choose one"),
         (nanoset(blend_per_split="{train: web}"), "given once", "nanosets.pretrain", "name the corpora"),
-        (nanoset(schedule="{iterations: 5, global_batch_size: 0}"), "out of range",
-         "nanosets.pretrain.schedule.global_batch_size", ""),
         (nanoset(schedule="{iterations: 5, global_batch_size: 1}", samples="{train: 5}"), "both give",
          "nanosets.pretrain", "keep one"),
-        (nanoset(max_epochs="0.5"), "out of range", "nanosets.pretrain.max_epochs", ""),
         (nanoset(max_epochs="{code: 2}"), "not in the blend", "nanosets.pretrain.max_epochs.code", "name a corpus"),
-        (nanoset(on_exhaustion="ignore"), "not known", "nanosets.pretrain.on_exhaustion", ""),
         (per_split("{trian: web}"), "not known", "nanosets.p.blend_per_split.trian", "mean 'train'?"),
         (per_split("{train: null}"), "no split has data", "nanosets.p.blend_per_split", "give train"),
         (per_split("{train: {web: 0}}"), "sum to 0", "nanosets.p.blend_per_split.train", "share"),
@@ -311,18 +243,12 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (phases("{blend: web, until: 3}, {blend: [a, a]}", schedule=RUN), "twice", "nanosets.p.phases[1].blend", ""),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "[web]"),
         (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
-        (webdataset(member="zip"), "not known", "webdatasets.shuffled.member", "choose one"),
-        (webdataset(samples_per_shard="0"), "out of range", "webdatasets.shuffled.samples_per_shard", "set it to"),
-        (webdataset(groups="0"), "out of range", "webdatasets.shuffled.groups", "set it to"),
-        (webdataset(seed="18446744073709551616"), "out of range", "webdatasets.shuffled.seed", "set it to"),
         (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
         (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "webdatasets.shuffled.bos to false"),
-        (webdataset(corpora="{web: -1}"), "out of range", "webdatasets.shuffled.corpora.web", "set it to"),
         (webdataset(corpora="{web: 0}"), "left out", "webdatasets.shuffled.corpora", "frequency"),
         (webdataset(corpora="{web: 0, a: 1}", mix="weights"), "out of range", "webdatasets.shuffled.corpora.web", ""),
         (webdataset(mix="weights"), "a weight for each", "webdatasets.shuffled.corpora", "remove the key mix"),
         (webdataset(contexts="5"), "goes with weights", "webdatasets.shuffled.contexts", "set mix to weights"),
-        (webdataset(memory_mib="1"), "out of range", "webdatasets.shuffled.memory_mib", "set it to"),
         (webdataset(preset="tokshuf", tail="carry") + TOKSHUF, "pads each file", "webdatasets.shuffled", "remove them"),
         (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
         (MINIMAL + "corpora: {web/a: {}}", "cannot name a corpus", "corpora.web/a", ""),
@@ -331,8 +257,6 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "corpora: {web: {text_key: a/b}}", "part of a file's name", "corpora.web.text_key", "rename"),
         (MINIMAL + "corpora: {web: {text_key: ''}}", "part of a file's name", "corpora.web.text_key", "rename"),
         (MINIMAL + "corpora: {web: {key: title}}", "this key is not known", "corpora.web.key", ""),
-        (MINIMAL + "corpora: {web: title}", "wrong type", "corpora.web", ""),
-        (MINIMAL + "corpora: [web]", "wrong type", "corpora", ""),
         (MINIMAL + "nanosets: {9a: {blend: web, sequence_length: 8}}", "asset", "nanosets.9a", "another name"),
         (MINIMAL + "nanosets: {a/b: {blend: web, sequence_length: 8}}", "asset", "nanosets.a/b", "another name"),
         (MINIMAL + "nanosets: {corpus: {blend: web, sequence_length: 8}}", "taken", "nanosets.corpus", "another name"),
@@ -342,19 +266,11 @@ def test_merged_keys_are_no_duplicates(tmp_path):
             MINIMAL + "webdatasets: {a-b: {corpora: [web]}, a_b: {corpora: [web]}}",
             "share a name", "webdatasets.a_b", "rename",
         ),
-        (MINIMAL + "documents: {max_rejected_fraction: 1.5}", "out of range", "documents.max_rejected_fraction", ""),
-        (MINIMAL + "documents: {max_line_mib: 0}", "out of range", "documents.max_line_mib", ""),
-        (MINIMAL + "documents: {on_reject: ignore}", "not known", "documents.on_reject", ""),
         (MINIMAL + "documents: {text_key: a/b}", "file's name", "documents.text_key", "rename the key"),
         (MINIMAL + f"documents: {{text_key: {'é' * 33}}}", "file's name", "documents.text_key", "rename the key"),
         (MINIMAL + 'documents: {text_key: ""}', "file's name", "documents.text_key", "rename the key"),
-        (MINIMAL + "tokenization: {workers: 0}", "out of range", "tokenization.workers", ""),
-        (MINIMAL + "tokenization: {range_mib: 0}", "out of range", "tokenization.range_mib", ""),
-        (MINIMAL + "executor: dask", "wrong type", "executor", "mapping"),
         (nanoset(preset="nemo", trainer_python="'2'"), "not a version", "nanosets.pretrain.trainer_python", "correct"),
-        (nanoset(preset="nemo", trainer_python="3.12"), "wrong type", "nanosets.pretrain.trainer_python", '"3.12"'),
         (nanoset(trainer_python='"3.12"'), "no such option", "nanosets.pretrain.trainer_python", "remove the key"),
-        (MINIMAL + "executor: {kind: ray}", "not known", "executor.kind", "choose one"),
         (MINIMAL + "executor: {kind: dask}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {kind: dask, address: host}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "not the address", "executor.address", "processes"),
@@ -370,11 +286,9 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "executor: {kind: slurm}", "number of Slurm jobs", "executor.jobs", "jobs: 20"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, time: 04:00:00}", "no time limit", "executor.time", "4h"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, time: 10s}", "no time limit", "executor.time", "90m"),
-        (MINIMAL + "executor: {kind: slurm, jobs: 1, memory: 8}", "wrong type", "executor.memory", "quotes"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, memory: 8 GB}", "no size", "executor.memory", "8GB"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, address: 'tcp://h:1'}", "has no", "executor.address", "dask"),
         (MINIMAL + "executor: {kind: dask, scheduler_file: s, jobs: 1}", "dask has no jobs", "executor.jobs", "slurm"),
-        (MINIMAL + "tokenization: {engine: fast}", "not known", "tokenization.engine", ""),
         (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
         (MINIMAL.replace("raw: raw", "raw: gs://b/raw"), "local folders and S3", "raw", "mount the bucket"),
         (MINIMAL.replace("root: data", "root: gs://b"), "local folders and S3", "root", "mount the bucket"),
@@ -384,7 +298,6 @@ def test_merged_keys_are_no_duplicates(tmp_path):
          "root", "folder of its own"),
         (MINIMAL.replace("path: tokenizer.json", "path: s3:///t.json"), "place in a bucket", "tokenizer.path", "s3://b"),
         (MINIMAL.replace("path: tokenizer.json", "path: gs://b/t"), "only local folders", "tokenizer.path", "mount"),
-        (MINIMAL + "storage: {fingerprint: md5}", "not known", "storage.fingerprint", ""),
         (MINIMAL.replace("root: data", "root: raw/out"), "inside the raw text", "root", "folder of its own"),
         (MINIMAL.replace("root: data", "root: ./raw"), "inside the raw text", "root", "folder of its own"),
         (MINIMAL.replace("raw: raw", "raw:"), "has no value", "raw", 'write "raw: raw"'),
@@ -396,6 +309,37 @@ def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, r
     assert re.fullmatch(rf"{tmp_path / 'nanoset.yaml'}:\d+: {re.escape(where)}", problem.where)
     assert problem.remedy
     assert remedy in problem.remedy
+
+
+def test_every_range_and_every_choice_is_checked():
+    ranges, choices = set(), set()
+    for one in settings(ProjectConfig):
+        name, hints = one.key.rpartition(".")[2], alternatives(one.hint)
+        between = next((found for found in map(range_of, hints) if found is not None), None)
+        good: tuple = ()
+        if get_origin(hints[0]) is Literal:
+            choices.add(one.key)
+            good, wrong = get_args(hints[0]), ("wrong",)
+        elif between is not None:
+            ranges.add(one.key)
+            ends = [end for end in (between.low, between.high) if end is not None]
+            good = tuple(map(bare(hints[0]), ends))
+            wrong = (good[0] - 1, *(end + 1 for end in good[1:]))
+        for value in good:
+            assert not [found for found in errors_of(one.section, {name: value}) if found.where == f"f: {name}"]
+        for value in wrong if good else ():
+            (error,) = (found for found in errors_of(one.section, {name: value}) if found.where == f"f: {name}")
+            assert error.what in ("this value is out of range", "this value is not known")
+            assert error.remedy
+    assert len(ranges) > 25
+    assert len(choices) > 10
+    assert {"nanosets.<name>.max_epochs", "webdatasets.<name>.memory_mib", "tokenization.range_mib"} <= ranges
+
+
+def errors_of(section, value):
+    parser = Parser("f")
+    parser.read(section, value, "")
+    return parser.errors
 
 
 def test_all_mistakes_come_at_once_with_their_lines(tmp_path):

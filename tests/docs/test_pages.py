@@ -34,28 +34,6 @@ def test_generated_pages_are_up_to_date(name):
     assert text == _generator().page(name), "run python docs/generate.py"
 
 
-def test_every_key_is_told():
-    from nanoset_core.config.project import ProjectConfig
-    from nanoset_core.serialization.settings import settings
-
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.*) \|$", _generator().configuration(), re.MULTILINE)
-    assert [key for key, *_ in rows if key] == [
-        found.key.rpartition(".")[2] for found in _by_section(settings(ProjectConfig))
-    ]
-    assert len(rows) > 60
-    assert [
-        key for key, values, default, meaning in rows if not (values.strip() and default.strip() and meaning.strip())
-    ] == []
-
-
-def _by_section(found):
-    """In the page's order: the keys of each mapping together."""
-    sections = {}
-    for setting in found:
-        sections.setdefault(setting.key.rpartition(".")[0], []).append(setting)
-    return [setting for section in sections.values() for setting in section]
-
-
 def _anchors(page: Path) -> set[str]:
     text = page.read_text() if page.suffix == ".md" else ""
     plain = (re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower() for heading in _HEADING.findall(text))
