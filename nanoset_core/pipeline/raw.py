@@ -21,13 +21,12 @@ from nanoset_core.raw.contents import Contents, Notice, contents_of
 from nanoset_core.raw.fingerprints import is_cut_unread
 from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
-from nanoset_core.raw.settling import Settling
 from nanoset_core.raw.survey import (
     CorpusFiles,
+    QuietPeriod,
     RawText,
     discover_corpora,
     known_inventory,
-    left_aside,
     list_corpora,
     take_inventory,
 )
@@ -113,7 +112,7 @@ def contents_now(project: Project, corpus: str) -> Contents:
         raise
 
 
-def settling(project: Project, corpus: str) -> Settling | None:
+def settling(project: Project, corpus: str) -> QuietPeriod | None:
     """Return which files of a corpus a sensor's build takes as they are now: those not written for settle_seconds.
 
     None where the current inventory is damaged: all files are taken as they are.
@@ -127,7 +126,7 @@ def settling(project: Project, corpus: str) -> Settling | None:
             return None
         for piece in pieces:
             before.setdefault(piece.path, []).append(piece)
-    return Settling(project.config.automation.settle_seconds, time.time_ns(), before)
+    return QuietPeriod(project.config.automation.settle_seconds, time.time_ns(), before)
 
 
 def overwritten(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
@@ -171,7 +170,7 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
             remembered=memory_file(project, corpus),
             progress=hashed,
             contents=contents,
-            settling=settling(project, corpus) if settled else None,
+            quiet=settling(project, corpus) if settled else None,
             executor=executor,
         )
 
@@ -211,14 +210,14 @@ def aside(project: Project) -> Mapping[str, str]:
     Raises:
         MissingError, InputError: the raw folder is not there, or cannot be listed.
     """
-    return left_aside(project.config.raw_folder)
+    return list_corpora(project.config.raw_folder, names_only=True).aside
 
 
-def known(project: Project, found: CorpusFiles, settling: Settling | None = None) -> Inventory | None:
+def known(project: Project, found: CorpusFiles, quiet: QuietPeriod | None = None) -> Inventory | None:
     """Return the inventory of these files where it is known without reading them; see known_inventory."""
     folder = project.config.corpus_folder(found.corpus)
     remembered = memory_file(project, found.corpus)
-    return known_inventory(found, remembered, settling, cut_unread=is_cut_unread(folder))
+    return known_inventory(found, remembered, quiet, cut_unread=is_cut_unread(folder))
 
 
 def memory_file(project: Project, corpus: str) -> Path:

@@ -1,4 +1,4 @@
-"""All that lies in a folder of text: the files that are read, and the others, which are told and not passed over."""
+"""All that lies in a folder of text: the files that are read, and notices of the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from nanoset_core.errors import MissingError
 from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
-from nanoset_core.raw.listing import FileStat, NotAFile, natural_key, walk
+from nanoset_core.raw.listing import FileStat, natural_key, walk
 from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
 
 NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
+_RESTORE = "restore what was lost; nothing is to be done if that was meant"
 _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
     "not_read": (
         "file is not read",
@@ -32,12 +33,12 @@ _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
     "shrunk": (
         "file is smaller than in the version before",
         "files are smaller than in the version before",
-        "restore what was lost; nothing is to be done if that was meant",
+        _RESTORE,
     ),
     "gone": (
         "file of the version before is gone or renamed",
         "files of the version before are gone or renamed",
-        "restore what was lost; nothing is to be done if that was meant",
+        _RESTORE,
     ),
     "awaited": (
         "file that something writes to is taken once it is left alone",
@@ -79,12 +80,12 @@ class Notice:
 class Contents:
     """What lies in a folder and the folders in it; hidden names are left out."""
 
-    texts: tuple[FileStat, ...]
+    texts: tuple[FileStat, ...] = ()
     """Files that are read, in the order in which the file system gave them."""
-    others: tuple[str, ...]
+    others: tuple[str, ...] = ()
     """Files that are not, in natural order."""
-    no_files: tuple[str, ...]
-    """Pipes and devices, and folders without a file that is read, that are named as one; in natural order."""
+    no_files: tuple[str, ...] = ()
+    """Pipes, devices, and folders without a file that is read, that are named as files that are; in natural order."""
 
     @property
     def ordered(self) -> list[FileStat]:
@@ -97,68 +98,59 @@ class Contents:
         return sum(file.size for file in self.texts)
 
     def notices(self, before: Mapping[str, int] | None = None) -> list[Notice]:
-        """What is to be told of the folder.
+        """What the owner of the folder should know.
 
         Args:
             before: path → bytes of each file as an earlier build read it.
         """
         told = [path for path in self.others if not is_companion(path)]
-        unfinished = [path for path in told if is_unfinished(path)]
-        was = before or {}
-        empty = [file.path for file in self.texts if not file.size]
-        shrunk = {
-            file.path: f"{file.path} ({was[file.path]:,} → {file.size:,} bytes)"
-            for file in self.texts
-            if file.size < was.get(file.path, 0)
-        }
-        gone = was.keys() - {file.path for file in self.texts}
+        was, texts = before or {}, self.ordered
         found: dict[NoticeKind, Sequence[str]] = {
-            "unfinished": unfinished,
+            "unfinished": [path for path in told if is_unfinished(path)],
             "no_file": self.no_files,
-            "empty": sorted(empty, key=natural_key),
-            "shrunk": [shrunk[path] for path in sorted(shrunk, key=natural_key)],
-            "gone": sorted(gone, key=natural_key),
+            "empty": [file.path for file in texts if not file.size],
+            "shrunk": [
+                f"{file.path} ({was[file.path]:,} → {file.size:,} bytes)"
+                for file in texts
+                if file.size < was.get(file.path, 0)
+            ],
+            "gone": sorted(was.keys() - {file.path for file in texts}, key=natural_key),
         }
-        named = [Notice(kind, len(names), _some(names)) for kind, names in found.items() if names]
+        named = [notice for kind, names in found.items() for notice in _notices(kind, names)]
         return [*not_read(path for path in told if not is_unfinished(path)), *named]
 
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
-    """Everything below a folder.
+    """List everything below a folder.
 
     Raises:
         MissingError, InputError: see list_files.
     """
     is_listed = isinstance(folder, RemoteFolder)  # which is there where anything lies below it
-    if not is_listed and not folder.is_dir():
-        raise _no_folder(folder)
     texts: list[FileStat] = []
     others: list[str] = []
-    no_files: list[NotAFile] = []
-    for found in walk(folder, within):
-        if isinstance(found, NotAFile):
-            no_files += [found] if suffix_of(found.path) else []
-        elif is_text(found.path):
-            texts.append(found)
-        else:
-            others.append(found.path)
-    if is_listed and not texts and not others and not folder.is_dir():
-        raise _no_folder(folder)
-    holders = _holders(texts, {found.path for found in no_files if found.is_folder})
-    return Contents(
-        tuple(texts),
-        tuple(sorted(others, key=natural_key)),
-        tuple(sorted((found.path for found in no_files if found.path not in holders), key=natural_key)),
-    )
-
-
-def _no_folder(folder: RawFolder) -> MissingError:
-    return MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+    no_files: dict[str, bool] = {}
+    if is_listed or folder.is_dir():
+        for found in walk(folder, within):
+            if not isinstance(found, FileStat):
+                no_files |= {found.path: found.is_folder} if suffix_of(found.path) else {}
+            elif is_text(found.path):
+                texts.append(found)
+            else:
+                others.append(found.path)
+    if not texts and not others and not folder.is_dir():
+        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+    if any(no_files.values()):
+        for file in texts:
+            parts = file.path.split("/")
+            for depth in range(1, len(parts)):
+                no_files.pop("/".join(parts[:depth]), None)
+    return Contents(tuple(texts), tuple(sorted(others, key=natural_key)), tuple(sorted(no_files, key=natural_key)))
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:
     """The notice of files that a build left as they were before; none where there are none."""
-    return [Notice("awaited", len(paths), _some(paths))] if paths else []
+    return _notices("awaited", paths)
 
 
 def not_read(paths: Iterable[str]) -> list[Notice]:
@@ -166,21 +158,13 @@ def not_read(paths: Iterable[str]) -> list[Notice]:
     by_ending: dict[str, list[str]] = {}
     for path in paths:
         by_ending.setdefault(ending_of(path), []).append(path)
-    if not by_ending:
-        return []
     kinds = sorted(by_ending.items(), key=lambda kind: -len(kind[1]))
     names = ", ".join(f"{len(some):,} {ending} ({_some(some)})" for ending, some in kinds)
-    return [Notice("not_read", sum(map(len, by_ending.values())), names)]
+    return [Notice("not_read", sum(map(len, by_ending.values())), names)] if kinds else []
 
 
-def _holders(texts: Iterable[FileStat], folders: set[str]) -> set[str]:
-    """Those of some folders that hold a file that is read."""
-    holders: set[str] = set()
-    if folders:
-        for file in texts:
-            parts = file.path.split("/")
-            holders.update(path for depth in range(1, len(parts)) if (path := "/".join(parts[:depth])) in folders)
-    return holders
+def _notices(kind: NoticeKind, names: Sequence[str]) -> list[Notice]:
+    return [Notice(kind, len(names), _some(names))] if names else []
 
 
 def _some(names: Sequence[str]) -> str:

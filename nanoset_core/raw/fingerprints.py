@@ -1,4 +1,4 @@
-"""Hashing files piece by piece, once: what was hashed is remembered."""
+"""Hashing files piece by piece, once: where they are cut, and what is remembered of them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.raw.cuts import chained_cuts, separate_cuts
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.pieces import ETAG, Piece, checked_piece, etag_digest, part_digest
-from nanoset_core.raw.stored import open_raw, probe_raw, status_of
+from nanoset_core.raw.stored import Probe, open_raw, probe_raw, status_of
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
@@ -27,6 +26,10 @@ from nanoset_core.storage.store import in_parallel
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
 READ_BYTES = 4 << 20
+WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
+"""Read at a cut that is looked for by small reads; more where a line is longer."""
+SPREAD_BYTES = 1 << 30
+"""Unknown bytes from which it is worth while to have them hashed by an executor's workers."""
 _SHARED_PIECES, _MOST_SHARED_FILES = 4, 256
 """A file is shared by workers that is larger than so many pieces, and than this part of all that is to be hashed."""
 SAVE_BYTES = 1 << 30
@@ -54,11 +57,15 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
-    if is_cut_unread(folder) and _is_large(stat):
-        return _unread_pieces(folder / stat.path, stat)
-    if not is_read(folder):
-        return [Piece(stat.path, 0, stat.size, 1, etag_digest(stat.inode))]
-    return [piece for piece, _ in _hashed(folder / stat.path, stat, progress, PIECE_BYTES)]
+    if is_read(folder):
+        return _pieces(stat.path, _hashed(_Run(folder, stat, 0, stat.size), PIECE_BYTES, progress))
+    digest = etag_digest(stat.inode)
+    if not is_cut_unread(folder) or not _is_large(stat):
+        return [Piece(stat.path, 0, stat.size, 1, digest)]
+    with probe_raw(folder / stat.path) as probe:
+        _check_unchanged(folder / stat.path, stat, probe.status)
+        cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
+    return [Piece(stat.path, begin, end, 0, digest) for begin, end in pairwise([0, *cuts, stat.size])]
 
 
 def _is_large(stat: FileStat) -> bool:
@@ -66,41 +73,48 @@ def _is_large(stat: FileStat) -> bool:
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 
-def _unread_pieces(path: RawFolder, stat: FileStat) -> list[Piece]:
-    with probe_raw(path) as probe:
-        _check_unchanged(path, stat, probe.status)
-        cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-    digest = etag_digest(stat.inode)
-    return [Piece(stat.path, begin, end, 0, digest) for begin, end in pairwise([0, *cuts, stat.size])]
-
-
-def unread_fingerprints(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Files with their pieces, several at once, where no file is read for them; see fingerprint."""
-    return zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
-
-
-def spread_fingerprints(
-    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None] | None = None
+def fingerprint_all(
+    folder: RawFolder,
+    stats: Sequence[FileStat],
+    executor: Executor | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """The pieces of files, hashed by an executor's workers; each file once all of it is hashed, in no order.
+    """Give files with their pieces, those of `fingerprint`, in any order.
 
-    They are those of fingerprint. A large plain file is shared by all workers: where it is cut is found by small reads.
+    With an executor many bytes are hashed by its workers, which share large plain files piece by piece.
 
     Raises:
         SourceChangedError: see fingerprint.
     """
+    if is_cut_unread(folder):
+        yield from zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
+    elif executor is not None and is_read(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
+        yield from _spread(folder, stats, executor, progress)
+    else:
+        yield from ((stat, fingerprint(folder, stat, progress)) for stat in stats)
+
+
+def _spread(
+    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None] | None
+) -> Iterator[tuple[FileStat, list[Piece]]]:
     runs: list[_Run] = []
+
+    def noted() -> Iterator[_Run]:
+        for run in _runs(folder, stats):
+            runs.append(run)
+            yield run
+
     left = {stat.path: stat.size for stat in stats}
-    hashed: dict[str, dict[int, _Hashed]] = {stat.path: {} for stat in stats}
-    for number, found in executor.run(_hash_run, _noted(runs, _runs(folder, stats))):
+    hashed: dict[str, list[_Hashed]] = {stat.path: [] for stat in stats}
+    for number, found in executor.run(_hash_run, noted()):
         run = runs[number]
         path, size = run.stat.path, run.end - run.begin
-        hashed[path][run.begin] = found
+        hashed[path] += found
         left[path] -= size
         if progress is not None:
             progress(size)
         if left[path] == 0:
-            yield run.stat, _numbered(hashed.pop(path))
+            yield run.stat, _pieces(path, hashed.pop(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +125,6 @@ class _Run:
     stat: FileStat
     begin: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Hashed:
-    """What a run holds."""
-
-    pieces: tuple[Piece, ...]
-    """With lines counted from the run's first, which is line 1."""
-    line_ends: int
-
-
-def _noted(runs: list[_Run], found: Iterable[_Run]) -> Iterator[_Run]:
-    """The runs, each added to `runs` as it is handed out."""
-    for run in found:
-        runs.append(run)
-        yield run
 
 
 def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
@@ -143,57 +141,92 @@ def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
         yield _Run(folder, stat, begin, stat.size)
 
 
-def _hash_run(run: _Run) -> _Hashed:
-    found = list(_hashed(run.folder / run.stat.path, run.stat, None, PIECE_BYTES, run.begin, run.end))
-    last, cutter = found[-1]
-    return _Hashed(tuple(piece for piece, _ in found), last.first_line - 1 + cutter.lines)
+def _hash_run(run: _Run) -> list[_Hashed]:
+    return list(_hashed(run, PIECE_BYTES))
 
 
-def _numbered(hashed: Mapping[int, _Hashed]) -> list[Piece]:
-    """The pieces of a file, given its runs by their first bytes."""
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    """A piece of a file that was read."""
+
+    begin: int
+    end: int
+    sha256: str
+    line_ends: int
+    parts: list[tuple[int, int, int, int]]
+    """(begin, end, line ends of the piece before it, CRC) of each part."""
+
+    def piece(self, path: str, first_line: int) -> Piece:
+        """As it stands in an inventory."""
+        return Piece(path, self.begin, self.end, first_line, self.sha256)
+
+
+def _pieces(path: str, hashed: Iterable[_Hashed]) -> list[Piece]:
+    """All pieces of a file."""
     pieces: list[Piece] = []
-    lines = 0
-    for begin in sorted(hashed):
-        pieces += (replace(piece, first_line=piece.first_line + lines) for piece in hashed[begin].pieces)
-        lines += hashed[begin].line_ends
+    line = 1
+    for found in sorted(hashed, key=lambda found: found.begin):
+        pieces.append(found.piece(path, line))
+        line += found.line_ends
     return pieces
 
 
-def fingerprint_parts(folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
-    """The same pieces in parts that end at line ends, as they are read: what several processes can share.
+def _hashed(run: _Run, part_bytes: int, progress: Callable[[int], None] | None = None) -> Iterator[_Hashed]:
+    """Hash bytes of a file, piece by piece."""
+    from isal.isal_zlib import crc32
 
-    Args:
-        folder: of the files.
-        stat: of the file.
-        part_bytes: a part of a plain file has at least so many, but for the last one of a piece.
-
-    Raises:
-        SourceChangedError: see fingerprint; after the last part.
-    """
-    for piece, cutter in _hashed(folder / stat.path, stat, None, part_bytes):
-        yield from cutter.parts(piece)
-
-
-def _hashed(
-    path: RawFolder,
-    stat: FileStat,
-    progress: Callable[[int], None] | None,
-    part_bytes: int,
-    begin: int = 0,
-    end: int | None = None,
-) -> Iterator[tuple[Piece, _Cutter]]:
-    """Pieces of a file, as they are read, with what cuts them into parts; between two cuts, where these are given."""
-    bound, line = stat.size if end is None else end, 1
-    with open_raw(path, begin=begin, end=bound) as file:
-        while True:
-            cutter = _Cutter(begin, part_bytes if is_cuttable(stat.path) else None)
-            reached, digest = _hash_piece(file, begin, bound, progress, cutter)
-            yield Piece(stat.path, begin, reached, line, digest), cutter
-            if reached == bound:
-                break
-            begin, line = reached, line + cutter.lines
+    path, is_plain = run.folder / run.stat.path, is_cuttable(run.stat.path)
+    begin = part = position = run.begin
+    sha256, line_ends, lines_before, crc = hashlib.sha256(), 0, 0, 0
+    parts: list[tuple[int, int, int, int]] = []
+    with open_raw(path, begin=run.begin, end=run.end) as file:
+        for block, ends_part, ends_piece in _cut_blocks(file, run, part_bytes) if is_plain else _blocks(file, run):
+            sha256.update(block)
+            crc = crc32(block, crc)
+            line_ends += block.count(b"\n") if is_plain else 0
+            position += len(block)
+            if progress is not None:
+                progress(len(block))
+            if ends_part:
+                parts.append((part, position, lines_before, crc))
+                part, lines_before, crc = position, line_ends, 0
+            if ends_piece:
+                yield _Hashed(begin, position, sha256.hexdigest(), line_ends, parts)
+                begin, sha256, line_ends, lines_before, parts = position, hashlib.sha256(), 0, 0, []
+        if begin < run.end or run.begin == run.end:
+            if part < position or not parts:
+                parts.append((part, position, lines_before, crc))
+            yield _Hashed(begin, run.end, sha256.hexdigest(), line_ends, parts)
         after = status_of(file)
-    _check_unchanged(path, stat, after)
+    _check_unchanged(path, run.stat, after)
+
+
+def _blocks(file: BinaryIO, run: _Run) -> Iterator[tuple[bytes, bool, bool]]:
+    """Blocks of a file that is not cut."""
+    file.seek(run.begin)
+    left = run.end - run.begin
+    while left > 0 and (block := file.read(min(READ_BYTES, left))):
+        left -= len(block)
+        yield block, False, False
+
+
+def _cut_blocks(file: BinaryIO, run: _Run, part_bytes: int) -> Iterator[tuple[bytes, bool, bool]]:
+    """Blocks of plain lines, cut where parts and pieces end: (block, whether a part ends here, whether a piece does).
+
+    A part or piece ends with the first line that ends at or after its size.
+    """
+    piece = part = position = run.begin
+    for block, _, _ in _blocks(file, run):
+        rest = block
+        while rest:
+            due = min(part + part_bytes, piece + PIECE_BYTES) - position
+            cut = rest.find(b"\n", max(due - 1, 0)) + 1 if due <= len(rest) else 0
+            taken, rest = (rest[:cut], rest[cut:]) if cut else (rest, b"")
+            position += len(taken)
+            ends_piece = cut > 0 and position >= piece + PIECE_BYTES
+            yield taken, cut > 0, ends_piece
+            part = position if cut else part
+            piece = position if ends_piece else piece
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
@@ -207,93 +240,72 @@ def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | Obje
         )
 
 
-def _hash_piece(
-    file: BinaryIO, begin: int, bound: int, progress: Callable[[int], None] | None, cutter: _Cutter
-) -> tuple[int, str]:
-    """Hash from `begin` to the end of the piece, at most to `bound`; → (end, sha256)."""
-    sha = hashlib.sha256()
-    position = begin
-    file.seek(begin)
-    while position < bound:
-        block = file.read(min(READ_BYTES, bound - position))
-        if not block:
-            return bound, sha.hexdigest()  # it shrank meanwhile: the caller sees that
-        cut = cutter.end_of(block, begin + PIECE_BYTES - position)
-        block = block[:cut] if cut else block
-        sha.update(block)
-        cutter.feed(block)
-        position += len(block)
-        if progress is not None:
-            progress(len(block))
-        if cut:
-            break
-    return position, sha.hexdigest()
+def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
+    """Find by small reads where pieces of a file end, but for the last: each cut counts from the one before.
+
+    The next cuts lie a little after the next multiples of a piece, so that several are looked for at once.
+
+    Args:
+        probe: of the file.
+        size: of the file.
+        piece_bytes: a piece ends with the first line that ends at or after so many bytes.
+    """
+    begin = 0
+    while size - begin > piece_bytes:
+        looked_at = range(begin + piece_bytes - 1, size, piece_bytes)[: probe.at_once]
+        for at, window in zip(looked_at, _windows(probe, looked_at, size), strict=True):
+            found = window.find(b"\n", begin + piece_bytes - 1 - at)
+            if found < 0:
+                if at > looked_at[0]:
+                    break  # the lines before were long: look again, from the last cut on
+                begin = line_end(probe, at + len(window), size) or size
+            else:
+                begin = at + found + 1
+            if begin < size:
+                yield begin
 
 
-class _Cutter:
-    """Sums up the parts of a piece while it is read."""
+def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
+    """Find where pieces of a file end, but for the last: at the first line end at or after each multiple of a piece.
 
-    def __init__(self, begin: int, part_bytes: int | None) -> None:
-        """`part_bytes` None: it cannot be cut, and has no lines."""
-        from isal.isal_zlib import crc32
-
-        self._crc32, self._part_bytes = crc32, part_bytes
-        self.lines = 0
-        """Line ends so far."""
-        self._begin = self._position = begin
-        self._sum = self._lines_before = 0
-        self._parts: list[tuple[int, int, int, int]] = []
-
-    def end_of(self, block: bytes, room: int) -> int:
-        """Where a block is cut that has room for so many bytes: after the line in which they end; 0 for nowhere."""
-        return block.find(b"\n", max(room - 1, 0)) + 1 if self._part_bytes is not None and room <= len(block) else 0
-
-    def feed(self, block: bytes) -> None:
-        """Take the next bytes."""
-        while block:
-            cut = self.end_of(block, self._begin + (self._part_bytes or 0) - self._position)
-            taken, block = (block[:cut], block[cut:]) if cut else (block, b"")
-            self._sum = self._crc32(taken, self._sum)
-            self.lines += taken.count(b"\n") if self._part_bytes is not None else 0
-            self._position += len(taken)
-            if cut:
-                self._end_part()
-
-    def _end_part(self) -> None:
-        self._parts.append((self._begin, self._position, self._lines_before, self._sum))
-        self._begin, self._lines_before, self._sum = self._position, self.lines, 0
-
-    def parts(self, piece: Piece) -> list[Piece]:
-        """All of the piece, which has been read, in parts."""
-        if self._begin < self._position or not self._parts:
-            self._end_part()
-        return [
-            Piece(piece.path, begin, end, piece.first_line + lines, part_digest(crc, piece))
-            for begin, end, lines, crc in self._parts
-        ]
+    No cut depends on another, so that all are looked for at once. A line that is longer than a piece takes the place of
+    cuts. Arguments as for chained_cuts.
+    """
+    lasts = range(piece_bytes - 1, size - 1, piece_bytes)
+    found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts, probe.at_once)
+    return [cut for cut in found if cut is not None]
 
 
-def _is_uncut(pieces: Sequence[Piece]) -> bool:
-    """Whether it is a file that is known by its ETag and that nobody tried to cut."""
-    return pieces[0].digest.startswith(ETAG) and pieces[0].first_line > 0
+def _windows(probe: Probe, begins: range, size: int) -> list[bytes]:
+    return in_parallel(lambda begin: probe.read(begin, min(begin + WINDOW_BYTES, size)), begins, probe.at_once)
+
+
+def line_end(probe: Probe, begin: int, end: int) -> int | None:
+    """The byte after the first line end in bytes [begin, end); None where there is none."""
+    length = WINDOW_BYTES
+    while begin < end and (window := probe.read(begin, min(begin + length, end))):
+        if (found := window.find(b"\n")) >= 0:
+            return begin + found + 1
+        begin, length = begin + len(window), min(2 * length, _MOST_WINDOW_BYTES)
+    return None
 
 
 class FingerprintMemory:
     """Pieces by path, carried from one inventory to the next in a small JSON file.
 
-    What it says of a file is trusted while the file is as it was, by size, time, and inode or time of change.
+    An entry is trusted while its file has the same size, time, and inode or time of change.
     """
 
     def __init__(self, path: Path | None, *, cut_unread: bool = False) -> None:
-        """path: of the file; None = it is kept no longer than this object; cut_unread: large files count as unknown
-        that were remembered as one piece by their ETags, see is_cut_unread."""
+        """path: of the JSON file; None = nothing is kept. cut_unread: large files that were remembered as one piece by
+        their ETags count as unknown, see is_cut_unread."""
         self._path, self._cut_unread = path, cut_unread
         self._started_ns = time.time_ns()
         self._unsaved_bytes = 0
         self._entries = self._load()
 
     def _load(self) -> dict[str, Any]:
-        """Only a memory: without it, or when it is not ours, the files are hashed again."""
+        """Read the file; where it is not there, or not ours, files are hashed again."""
         try:
             value = json.loads(read_regular(self._path)) if self._path is not None else {}
         except (FileNotFoundError, ValueError, RecursionError):
@@ -303,7 +315,7 @@ class FingerprintMemory:
         return value["files"] if isinstance(value.get("files"), dict) else {}
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """The pieces of a file that is as it was when they were noted."""
+        """The pieces of a file, if it is as it was when they were noted; else None."""
         entry = self._entries.get(stat.path)
         if not isinstance(entry, dict):
             return None
@@ -316,32 +328,35 @@ class FingerprintMemory:
             return None
         begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
         is_whole = pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size
-        return pieces if is_whole and not (self._cut_unread and _is_large(stat) and _is_uncut(pieces)) else None
-
-    def pieces(self, folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
-        """The pieces of a file: those that were noted, or else found by hashing it, which is noted; see fingerprint.
-
-        `progress` is called with the number of bytes hashed, or known, since the last call.
-        """
-        known = self.recall(stat)
-        if known is None:
-            known = fingerprint(folder, stat, progress)
-            self.note(stat, known)
-        elif progress is not None:
-            progress(stat.size)
-        return known
+        was_not_cut = (
+            self._cut_unread and _is_large(stat) and pieces[0].digest.startswith(ETAG) and pieces[0].first_line
+        )
+        return pieces if is_whole and not was_not_cut else None
 
     def parts(self, folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
-        """The same in parts, as they are read; see fingerprint_parts."""
+        """Give the pieces of a plain file in parts that end at line ends: those that were noted, or as they are hashed.
+
+        Args:
+            folder: of the files.
+            stat: of the file.
+            part_bytes: a part has at least so many, but for the last one of a piece.
+
+        Raises:
+            SourceChangedError: see fingerprint; after the last part.
+        """
         known = self.recall(stat)
-        if known is None:
-            known = []
-            for part in fingerprint_parts(folder, stat, part_bytes):
-                known.append(part)
-                yield part
-            self.note(stat, known)
-        else:
+        if known is not None:
             yield from known
+            return
+        parts: list[Piece] = []
+        line = 1
+        for found in _hashed(_Run(folder, stat, 0, stat.size), part_bytes):
+            whole = found.piece(stat.path, line)
+            for begin, end, lines, crc in found.parts:
+                parts.append(Piece(stat.path, begin, end, line + lines, part_digest(crc, whole)))
+                yield parts[-1]
+            line += found.line_ends
+        self.note(stat, parts)
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

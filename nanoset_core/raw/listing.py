@@ -1,4 +1,4 @@
-"""Which files lie below a folder, in natural order."""
+"""Listing the files below a folder, in natural order."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class FileStat:
     mtime_ns: int
     """Last modification, nanoseconds since 1970."""
     inode: int
-    """So that a replaced file is not taken for the old one."""
+    """Tells a replaced file from the old one."""
     changed_ns: int = 0
-    """When the file itself came to its place, or changed, which nobody can set; 0 where that is not known."""
+    """Last change of the inode (ctime), which no user can set; 0 where that is not known."""
 
     def is_as(self, other: FileStat) -> bool:
         """Whether another look found the same file, unchanged: of the same size and time, and not replaced.
@@ -39,11 +39,6 @@ class FileStat:
         """
         same = (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
         return same and (self.inode == other.inode or self.changed_ns == other.changed_ns != 0)
-
-
-def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
-    """What the system's answer says of the file at a path."""
-    return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,13 @@ class NotAFile:
     is_folder: bool
 
 
+def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
+    """The stat result of the file at a path."""
+    return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
+
+
 def stat_file(folder: RawFolder, path: str) -> FileStat:
-    """What the file system says of one file below a folder; FileNotFoundError where it is not there."""
+    """Look at one file below a folder; FileNotFoundError where it is not there."""
     return file_stat(path, (folder / path).stat())
 
 
@@ -71,10 +71,10 @@ def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileStat]:
-    """All regular files below `folder` in natural order; hidden files and folders are left out.
+    """List all regular files below `folder` in natural order; hidden files and folders are left out.
 
     Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
-    itself (wherever that is, should it be a link): what was delivered does not choose what else of the disk is read.
+    itself (wherever that is, should it be a link): delivered data does not choose what else of the disk is read.
 
     Raises:
         MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
@@ -87,12 +87,12 @@ def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileS
 
 
 def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
-    """The files of `list_files` as they are found, in no order."""
+    """Give the files of `list_files` as they are found, in no order."""
     return (found for found in walk(folder, within) if isinstance(found, FileStat))
 
 
 def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | NotAFile]:
-    """The files of `list_files`, and whatever else lies there, as they are found; a bucket has nothing but files."""
+    """Give the files of `list_files`, and whatever else lies there, as they are found; a bucket holds only files."""
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
         return
@@ -103,7 +103,7 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
 def _walk(
     folder: Path, prefix: str, above: tuple[tuple[int, int], ...], bounds: tuple[str, ...] | None
 ) -> Iterator[FileStat | NotAFile]:
-    """What lies in one folder and those below it; `above` identifies it and every folder that leads to it."""
+    """Walk through one folder and those below it; `above` identifies it and every folder that leads to it."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
@@ -111,47 +111,52 @@ def _walk(
             "a folder cannot be read", where=folder, found=error.strerror, remedy="give this user the right to read it"
         ) from error
     for entry in entries:
-        path = prefix + _checked_name(folder, entry)
-        stat = _stat(entry)
+        _check_name(folder, entry.name)
+        path, stat = prefix + entry.name, _stat(entry)
         if bounds is not None and entry.is_symlink():
             _check_link(entry, bounds)
         if entry.is_dir():
             identity = _identity(stat)
-            if identity in above:
-                raise InputError(
-                    "a link leads back to a folder above it",
-                    where=entry.path,
-                    found=os.path.realpath(entry.path),
-                    expected="each file below the folder once",
-                    remedy="remove the link",
-                )
-            if len(above) > _MOST_FOLDERS:
-                raise InputError(
-                    "folders lie too deep in each other",
-                    where=folder,
-                    expected=f"at most {_MOST_FOLDERS} of them, one within the other",
-                    remedy="move what is in there further up",
-                )
+            _check_place(entry, identity, above)
             yield NotAFile(path, is_folder=True)
             yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
-        elif entry.is_file():
-            yield file_stat(path, stat)
         else:
-            yield NotAFile(path, is_folder=False)
+            yield file_stat(path, stat) if entry.is_file() else NotAFile(path, is_folder=False)
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
     try:
         return entry.stat()
     except OSError as error:
-        found = f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None
         raise MissingError(
             f"a file is not there: {error.strerror}",
             where=entry.path,
-            found=found,
+            found=f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None,
             expected="a file or a folder",
             remedy="mount or restore what it leads to, or remove the link",
         ) from error
+
+
+def _check_place(entry: os.DirEntry[str], identity: tuple[int, int], above: tuple[tuple[int, int], ...]) -> None:
+    if identity in above:
+        raise InputError(
+            "a link leads back to a folder above it",
+            where=entry.path,
+            found=os.path.realpath(entry.path),
+            expected="each file below the folder once",
+            remedy="remove the link",
+        )
+    if len(above) > _MOST_FOLDERS:
+        raise InputError(
+            "folders lie too deep in each other",
+            where=os.path.dirname(entry.path),
+            expected=f"at most {_MOST_FOLDERS} of them, one within the other",
+            remedy="move what is in there further up",
+        )
 
 
 def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
@@ -166,26 +171,21 @@ def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
         )
 
 
-def _checked_name(folder: Path, entry: os.DirEntry[str]) -> str:
-    if not is_utf_8(entry.name):
+def _check_name(folder: Path, name: str) -> None:
+    if not is_utf_8(name):
         known = is_locale_utf_8()
         raise InputError(
             "a file's name is not UTF-8" if known else "this locale is not of UTF-8, and cannot tell a file's name",
             where=folder,
-            found=repr(os.fsencode(entry.name)),
+            found=repr(os.fsencode(name)),
             expected="a name that can be kept beside its documents",
             remedy="rename the file" if known else UTF_8_LOCALE,
         )
-    if has_control_characters(entry.name):
+    if has_control_characters(name):
         raise InputError(
             "a file's name holds control characters",
             where=folder,
-            found=ascii(entry.name),
+            found=ascii(name),
             expected="a name that can be shown on a terminal, in one line",
             remedy="rename the file",
         )
-    return entry.name
-
-
-def _identity(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_dev, stat.st_ino

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,8 +30,7 @@ class Piece:
     """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without being read, whose
     lines count from 1 in each piece until all have been counted (see tokenization/line_numbers.py)."""
     digest: str
-    """sha256 of the stored bytes [begin, end); of an object that is known by its ETag alone, or of a piece of it, see
-    etag_digest; of a part of a piece that was hashed, see part_digest."""
+    """sha256 of the stored bytes [begin, end); or see etag_digest and part_digest."""
 
     @property
     def size(self) -> int:
@@ -45,7 +44,7 @@ class Piece:
 
 
 def checked_piece(piece: Piece) -> Piece:
-    """The piece, which was read from a file; ValueError where there can be none like it."""
+    """Return a piece that was read from a file; ValueError where there can be none like it."""
     numbers = (piece.begin, piece.end, piece.first_line)
     if not all(type(number) is int for number in numbers) or not 0 <= piece.begin <= piece.end < 1 << 63:
         raise ValueError(f"bytes {piece.begin!r} to {piece.end!r} from line {piece.first_line!r}")
@@ -142,49 +141,36 @@ def whole_pieces(parts: Iterable[Piece]) -> list[Piece]:
 
 
 def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
-    """Consecutive parts together, in ranges of at least `target_bytes`, as they come."""
+    """Group consecutive parts into ranges of at least `target_bytes`, as they come."""
+    return _grouped(parts, lambda _part, size: size >= target_bytes)
+
+
+def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
+    """The units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
+
+    A range ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
+    pieces themselves and not on their neighbours, so an added, removed or grown file changes its own range, and seldom
+    a neighbour. A range ends anyway once it holds four targets.
+    """
+    most = _MOST_TARGETS * target_bytes
+    return list(_grouped(inventory.pieces, lambda piece, size: ends_range(piece, target_bytes) or size >= most))
+
+
+def _grouped(pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]) -> Iterator[SourceRange]:
+    """Consecutive pieces together; `is_last` takes a piece and the bytes of its range up to its end."""
     group: list[Piece] = []
     size = 0
-    for part in parts:
-        group.append(part)
-        size += part.size
-        if size >= target_bytes:
+    for piece in pieces:
+        group.append(piece)
+        size += piece.size
+        if is_last(piece, size):
             yield SourceRange(tuple(group))
             group, size = [], 0
     if group:
         yield SourceRange(tuple(group))
 
 
-def group_pieces(pieces: Sequence[Piece], target_bytes: int) -> list[SourceRange]:
-    """Group consecutive pieces into ranges of about `target_bytes`.
-
-    A group ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
-    pieces themselves and not on their neighbours, so an added, removed or grown file changes its own group and not
-    every later one. A group ends anyway once it holds four targets.
-    """
-    ranges: list[SourceRange] = []
-    group: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        group.append(piece)
-        size += piece.size
-        if ends_group(piece, target_bytes) or size >= _MOST_TARGETS * target_bytes:
-            ranges.append(SourceRange(tuple(group)))
-            group, size = [], 0
-    if group:
-        ranges.append(SourceRange(tuple(group)))
-    return ranges
-
-
-def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
-    """The units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
-
-    An added, removed or grown file changes its own range, and seldom a neighbour; see group_pieces.
-    """
-    return group_pieces(inventory.pieces, target_bytes)
-
-
-def ends_group(piece: Piece, target_bytes: int) -> bool:
-    """Whether a piece ends its group, whatever else is in it."""
+def ends_range(piece: Piece, target_bytes: int) -> bool:
+    """Whether a piece ends its range, whatever else is in it."""
     draw = int.from_bytes(hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()[:8], "big")
     return draw * target_bytes < piece.size << 64

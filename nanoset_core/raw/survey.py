@@ -6,33 +6,27 @@ A scan looks at names, sizes and times alone; an inventory hashes every byte tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, contents_of
-from nanoset_core.raw.endings import ACCEPTED, is_companion, is_text, is_unfinished
-from nanoset_core.raw.fingerprints import (
-    FingerprintMemory,
-    is_cut_unread,
-    is_read,
-    spread_fingerprints,
-    unread_fingerprints,
-)
+from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
 from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
-from nanoset_core.raw.settling import Settling, is_left_alone
+from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.remote_folder import RawFolder
 
-SPREAD_BYTES = 1 << 30
-"""Unknown bytes from which it is worth while to have them hashed by an executor's workers."""
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 """Endings of files in no corpus that are an error: they are hardly anything else than text."""
+_AHEAD_NS = 3600 * 10**9
+"""A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +64,13 @@ class RawText:
         return sum(len(found.files) for found in self.corpora.values())
 
 
-def list_corpora(raw: RawFolder) -> RawText:
-    """Scan every corpus below the raw folder. What is wrong with one of them does not hide the others.
+def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
+    """Scan every corpus below the raw folder. A fault in one of them does not hide the others.
+
+    Args:
+        raw: the raw folder.
+        names_only: look no further than the first file of each corpus that would be read, and leave its files out. A
+            folder that cannot be listed counts as a corpus: its inventory will say what is wrong.
 
     Raises:
         MissingError: the folder is not there.
@@ -86,8 +85,9 @@ def list_corpora(raw: RawFolder) -> RawText:
                 _refuse_stray(raw, entry)
                 aside |= {} if is_companion(entry.name) else {entry.name: _STRAY}
                 continue
-            contents = contents_of(entry, raw)
-            if contents.texts:
+            is_corpus = names_only and _may_hold_text(entry)
+            contents = Contents() if is_corpus else contents_of(entry, raw)
+            if is_corpus or contents.texts:
                 corpora[check_corpus_name(entry.name, entry)] = _scanned(contents, entry.name)
             else:
                 aside[entry.name] = _why_aside(contents)
@@ -96,47 +96,27 @@ def list_corpora(raw: RawFolder) -> RawText:
     return RawText(corpora, faults, aside)
 
 
-def left_aside(raw: RawFolder) -> Mapping[str, str]:
-    """What below the raw folder is no corpus since nothing in it is read: its name → what it is.
-
-    Raises:
-        MissingError, InputError: see list_corpora.
-    """
-    aside: dict[str, str] = {}
-    for entry in _entries(raw):
-        if not entry.is_dir():
-            is_told = not entry.name.endswith(_REFUSED) and not is_companion(entry.name)
-            aside |= {entry.name: _STRAY} if is_told else {}
-        elif not _may_hold_text(entry):
-            aside[entry.name] = _why_aside(contents_of(entry, raw))
-    return aside
-
-
-def _why_aside(contents: Contents) -> str:
-    """What a folder is in which nothing is read."""
-    found = "; ".join(notice.text for notice in contents.notices()) or "it is empty"
-    if contents.others and not contents.notices():
-        found = f"{format_count(len(contents.others), 'companion')}, such as {contents.others[0]}"
-    return f"a folder in which nothing is read: {found}"
-
-
 def discover_corpora(raw: RawFolder) -> list[str]:
     """Names of the folders below the raw folder that hold at least one file that could be read, sorted.
-
-    A folder that cannot be listed counts as well: what is wrong with it is said when its inventory is taken.
 
     Raises:
         MissingError: the raw folder is not there.
         ConfigError: a folder's name cannot be a partition key or a path of ours.
         InputError: the raw folder cannot be listed, or a file of text lies outside of any corpus.
     """
-    folders = []
-    for entry in _entries(raw):
-        if entry.is_dir():
-            folders.append(entry)
-        else:
-            _refuse_stray(raw, entry)
-    return [check_corpus_name(folder.name, folder) for folder in folders if _may_hold_text(folder)]
+    found = list_corpora(raw, names_only=True)
+    for fault in found.faults.values():
+        raise fault
+    return list(found.corpora)
+
+
+def _why_aside(contents: Contents) -> str:
+    """What a folder is in which nothing is read."""
+    notices = contents.notices()
+    found = "; ".join(notice.text for notice in notices) or "it is empty"
+    if contents.others and not notices:
+        found = f"{format_count(len(contents.others), 'companion')}, such as {contents.others[0]}"
+    return f"a folder in which nothing is read: {found}"
 
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
@@ -179,21 +159,18 @@ def _may_hold_text(folder: RawFolder) -> bool:
         return True
 
 
-def scan_corpus(folder: RawFolder, corpus: str) -> CorpusFiles:
-    """The files of one corpus that would be read.
-
-    Raises:
-        MissingError, InputError: see list_files.
-    """
-    return _scanned(contents_of(folder, folder.parent), corpus)
-
-
 def _scanned(contents: Contents, corpus: str) -> CorpusFiles:
     files = contents.texts
     # Some file systems number their inodes anew at each look.
     rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in files)
     signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
     return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
+
+
+def is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
+    """Whether what was last written at one time has been left alone for some seconds at another."""
+    age_ns = now_ns - written_ns
+    return age_ns >= seconds * 1e9 or age_ns < -_AHEAD_NS
 
 
 def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
@@ -207,37 +184,68 @@ def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_se
         now_ns: the time of this scan, nanoseconds since 1970.
         settle_seconds: how long a file must have been left alone.
     """
-    if found.signature != seen:
+    return found.signature == seen and is_left_alone(found.newest_ns, now_ns, settle_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class QuietPeriod:
+    """Which files have been left alone long enough to be read; the others count as the inventory before had them."""
+
+    seconds: float
+    """How long a file must have been left alone."""
+    now_ns: int
+    """The time of the look, nanoseconds since 1970."""
+    before: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
+    """Path → pieces of the files of the inventory before."""
+
+    def is_unsettled(self, file: FileStat) -> bool:
+        """Whether a file was written too recently."""
+        return not is_left_alone(file.mtime_ns, self.now_ns, self.seconds)
+
+    def pieces(self, file: FileStat) -> Sequence[Piece]:
+        """The pieces of an unsettled file in the inventory before; none where it is a new one."""
+        return self.before.get(file.path, ())
+
+    def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
+        """Find an unsettled file that cannot be read as it was; None where all can.
+
+        A file of lines that was appended to can: its first and its last piece are read to see that. Compressed
+        files and tables of another size are written anew.
+        """
+        unsettled = (file for file in files if self.is_unsettled(file) and self.pieces(file))
+        return next((file.path for file in unsettled if not _holds(folder, file, self.pieces(file))), None)
+
+
+def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
+    """Whether a file still holds the pieces that it had, judged by the first and the last."""
+    ends = [pieces[0], *pieces[1:][-1:]]
+    grown = file.size - ends[-1].end
+    if grown < 0 or (grown and not is_cuttable(file.path)):
         return False
-    return is_left_alone(found.newest_ns, now_ns, settle_seconds)
+    try:
+        for piece in ends:
+            StoredPiece(folder, piece).check()
+    except NanosetError:
+        return False
+    return True
 
 
 def known_inventory(
-    found: CorpusFiles, remembered: Path, settling: Settling | None = None, *, cut_unread: bool = False
+    found: CorpusFiles, remembered: Path, quiet: QuietPeriod | None = None, *, cut_unread: bool = False
 ) -> Inventory | None:
     """The inventory that would be taken of these files, without reading them.
 
     Args:
         found: the files.
         remembered: the memory of digests that take_inventory keeps.
-        settling: which files count as they were, as for take_inventory.
+        quiet: which files count as they were, as for take_inventory.
         cut_unread: whether the corpus's folder is one of is_cut_unread.
 
     Returns:
         None where the memory does not know every file as it is now.
     """
-    memory = FingerprintMemory(remembered, cut_unread=cut_unread)
-    pieces: list[Piece] = []
-    awaited: list[str] = []
-    for file in sorted(found.files, key=lambda file: natural_key(file.path)):
-        if settling is not None and settling.awaits(file):
-            awaited.append(file.path)
-            pieces.extend(settling.pieces(file))
-        elif (known := memory.recall(file)) is not None:
-            pieces.extend(known)
-        else:
-            return None
-    return Inventory(found.corpus, tuple(pieces), awaited=tuple(awaited))
+    files = sorted(found.files, key=lambda file: natural_key(file.path))
+    return _inventory(found.corpus, files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet, None)
 
 
 def take_inventory(
@@ -247,7 +255,7 @@ def take_inventory(
     remembered: Path | None = None,
     progress: Callable[[int], None] | None = None,
     contents: Contents | None = None,
-    settling: Settling | None = None,
+    quiet: QuietPeriod | None = None,
     executor: Executor | None = None,
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
@@ -262,7 +270,7 @@ def take_inventory(
         remembered: a small JSON file that carries digests from one inventory to the next.
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, where that was looked at already.
-        settling: files that were written a moment ago are not read and count as they were; absent: all are read.
+        quiet: which files are not read and count as they were; absent: all are read.
         executor: hashes the files that no earlier inventory knows, where these are many bytes, large plain ones
             piece by piece; absent = this process.
 
@@ -275,55 +283,49 @@ def take_inventory(
     if not contents.texts:
         raise no_text(folder, contents)
     memory = FingerprintMemory(remembered, cut_unread=is_cut_unread(folder))
-    pieces: list[Piece] = []
-    awaited = [stat.path for stat in contents.ordered if settling is not None and settling.awaits(stat)]
-    waiting = set(awaited)
 
-    def unknown() -> list[FileStat]:
-        return [stat for stat in contents.ordered if stat.path not in waiting and memory.recall(stat) is None]
+    def hashed(files: list[FileStat]) -> Iterable[tuple[FileStat, list[Piece]]]:
+        if progress is not None:
+            progress(contents.size - sum(file.size for file in files))
+        return fingerprint_all(folder, files, executor, progress)
 
-    spread: dict[str, list[Piece]] = {}
-    for stat, found in _several_at_once(folder, unknown, executor, progress):
-        memory.note(stat, found)
-        spread[stat.path] = found
-    for stat in contents.ordered:
-        if settling is not None and stat.path in waiting:
-            pieces.extend(settling.pieces(stat))
-        elif stat.path in spread:
-            pieces.extend(spread[stat.path])
-        else:
-            pieces.extend(memory.pieces(folder, stat, progress))
-    if not pieces:
+    inventory = _inventory(corpus, contents.ordered, memory, quiet, hashed)
+    if inventory is None or not inventory.pieces:
         raise InputError(
             "something writes to every file of the corpus",
             where=folder,
-            found=f"{format_count(len(awaited), 'file')}, such as {awaited[0]}",
+            found=f"{format_count(len(contents.texts), 'file')}, such as {contents.ordered[0].path}",
             expected="a file that is left alone",
             remedy="wait, or build it by hand, which takes files as they are",
         )
-    memory.save({stat.path for stat in contents.texts})
-    others = tuple(path for path in contents.others if not is_unfinished(path))
-    return Inventory(corpus, tuple(pieces), others, tuple(awaited))
+    memory.save({file.path for file in contents.texts})
+    return replace(inventory, ignored=tuple(path for path in contents.others if not is_unfinished(path)))
 
 
-def _several_at_once(
-    folder: RawFolder,
-    unknown: Callable[[], list[FileStat]],
-    executor: Executor | None,
-    progress: Callable[[int], None] | None,
-) -> Iterable[tuple[FileStat, list[Piece]]]:
-    """Unknown files with their pieces, where it is worth while to look at several at once; none where it is not."""
-    if is_cut_unread(folder):
-        return unread_fingerprints(folder, unknown())
-    if executor is not None and is_read(folder):
-        stats = unknown()
-        if sum(stat.size for stat in stats) >= SPREAD_BYTES:
-            return spread_fingerprints(folder, stats, executor, progress)
-    return ()
+def _inventory(
+    corpus: str,
+    files: Sequence[FileStat],
+    memory: FingerprintMemory,
+    quiet: QuietPeriod | None,
+    hashed: Callable[[list[FileStat]], Iterable[tuple[FileStat, list[Piece]]]] | None,
+) -> Inventory | None:
+    """The inventory of files; `hashed` reads those that the memory does not know. None where it is None and has to."""
+    unsettled = {file.path: quiet.pieces(file) for file in files if quiet is not None and quiet.is_unsettled(file)}
+    known = dict(unsettled)
+    for file in files:
+        if file.path not in known and (pieces := memory.recall(file)) is not None:
+            known[file.path] = pieces
+    unknown = [file for file in files if file.path not in known]
+    if unknown and hashed is None:
+        return None
+    for file, found in hashed(unknown) if hashed is not None else ():
+        memory.note(file, found)
+        known[file.path] = found
+    return Inventory(corpus, tuple(p for file in files for p in known[file.path]), awaited=tuple(unsettled))
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
-    """What to raise where nothing in a folder is read."""
+    """The error for a folder in which nothing is read."""
     others = contents.others
     return InputError(
         what,

@@ -21,7 +21,7 @@ from nanoset_core.mapping.cache import index_sets
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.survey import known_inventory, scan_corpus
+from nanoset_core.raw.survey import known_inventory, list_corpora
 from nanoset_core.shuffling.markers import read_markers
 from nanoset_core.storage.access import LocalAccess
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
@@ -294,7 +294,7 @@ def _read_plan(folder: Path) -> Any:
 
 def _recall(folder: Path) -> Any:
     """Whether a memory of digests knows the files; None: they are read again."""
-    files = scan_corpus(folder / "raw/web", "web")
+    files = list_corpora(folder / "raw").corpora["web"]
     known = known_inventory(files, folder / "data/inventory/web/.fingerprints.json")
     if known is None:
         return None

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from nanoset_core.raw.contents import contents_of
-from nanoset_core.raw.survey import left_aside, list_corpora
+from nanoset_core.raw.survey import list_corpora
 
 
 def write(folder, *names, data=b"{}\n"):
@@ -82,12 +82,12 @@ def test_folders_and_pipes_named_as_files(tmp_path):
     assert told(tmp_path)["no_file"].startswith("3 entries are named as files that are read, and are none: ")
 
 
-@pytest.mark.parametrize("look", [left_aside, lambda raw: list_corpora(raw).aside])
-def test_folders_in_which_nothing_is_read(tmp_path, look):
+@pytest.mark.parametrize("names_only", [True, False])
+def test_folders_in_which_nothing_is_read(tmp_path, names_only):
     write(tmp_path, "web/a.jsonl", "c4/a.json.bz2", "c4/b.json.bz2", "notes.txt", "README.md")
     write(tmp_path, "docs/README.md")
     (tmp_path / "new").mkdir()
-    assert look(tmp_path) == {
+    assert list_corpora(tmp_path, names_only=names_only).aside == {
         "c4": "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2)",
         "docs": "a folder in which nothing is read: 1 companion, such as README.md",
         "new": "a folder in which nothing is read: it is empty",

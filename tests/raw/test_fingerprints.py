@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, spread_fingerprints
+from nanoset_core.raw.fingerprints import (
+    FingerprintMemory,
+    chained_cuts,
+    fingerprint,
+    fingerprint_all,
+    line_end,
+    separate_cuts,
+)
 from nanoset_core.raw.listing import FileStat, list_files, stat_file
 from nanoset_core.raw.pieces import Piece, deal_parts, whole_pieces
-from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.raw.stored import Probe, StoredPiece, probe_raw
 
 HOUR_NS = 3600 * 10**9
 
@@ -123,11 +130,12 @@ def test_pieces_that_are_hashed_by_several_workers_are_the_same(
 ):
     folder = tmp_path_factory.mktemp("corpus")
     data = b"\n".join(lines) + (b"\n" if final and lines else b"")
+    monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
     stats = [write(folder, name, data if name == "a.jsonl" else data[:50]) for name in names]
     executor, told = Backwards(), []
-    found = {stat.path: pieces for stat, pieces in spread_fingerprints(folder, stats, executor, told.append)}
+    found = {stat.path: pieces for stat, pieces in fingerprint_all(folder, stats, executor, told.append)}
     assert found == {stat.path: fingerprint(folder, stat) for stat in stats}
     assert sum(told) == sum(stat.size for stat in stats)
     if len(data) > 4 * piece_bytes:  # less is not worth a look at where it is cut
@@ -139,6 +147,7 @@ def test_pieces_that_are_hashed_by_several_workers_are_the_same(
 @pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch", "remove"])
 @pytest.mark.parametrize("moment", ["listed", "cut", "half"])
 def test_a_file_that_changes_while_several_workers_hash_it(tmp_path, monkeypatch, change, moment):
+    monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 30)
     stat, path = write(tmp_path, "a.jsonl", b"0123456789\n" * 30), tmp_path / "a.jsonl"
 
@@ -169,22 +178,23 @@ def test_a_file_that_changes_while_several_workers_hash_it(tmp_path, monkeypatch
     if moment == "listed":
         act()
     with pytest.raises(MissingError if change == "remove" else SourceChangedError) as caught:
-        list(spread_fingerprints(tmp_path, [stat], Meanwhile()))
+        list(fingerprint_all(tmp_path, [stat], Meanwhile()))
     assert caught.value.where == str(path)
 
 
 def test_small_files_are_hashed_whole(tmp_path, monkeypatch):
     """Whether a file is small is a matter of its pieces, and of how much there is beside it."""
+    monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
     data = b"0123456789\n" * 4
     for name, text in [("large", data * 2)] + [(str(number), data[:-5]) for number in range(600)]:
         (tmp_path / f"{name}.jsonl").write_bytes(text)
     stats, executor = list_files(tmp_path), Backwards()
-    found = [pieces for _, pieces in spread_fingerprints(tmp_path, stats[-301:], executor)]
+    found = [pieces for _, pieces in fingerprint_all(tmp_path, stats[-301:], executor)]
     assert sum(map(len, found)) == 4 * 300 + 8
     assert len(executor.tasks) == 300 + 8
     executor.tasks.clear()
-    assert len(list(spread_fingerprints(tmp_path, stats, executor))) == len(executor.tasks) == 601
+    assert len(list(fingerprint_all(tmp_path, stats, executor))) == len(executor.tasks) == 601
 
 
 def test_a_part_that_is_not_as_it_was(tmp_path):
@@ -262,51 +272,34 @@ def remember(tmp_path, stat, pieces):
 
 
 OLD = FileStat("a.jsonl", 10, time.time_ns() - HOUR_NS, 77)
+PLACED = replace(OLD, changed_ns=OLD.mtime_ns + HOUR_NS // 2)
+JUST_PLACED = replace(OLD, changed_ns=time.time_ns() + HOUR_NS)
 PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
 
 
-def test_memory_gives_back_what_it_was_given(tmp_path):
-    assert remember(tmp_path, OLD, PIECES).recall(OLD) == PIECES
-
-
 @pytest.mark.parametrize(
-    "other",
+    ("noted", "changes", "known"),
     [
-        FileStat("b.jsonl", OLD.size, OLD.mtime_ns, OLD.inode),
-        FileStat("a.jsonl", OLD.size + 1, OLD.mtime_ns, OLD.inode),
-        FileStat("a.jsonl", OLD.size, OLD.mtime_ns + 1, OLD.inode),
-        FileStat("a.jsonl", OLD.size, OLD.mtime_ns, OLD.inode + 1),
+        (OLD, {}, True),
+        (OLD, {"path": "b.jsonl"}, False),
+        (OLD, {"size": 11}, False),
+        (OLD, {"mtime_ns": OLD.mtime_ns + 1}, False),
+        (OLD, {"inode": 78}, False),
+        # On file systems in user space inodes are numbered anew; a replaced file has another time of change, too.
+        (PLACED, {"inode": 78}, True),
+        (PLACED, {"changed_ns": PLACED.changed_ns + 1}, True),
+        (PLACED, {"inode": 78, "changed_ns": PLACED.changed_ns + 1}, False),
+        # Another file could take its place within the clock's grain.
+        (JUST_PLACED, {}, True),
+        (JUST_PLACED, {"inode": 78}, False),
     ],
 )
-def test_memory_is_trusted_only_while_size_time_and_inode_stay(tmp_path, other):
-    assert remember(tmp_path, OLD, PIECES).recall(other) is None
-
-
-PLACED = replace(OLD, changed_ns=OLD.mtime_ns + HOUR_NS // 2)
-
-
-@pytest.mark.parametrize(
-    ("inode", "changed_ns", "known"),
-    [(77, 0, True), (78, 0, True), (77, 1, True), (78, 1, False)],
-)
-def test_memory_is_trusted_where_inodes_are_numbered_anew_while_the_time_of_change_stays(
-    tmp_path, inode, changed_ns, known
-):
-    """As on file systems in user space. A replaced file has another inode and another time of change."""
-    found = replace(PLACED, inode=inode, changed_ns=PLACED.changed_ns + changed_ns)
-    assert (remember(tmp_path, PLACED, PIECES).recall(found) is not None) is known
-
-
-def test_a_file_put_in_place_a_moment_ago_is_known_by_its_inode_alone(tmp_path):
-    """Another one could replace it within the clock's grain."""
-    placed = replace(OLD, changed_ns=time.time_ns())
-    memory = remember(tmp_path, placed, PIECES)
-    assert memory.recall(placed) == PIECES
-    assert memory.recall(replace(placed, inode=78)) is None
+def test_memory_is_trusted_while_size_time_and_inode_or_time_of_change_stay(tmp_path, noted, changes, known):
+    assert remember(tmp_path, noted, PIECES).recall(replace(noted, **changes)) == (PIECES if known else None)
 
 
 def test_a_replaced_file_of_the_same_size_and_time_is_another(tmp_path):
-    before = write(tmp_path, "a.jsonl", b"one\n")
+    write(tmp_path, "a.jsonl", b"one\n")
     os.utime(tmp_path / "a.jsonl", ns=(OLD.mtime_ns, OLD.mtime_ns))
     before = stat_file(tmp_path, "a.jsonl")
     (tmp_path / "other").write_bytes(b"two\n")
@@ -318,7 +311,7 @@ def test_a_replaced_file_of_the_same_size_and_time_is_another(tmp_path):
 
 
 @pytest.mark.parametrize(("age_ns", "kept"), [(1_500_000_000, False), (-HOUR_NS, False), (60_000_000_000, True)])
-def test_file_written_a_moment_ago_is_not_remembered(tmp_path, age_ns, kept):
+def test_file_written_just_now_is_not_remembered(tmp_path, age_ns, kept):
     """It could change again within the clock's grain, with the same size and time."""
     stat = FileStat("a.jsonl", 10, time.time_ns() - age_ns, 77)
     assert (remember(tmp_path, stat, PIECES).recall(stat) is not None) is kept
@@ -368,3 +361,62 @@ def test_no_memory_is_kept_where_none_is_asked(tmp_path):
     memory.save({"a.jsonl"})
     assert memory.recall(OLD) == PIECES
     assert list(tmp_path.iterdir()) == []
+
+
+def probe_of(data: bytes, at_once: int, asked: list[tuple[int, int]] | None = None) -> Probe:
+    def read(begin: int, end: int) -> bytes:
+        if asked is not None:
+            asked.append((begin, end))
+        return data[begin:end]
+
+    return Probe(None, read, at_once)
+
+
+def slow_cuts(data: bytes, piece_bytes: int) -> list[int]:
+    found, begin = [], 0
+    for line in re.finditer(rb"\n", data):
+        if line.end() - begin >= piece_bytes and line.end() < len(data):
+            begin = line.end()
+            found.append(begin)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40), at_once=st.integers(1, 5))
+def test_cuts_are_those_of_the_slow_rule(data, piece_bytes, window, at_once):
+    kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
+    try:
+        assert list(chained_cuts(probe_of(data, at_once), len(data), piece_bytes)) == slow_cuts(data, piece_bytes)
+    finally:
+        fingerprints.WINDOW_BYTES = kept
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
+def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data, piece_bytes, window):
+    ends = [line.end() for line in re.finditer(rb"\n", data) if line.end() < len(data)]
+    reached = {next((end for end in ends if end >= at), None) for at in range(piece_bytes, len(data) + 1, piece_bytes)}
+    kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
+    try:
+        asked: list[tuple[int, int]] = []
+        found = separate_cuts(probe_of(data, 3, asked), len(data), piece_bytes)
+    finally:
+        fingerprints.WINDOW_BYTES = kept
+    assert found == sorted(reached - {None})
+    assert sum(end - begin for begin, end in asked) <= len(data), "no byte twice, however long lines are"
+
+
+def test_little_is_read():
+    asked: list[tuple[int, int]] = []
+    data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))
+    found = list(chained_cuts(probe_of(data, 8, asked), len(data), 4 << 20))
+    assert found == slow_cuts(data, 4 << 20)
+    assert len(asked) <= 2 * len(found)
+    assert sum(end - begin for begin, end in asked) <= 2 * len(found) * fingerprints.WINDOW_BYTES
+
+
+def test_a_file_that_is_shorter_by_now_is_no_endless_one(tmp_path):
+    (tmp_path / "a").write_bytes(b"one\ntwo\n")
+    with probe_raw(tmp_path / "a") as probe:
+        assert list(chained_cuts(probe, 1000, 5)) == [8]
+        assert line_end(probe, 8, 1000) is None

@@ -1,11 +1,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.raw.pieces import Piece, SourceRange, ends_group, group_pieces
+from nanoset_core.raw.pieces import Inventory, Piece, SourceRange, cut_ranges, ends_range
 
 
 def pieces_of(files: list[tuple[str, int]]) -> list[Piece]:
     return [Piece(path, 0, size, 1, f"digest of {path}") for path, size in files]
+
+
+def group_pieces(pieces: list[Piece], target: int) -> list[SourceRange]:
+    return cut_ranges(Inventory("web", tuple(pieces)), target)
 
 
 FILES = st.lists(
@@ -34,7 +38,7 @@ def test_change_of_a_file_stays_between_the_natural_ends_around_it(files, target
         whole[:at] + whole[at + 1 :],
         [*whole[:at], Piece(files[at][0], 0, 401, 1, "grown"), *whole[at + 1 :]],
     ):
-        ends = [index for index, piece in enumerate(whole) if ends_group(piece, target)]
+        ends = [index for index, piece in enumerate(whole) if ends_range(piece, target)]
         before = max((index + 1 for index in ends if index < at), default=0)
         after = min((index + 1 for index in ends if index > at), default=len(whole))
         spared = set(whole[:before]) | set(whole[after:])
@@ -69,7 +73,7 @@ def test_big_pieces_stand_alone():
 
 def test_ends_are_drawn_from_path_and_begin_and_never_change():
     """Literal draws: other ends would make every user's shards anew."""
-    drawn = [ends_group(Piece(f"part-{number}.jsonl", 0, 300, 1, ""), 1000) for number in range(16)]
+    drawn = [ends_range(Piece(f"part-{number}.jsonl", 0, 300, 1, ""), 1000) for number in range(16)]
     assert "".join("x" if end else "." for end in drawn) == "xx......xx.x.x.."
 
 

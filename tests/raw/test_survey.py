@@ -1,36 +1,55 @@
+"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their inventories."""
+
 import gzip
 import json
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.raw import fingerprints
+from nanoset_core.raw import fingerprints, listing
 from nanoset_core.raw.pieces import Inventory, cut_ranges
-from nanoset_core.raw.survey import discover_corpora, left_aside, list_corpora, take_inventory
+from nanoset_core.raw.survey import (
+    QuietPeriod,
+    discover_corpora,
+    is_quiescent,
+    known_inventory,
+    list_corpora,
+    take_inventory,
+)
+
+OLD = b'{"text": "a"}\n{"text": "b"}\n'
+
+
+def write(path, data=b"{}\n", *, age=3600.0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    then = time.time_ns() - int(age * 1e9)
+    os.utime(path, ns=(then, then))
+    return path
+
+
+def scan(folder):
+    return list_corpora(folder.parent).corpora[folder.name]
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A corpus of three kinds of files, an hour old."""
     corpus = tmp_path / "raw" / "web"
-    write(corpus, "part-10.jsonl", b'{"text": "ten"}\n')
-    write(corpus, "part-2.jsonl.gz", gzip.compress(b'{"text": "two"}\n', mtime=0))
-    write(corpus, "sub/part-1.jsonl.zst", b"not looked into here")
-    write(corpus, "README.md", b"no text")
-    write(corpus, "part-11.jsonl.part", b"still coming")
-    write(corpus, ".part-12.jsonl", b"hidden")
+    for name, data in {
+        "part-10.jsonl": b'{"text": "ten"}\n',
+        "part-2.jsonl.gz": gzip.compress(b'{"text": "two"}\n', mtime=0),
+        "sub/part-1.jsonl.zst": b"not looked into here",
+        "README.md": b"no text",
+        "part-11.jsonl.part": b"still coming",
+        ".part-12.jsonl": b"hidden",
+    }.items():
+        write(corpus / name, data)
     return corpus
-
-
-def write(folder, name, data, seconds_ago=3600):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    then = time.time() - seconds_ago
-    os.utime(path, (then, then))
 
 
 def test_inventory(folder):
@@ -52,40 +71,32 @@ def test_digest_does_not_depend_on_times_folders_or_ignored_files(folder, tmp_pa
     digest = take_inventory(folder, "web").content_digest
     other = tmp_path / "elsewhere" / "web"
     shutil.copytree(folder, other, copy_function=shutil.copyfile)
-    write(other, "notes.txt", b"more")
+    write(other / "notes.txt", b"more")
     assert take_inventory(other, "web").content_digest == digest
     assert take_inventory(other, "another").content_digest == digest
 
 
-def change_a_byte(folder):
-    write(folder, "part-10.jsonl", b'{"text": "tan"}\n')
+CHANGES = {
+    "a byte": lambda folder: write(folder / "part-10.jsonl", b'{"text": "tan"}\n'),
+    "added": lambda folder: write(folder / "part-3.jsonl", b""),
+    "removed": lambda folder: (folder / "part-10.jsonl").unlink(),
+    "renamed": lambda folder: (folder / "part-10.jsonl").rename(folder / "part-9.jsonl"),
+}
 
 
-def add(folder):
-    write(folder, "part-3.jsonl", b"")
-
-
-def remove(folder):
-    (folder / "part-10.jsonl").unlink()
-
-
-def rename(folder):
-    (folder / "part-10.jsonl").rename(folder / "part-9.jsonl")
-
-
-@pytest.mark.parametrize("change", [change_a_byte, add, remove, rename])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("with_memory", [True, False])
 def test_every_change_changes_the_digest(folder, tmp_path, change, with_memory):
     memory = tmp_path / "memory.json" if with_memory else None
     before = take_inventory(folder, "web", remembered=memory).content_digest
-    change(folder)
+    CHANGES[change](folder)
     assert take_inventory(folder, "web", remembered=memory).content_digest != before
 
 
 def test_what_is_remembered_is_not_read_again(folder, tmp_path, monkeypatch):
     memory = tmp_path / "memory.json"
     first = take_inventory(folder, "web", remembered=memory)
-    write(folder, "part-3.jsonl", b"{}\n")
+    write(folder / "part-3.jsonl", b"{}\n")
     read = []
     real = fingerprints.fingerprint
 
@@ -105,7 +116,7 @@ def test_what_is_remembered_is_not_read_again(folder, tmp_path, monkeypatch):
 def test_file_edited_in_place_at_once_is_seen(folder, tmp_path):
     """Same size, same inode, and a time within the clock's grain."""
     memory = tmp_path / "memory.json"
-    write(folder, "part-10.jsonl", b'{"text": "aaa"}\n', seconds_ago=0)
+    write(folder / "part-10.jsonl", b'{"text": "aaa"}\n', age=0)
     stat = (folder / "part-10.jsonl").stat()
     first = take_inventory(folder, "web", remembered=memory)
     with (folder / "part-10.jsonl").open("r+b") as file:
@@ -115,7 +126,7 @@ def test_file_edited_in_place_at_once_is_seen(folder, tmp_path):
 
 
 def test_empty_file_is_part_of_the_inventory(tmp_path):
-    write(tmp_path / "web", "a.jsonl", b"")
+    write(tmp_path / "web" / "a.jsonl", b"")
     inventory = take_inventory(tmp_path / "web", "web")
     assert [(piece.path, piece.begin, piece.end) for piece in inventory.pieces] == [("a.jsonl", 0, 0)]
 
@@ -125,8 +136,8 @@ def test_empty_corpus(tmp_path):
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
     assert caught.value.found == "no files"
-    write(tmp_path / "web", "a.csv", b"{}")
-    write(tmp_path / "web", "b.txt", b"")
+    write(tmp_path / "web" / "a.csv", b"{}")
+    write(tmp_path / "web" / "b.txt", b"")
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
     assert caught.value.found == "2 other files: a.csv, b.txt"
@@ -135,7 +146,7 @@ def test_empty_corpus(tmp_path):
 
 def test_big_plain_file_becomes_several_ranges(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 1000)
-    write(tmp_path / "web", "a.jsonl", b"".join(b'{"text": "%d"}\n' % number for number in range(1000)))
+    write(tmp_path / "web" / "a.jsonl", b"".join(b'{"text": "%d"}\n' % number for number in range(1000)))
     inventory = take_inventory(tmp_path / "web", "web")
     ranges = cut_ranges(inventory, 1000)
     assert len(ranges) == len(inventory.pieces) > 10
@@ -144,11 +155,11 @@ def test_big_plain_file_becomes_several_ranges(tmp_path, monkeypatch):
 
 def test_discovers_folders_that_hold_text(folder):
     raw = folder.parent
-    write(raw, "code/deep/er/a.jsonl.zst", b"")
-    write(raw, "notes/a.txt", b"")
-    write(raw, ".trash/a.jsonl", b"")
-    write(raw, "half/.a.jsonl", b"")
-    write(raw, "README.md", b"")
+    write(raw / "code/deep/er/a.jsonl.zst", b"")
+    write(raw / "notes/a.txt", b"")
+    write(raw / ".trash/a.jsonl", b"")
+    write(raw / "half/.a.jsonl", b"")
+    write(raw / "README.md", b"")
     (raw / "empty").mkdir()
     (raw / "linked").symlink_to("web")
     assert discover_corpora(raw) == ["code", "linked", "web"]
@@ -162,7 +173,7 @@ def test_raw_folder_is_missing(tmp_path):
 
 @pytest.mark.parametrize("name", ["my web", "a,b", "a|b", "[a]", "-a", "_a", "é"])
 def test_folder_whose_name_can_be_no_corpus(tmp_path, name):
-    write(tmp_path, f"{name}/a.jsonl", b"")
+    write(tmp_path / name / "a.jsonl", b"")
     with pytest.raises(ConfigError, match="cannot name a corpus") as caught:
         discover_corpora(tmp_path)
     assert caught.value.found == repr(name)
@@ -171,7 +182,7 @@ def test_folder_whose_name_can_be_no_corpus(tmp_path, name):
 
 def test_text_outside_of_any_corpus_is_not_passed_over(folder):
     raw = folder.parent
-    write(raw, "web.jsonl.gz", b"")
+    write(raw / "web.jsonl.gz", b"")
     with pytest.raises(InputError, match="belongs to no corpus") as caught:
         discover_corpora(raw)
     assert caught.value.where == str(raw / "web.jsonl.gz")
@@ -181,10 +192,10 @@ def test_text_outside_of_any_corpus_is_not_passed_over(folder):
 @pytest.mark.parametrize("name", ["stats.json", "stats.ndjson", "c.json.gz", "WEB.JSONL"])
 def test_other_files_outside_of_any_corpus_are_told_and_stop_nothing(folder, name):
     raw = folder.parent
-    write(raw, "web/a.jsonl", b"{}\n")
-    write(raw, name, b"{}\n")
+    write(raw / "web/a.jsonl", b"{}\n")
+    write(raw / name, b"{}\n")
     assert "web" in discover_corpora(raw)
-    for aside in (list_corpora(raw).aside, left_aside(raw)):
+    for aside in (list_corpora(raw).aside, list_corpora(raw, names_only=True).aside):
         assert aside[name] == "a file in no corpus, which is not read"
     assert not list_corpora(raw).faults
 
@@ -196,8 +207,9 @@ class Elsewhere:
         self.tasks = []
 
     def run(self, work, tasks):
-        self.tasks += tasks
-        yield from reversed([(number, work(task)) for number, task in enumerate(tasks)])
+        given = list(tasks)
+        self.tasks += given
+        yield from reversed([(number, work(task)) for number, task in enumerate(given)])
 
 
 def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeypatch):
@@ -212,7 +224,7 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
     assert not executor.tasks, "so few bytes are read here"
     (folder / "3.jsonl").write_bytes(b'{"text": "b"}\n')
     memory.unlink()
-    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
     spread = take_inventory(folder, "web", remembered=memory, executor=executor, progress=told.append)
     assert spread == take_inventory(folder, "web")
     assert [task.stat.path for task in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
@@ -221,3 +233,174 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
     executor.tasks.clear()
     assert take_inventory(folder, "web", remembered=memory, executor=executor) == spread
     assert [task.stat.path for task in executor.tasks] == ["3.jsonl"]
+
+
+def test_a_look_finds_the_corpora_and_leaves_out_what_is_no_text(tmp_path):
+    write(tmp_path / "web" / "deep" / "a.jsonl", b"x" * 10)
+    write(tmp_path / "web" / "b.jsonl.gz", b"x" * 5)
+    for name in ("c.jsonl.tmp", "d.jsonl.part", "e.jsonl.partial", "f.jsonl.crdownload", ".g.jsonl", "notes.txt"):
+        write(tmp_path / "web" / name)
+    write(tmp_path / "empty" / "notes.txt")
+    write(tmp_path / ".hidden" / "a.jsonl")
+    text = list_corpora(tmp_path)
+    assert list(text.corpora) == ["web"]
+    assert sorted(file.path for file in text.corpora["web"].files) == ["b.jsonl.gz", "deep/a.jsonl"]
+    assert (text.files, text.corpora["web"].size, text.faults) == (2, 15, {})
+
+
+def test_what_is_wrong_with_one_corpus_does_not_hide_the_others(tmp_path):
+    write(tmp_path / "good" / "a.jsonl")
+    write(tmp_path / "bad name" / "a.jsonl")
+    write(tmp_path / "stray.jsonl")
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop" / "again").symlink_to(tmp_path / "loop")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.jsonl").symlink_to(tmp_path / "nowhere")
+    text = list_corpora(tmp_path)
+    assert list(text.corpora) == ["good"]
+    kinds = {name: type(error) for name, error in text.faults.items()}
+    expected = {"bad name": ConfigError, "stray.jsonl": InputError, "loop": InputError, "broken": MissingError}
+    assert kinds == expected
+    assert all(error.remedy for error in text.faults.values())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+def test_a_folder_that_cannot_be_listed_is_a_fault(tmp_path):
+    write(tmp_path / "web" / "a.jsonl")
+    (tmp_path / "web").chmod(0)
+    try:
+        assert "cannot be read" in str(list_corpora(tmp_path).faults["web"])
+    finally:
+        (tmp_path / "web").chmod(0o755)
+
+
+def test_the_mark_changes_with_every_kind_of_change_and_with_nothing_else(tmp_path):
+    folder = tmp_path / "web"
+    path = write(folder / "a.jsonl")
+    first = scan(folder).signature
+    assert scan(folder).signature == first
+    (folder / "notes.txt").write_text("not read")
+    assert scan(folder).signature == first
+
+    def changed(step):
+        before = scan(folder).signature
+        step()
+        assert scan(folder).signature != before
+
+    stat = path.stat()
+    changed(lambda: os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1)))
+    changed(lambda: write(path, b"{}{}\n"))
+    changed(lambda: write(folder / "b.jsonl"))
+    changed(lambda: (folder / "b.jsonl").rename(folder / "c.jsonl"))
+    changed((folder / "c.jsonl").unlink)
+
+    def replace():
+        """Another file of the same name, size and time."""
+        stat = path.stat()
+        path.rename(folder / "old")
+        path.write_text("[]{}\n")
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    changed(replace)
+
+
+def test_files_have_settled_when_two_looks_agree_and_the_newest_is_old_enough(tmp_path):
+    folder = tmp_path / "web"
+    write(folder / "a.jsonl", age=100)
+    found = scan(folder)
+    now = time.time_ns()
+
+    def settled(seen, seconds, at=now):
+        return is_quiescent(found, seen, now_ns=at, settle_seconds=seconds)
+
+    assert settled(found.signature, 60)
+    assert not settled(found.signature, 200), "written too recently"
+    assert settled(found.signature, 200, at=now + 101 * 10**9)
+    assert not settled("another", 60), "it changed between the two looks"
+    assert not settled(None, 60), "the first look"
+
+
+def test_a_file_from_the_future_does_not_wait_for_it(tmp_path):
+    write(tmp_path / "soon" / "a.jsonl", age=-5)
+    write(tmp_path / "far" / "a.jsonl", age=-7200)
+    soon, far = list_corpora(tmp_path).corpora["soon"], list_corpora(tmp_path).corpora["far"]
+    now = time.time_ns()
+    assert not is_quiescent(soon, soon.signature, now_ns=now, settle_seconds=60)
+    assert is_quiescent(far, far.signature, now_ns=now, settle_seconds=60), "its clock is wrong; the two looks agree"
+
+
+def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
+    folder, memory = tmp_path / "web", tmp_path / "memory.json"
+    for number in (10, 9, 1):
+        write(folder / f"part-{number}.jsonl", b'{"text": "%d"}\n' % number)
+    assert known_inventory(scan(folder), memory) is None
+    taken = take_inventory(folder, "web", remembered=memory)
+    known = known_inventory(scan(folder), memory)
+    assert known == taken
+    assert known.files == ("part-1.jsonl", "part-9.jsonl", "part-10.jsonl")
+    write(folder / "part-9.jsonl", b'{"text": "8"}\n', age=1800)
+    assert known_inventory(scan(folder), memory) is None
+    (folder / "part-9.jsonl").unlink()
+    assert known_inventory(scan(folder), memory).files == ("part-1.jsonl", "part-10.jsonl")
+
+
+def test_a_file_that_may_still_change_within_its_clocks_grain_is_never_known(tmp_path):
+    folder, memory = tmp_path / "web", tmp_path / "memory.json"
+    write(folder / "a.jsonl", age=0)
+    take_inventory(folder, "web", remembered=memory)
+    assert known_inventory(scan(folder), memory) is None
+
+
+def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
+    write(tmp_path / "web" / "a.jsonl")
+    marks, stat = [], listing.file_stat
+    for inode in (7, 8):
+        monkeypatch.setattr(
+            listing, "file_stat", lambda path, found, inode=inode: replace(stat(path, found), inode=inode)
+        )
+        marks.append(scan(tmp_path / "web").signature)
+    assert marks[0] == marks[1]
+
+
+@pytest.mark.parametrize(("name", "now", "is_overwritten"), [
+    ("a.jsonl", OLD + b'{"text": "half', False),
+    ("a.jsonl", OLD, False),
+    ("a.jsonl", OLD.replace(b"b", b"c") + OLD, True),
+    ("a.jsonl", b'{"text": "n"}\n', True),
+    ("a.jsonl.gz", gzip.compress(OLD + OLD, mtime=0), True),
+    ("a.parquet", OLD + OLD, True),
+    ("a.parquet", OLD, False),
+    ("a.parquet", OLD.swapcase(), True),
+])  # fmt: skip
+def test_files_that_cannot_count_as_they_were(tmp_path, monkeypatch, name, now, is_overwritten):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
+    path = tmp_path / "web" / name
+    write(path)
+    path.write_bytes(gzip.compress(OLD) if name.endswith(".gz") else OLD)
+    pieces = take_inventory(tmp_path / "web", "web").pieces
+    assert len(pieces) == (2 if name == "a.jsonl" else 1)
+    path.write_bytes(now)
+    quiet = QuietPeriod(60, time.time_ns(), {name: pieces})
+    files = scan(tmp_path / "web").files
+    assert quiet.overwritten(tmp_path / "web", files) == (name if is_overwritten else None)
+    assert QuietPeriod(60, time.time_ns()).overwritten(tmp_path / "web", files) is None
+
+
+def test_files_that_something_writes_to_count_as_they_were(tmp_path):
+    folder, memory = tmp_path / "web", tmp_path / "memory.json"
+    write(folder / "a.jsonl", b'{"text": "a"}\n')
+    write(folder / "b.jsonl", b'{"text": "b"}\n')
+    before = take_inventory(folder, "web", remembered=memory)
+    write(folder / "a.jsonl", b'{"text": "a"}\n{"text": "half', age=1)
+    write(folder / "c.jsonl", b'{"text": "c"}\n')
+    write(folder / "d.jsonl", b'{"text": "d', age=1)
+    quiet = QuietPeriod(60, time.time_ns(), {piece.path: [piece] for piece in before.pieces})
+    taken = take_inventory(folder, "web", remembered=memory, quiet=quiet)
+    assert (taken.files, taken.awaited) == (("a.jsonl", "b.jsonl", "c.jsonl"), ("a.jsonl", "d.jsonl"))
+    assert taken.pieces[:2] == before.pieces
+    assert known_inventory(scan(folder), memory, quiet) == taken
+    assert "awaited" not in taken.to_json()
+    everything = take_inventory(folder, "web", remembered=memory)
+    assert everything.files == ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")
+    with pytest.raises(InputError, match="something writes to every file"):
+        take_inventory(folder, "web", quiet=QuietPeriod(7200, time.time_ns()))

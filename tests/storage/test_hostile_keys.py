@@ -8,7 +8,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.listing import list_files
-from nanoset_core.raw.survey import left_aside
+from nanoset_core.raw.survey import list_corpora
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
@@ -36,7 +36,7 @@ def test_what_lies_in_a_bucket_beside_text_is_told(place):
     contents = contents_of(RemoteFolder(place, "raw/web"))
     texts = [notice.text for notice in contents.notices()]
     assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
-    assert sorted(left_aside(RemoteFolder(place, "raw"))) == ["c4", "notes.txt"]
+    assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).aside) == ["c4", "notes.txt"]
 
 
 def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):

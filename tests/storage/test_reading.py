@@ -63,7 +63,7 @@ class NoWorkers:
 
 
 def test_objects_known_by_their_etags_are_given_to_no_worker(place, data, monkeypatch):
-    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
     known = take_inventory(RemoteFolder(place, by_etag=True), "web", executor=NoWorkers())
     assert known.size == len(data) * len(NAMES)
     with pytest.raises(AssertionError):
@@ -87,8 +87,8 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, 
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
     monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 300_000)
-    monkeypatch.setattr("nanoset_core.raw.cuts.WINDOW_BYTES", 4096)
-    monkeypatch.setattr("nanoset_core.raw.survey.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
     real, asked, executor = S3Store.read_range, [], Here()
     monkeypatch.setattr(S3Store, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
     found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)

@@ -63,7 +63,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> P
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("nanoset_core.raw.cuts.WINDOW_BYTES", WINDOW_BYTES)
+    monkeypatch.setattr("nanoset_core.raw.fingerprints.WINDOW_BYTES", WINDOW_BYTES)
     monkeypatch.setattr("nanoset_core.raw.fingerprints._RACY_NS", -(10**18))  # what was written just now is remembered
 
 

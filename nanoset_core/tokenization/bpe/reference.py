@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stamp
+from nanoset_core.tokenization.files.definition import check_merges
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
-from nanoset_core.tokenization.files.tokenizer_json import check_merges
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,15 +12,18 @@ from functools import lru_cache
 import numpy as np
 import orjson
 
+from nanoset_core.errors import FormatError
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files import gpt2, megatron_tiktoken, sentencepiece, tekken, tiktoken
+from nanoset_core.tokenization.files import gpt2, rank_json, sentencepiece, tiktoken
 from nanoset_core.tokenization.files.content import Content
 from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stamp
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
 _FACTS = ("meaning", "vocab_size", "max_id", "special_tokens", "eod", "notice")
 _LEAST_KEPT_BYTES = 1 << 20
+_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
+_WITHIN = re.compile(rb"[\x80-\xbf]")  # what no character begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ def define(tokenizer: str | os.PathLike[str]) -> Definition:
 _READERS = {
     "vocab.json": gpt2.read_vocabulary,
     "tiktoken": tiktoken.read_ranks,
-    "tiktoken JSON": megatron_tiktoken.read_ranks,
-    "tekken.json": tekken.read_tekken,
+    "tiktoken JSON": rank_json.read_megatron,
+    "tekken.json": rank_json.read_tekken,
     "SentencePiece": sentencepiece.read_model,
 }
 
@@ -107,3 +111,32 @@ def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:
         facts = to_array({name: getattr(content, name) for name in _FACTS})
         kept.save({"json": np.frombuffer(content.json, np.uint8), "facts": facts})
     return content
+
+
+def check_merges(content: bytes, source: TokenizerFile) -> None:
+    """Refuse merges over which the library ends the process, as 0.23 does.
+
+    It cuts as many bytes from the second part of each merge as the prefix of continuing subwords has, whatever they
+    are; where that is within a character, the result is no text.
+
+    Raises:
+        FormatError: there is such a merge.
+    """
+    if _PREFIX.search(content) is None:
+        return
+    try:
+        model = orjson.loads(content)["model"]
+        prefix, merges = model["continuing_subword_prefix"], model["merges"]
+        seconds = [merge.split(" ", 1)[1] if isinstance(merge, str) else merge[1] for merge in merges]
+        size = len(prefix.encode())
+        cut = next((token for token in seconds if _WITHIN.match(token.encode()[size:])), None)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return  # the library says what is wrong
+    if cut is not None:
+        raise FormatError(
+            "a merge does not fit the prefix of continuing subwords",
+            where=source,
+            found=f"a merge with {cut!r}, and model.continuing_subword_prefix {prefix!r}",
+            expected=f"merges whose second token begins with {prefix!r}",
+            remedy="set model.continuing_subword_prefix to null in the file, or to what its tokens begin with",
+        )

@@ -17,13 +17,12 @@ from nanoset_core.tokenization.files.content import (
 from nanoset_core.tokenization.files.source import TokenizerFile
 
 END_OF_TEXT = "<|endoftext|>"
-_VERSION = "#version"
 _NEVER_IN_UTF_8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 """GPT-NeoX's vocab.json has no tokens for them."""
 
 
 def read_vocabulary(source: TokenizerFile) -> Content:
-    """A byte-level BPE with GPT-2's split pattern.
+    """Read a byte-level BPE with GPT-2's split pattern.
 
     Raises:
         MissingError: there are no merges.
@@ -49,7 +48,7 @@ def read_vocabulary(source: TokenizerFile) -> Content:
 
 
 def _read_tokens(source: TokenizerFile) -> dict[str, int]:
-    """Token → id."""
+    """Read the vocabulary: token → id."""
 
     def error(what: str, found: object) -> FormatError:
         return FormatError(
@@ -66,15 +65,12 @@ def _read_tokens(source: TokenizerFile) -> dict[str, int]:
         raise error("the vocabulary cannot be read as JSON", cause) from cause
     if not isinstance(value, dict):
         raise error("the vocabulary is no JSON object", type(value).__name__)
+    tokens: dict[int, str] = {}
     for token, ident in value.items():
         if type(ident) is not int or ident < 0:
             raise error("an id in the vocabulary is no number from 0 on", f"{token!r}: {ident!r}")
-    if len(set(value.values())) != len(value):
-        first: dict[int, str] = {}
-        twice = next(token for token, ident in value.items() if first.setdefault(ident, token) != token)
-        raise error(
-            "two tokens of the vocabulary have one id", f"{first[value[twice]]!r} and {twice!r}: {value[twice]}"
-        )
+        if tokens.setdefault(ident, token) != token:
+            raise error("two tokens of the vocabulary have one id", f"{tokens[ident]!r} and {token!r}: {ident}")
     for byte, character in enumerate(byte_characters()):
         if character not in value and byte not in _NEVER_IN_UTF_8:
             raise error("the vocabulary lacks a byte", f"no token {character!r}, which stands for byte 0x{byte:02X}")
@@ -90,31 +86,22 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
             expected=f"the merges.txt that belongs to {source}",
             remedy="put it there, or name it: `merges:` beside `path:` in nanoset.yaml, or --merge-file",
         )
-
-    def error(number: int, what: str, found: object) -> FormatError:
-        return FormatError(
-            what,
-            where=f"{file}:{number}",
-            found=found,
-            expected=f"two tokens of {source} with a space between, which make a third",
-            remedy="name the merges that were written together with this vocabulary, or fetch both again",
-        )
-
-    try:
-        lines = read_regular(file).decode().split("\n")
-    except UnicodeDecodeError as cause:
-        number = read_regular(file)[: cause.start].count(b"\n") + 1
-        raise error(number, "the merges are not UTF-8", f"byte 0x{cause.object[cause.start]:02X}") from cause
     merges = []
-    for number, line in enumerate(lines, start=1):
-        line = line.removesuffix("\r")
-        if line.startswith(_VERSION) or (not line and number == len(lines)):
+    lines = read_regular(file).split(b"\n")
+    for number, data in enumerate(lines, start=1):
+        line = data.removesuffix(b"\r").decode(errors="replace")
+        if line.startswith("#version") or (not line and number == len(lines)):
             continue
         parts = line.split(" ")
-        if len(parts) != 2 or not all(parts):
-            raise error(number, "a line of the merges is no pair", repr(line[:80]))
-        for token in (*parts, "".join(parts)):
-            if token not in vocabulary:
-                raise error(number, "a merge of what the vocabulary does not hold", f"{line!r}: no token {token!r}")
+        missing = [token for token in (*parts, "".join(parts)) if token not in vocabulary]
+        if len(parts) != 2 or missing:
+            is_pair = len(parts) == 2 and all(parts)
+            raise FormatError(
+                "a merge of what the vocabulary does not hold" if is_pair else "a line of the merges is no pair",
+                where=f"{file}:{number}",
+                found=f"{line[:80]!r}: no token {missing[0]!r}" if is_pair else repr(line[:80]),
+                expected=f"two tokens of {source} with a space between, which make a third",
+                remedy="name the merges that were written together with this vocabulary, or fetch both again",
+            )
         merges.append(parts)
     return merges

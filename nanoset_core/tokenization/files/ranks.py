@@ -7,14 +7,9 @@ of the ranks of what they make, and whole pieces first (`ignore_merges`).
 
 from __future__ import annotations
 
-from binascii import a2b_base64
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import orjson
+from collections.abc import Mapping
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files.content import (
     NEVER_IN_TEXT,
     Content,
@@ -27,8 +22,6 @@ from nanoset_core.tokenization.files.content import (
 from nanoset_core.tokenization.files.source import TokenizerFile
 from nanoset_core.tokenization.files.split_patterns import BOUNDED_POSSESSIVE, NamedPattern
 
-MakeError: TypeAlias = Callable[[object, str, object], FormatError]
-"""(where, what, found) → the error for files of one kind."""
 _WRITE_BYTES = str.maketrans(dict(enumerate(byte_characters())))
 
 
@@ -43,7 +36,7 @@ def ranks_content(
     from_text: bool = True,
     notice: str = "",
 ) -> Content:
-    """A tokenizer of ranks; `from_text`: whether special tokens that stand in text become themselves."""
+    """Make a tokenizer of ranks; `from_text`: whether special tokens that stand in text become themselves."""
     vocabulary = {word.decode("latin-1").translate(_WRITE_BYTES): ident for word, ident in words.items()}
     merges = _merges(vocabulary)
     for name, ident in special.items():
@@ -58,13 +51,10 @@ def ranks_content(
         vocabulary[name if from_text else NEVER_IN_TEXT + name] = ident
     ends = ("<|endoftext|>", "<|end_of_text|>")
     split = {"type": "Split", "pattern": {"Regex": pattern.regex}, "behavior": "Isolated", "invert": False}
+    added = special.items() if from_text else ()
     return Content(
         json=tokenizer_json(
-            added_tokens=[
-                added_token(name, ident, normalized=pattern.form is not None)
-                for name, ident in special.items()
-                if from_text
-            ],
+            added_tokens=[added_token(name, ident, normalized=pattern.form is not None) for name, ident in added],
             normalizer={"type": pattern.form} if pattern.form else None,
             pre_tokenizer={"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]},
             decoder=byte_level(use_regex=True),
@@ -98,6 +88,7 @@ def _merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def check_regex(regex: str, source: TokenizerFile) -> None:
+    """Refuse a split pattern that the tokenizers library cannot read, or reads in another way than tiktoken's."""
     from tokenizers import Regex
 
     if (found := BOUNDED_POSSESSIVE.search(regex)) is not None:
@@ -118,57 +109,3 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
             expected="a regular expression as tiktoken has, or the name of one",
             remedy="correct the pattern",
         ) from error
-
-
-# --------------------------------------------------------------------------------------- JSON of tokens by rank
-
-
-def read_json(source: TokenizerFile) -> Any:
-    content = read_regular(source.path)
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as cause:
-        raise FormatError(
-            "the tokenizer cannot be read as JSON",
-            where=source,
-            found=cause,
-            expected=f"JSON to its end ({len(content):,} bytes are there)",
-            remedy="fetch the file again: it may be cut",
-        ) from cause
-
-
-def read_entries(value: object, source: TokenizerFile, error: MakeError) -> list[bytes]:
-    """Tokens in order of rank."""
-    words = []
-    for number, entry in enumerate(value if isinstance(value, list) else [value]):
-        try:
-            word = a2b_base64(entry["token_bytes"], strict_mode=True)
-            if entry["rank"] != number or not word or (number < 256 and word != bytes([number])):
-                raise ValueError("another token, or another rank, than there should be")
-        except (TypeError, KeyError, ValueError) as cause:
-            raise error(
-                source, f"entry {number:,} is no token and its rank", f"{str(entry)[:120]} ({cause})"
-            ) from cause
-        words.append(word)
-    return words
-
-
-def first_ranks(words: list[bytes], count: int, source: TokenizerFile, error: MakeError) -> list[bytes]:
-    if len(words) < count:
-        raise error(source, "there are fewer tokens than the vocabulary asks for", f"{len(words):,} of {count:,}")
-    words = words[:count]
-    if len(set(words)) != len(words) or count < 256:
-        raise error(source, "a token is there twice, or a byte has none", f"{len(set(words)):,} different tokens")
-    return words
-
-
-def shifted(words: list[bytes], by: int) -> dict[bytes, int]:
-    return {word: rank + by for rank, word in enumerate(words)}
-
-
-def filled_up(names: Sequence[str], count: int) -> dict[str, int]:
-    """Names from id 0 on, then made-up ones."""
-    return {
-        name: ident
-        for ident, name in enumerate([*names, *(f"<SPECIAL_{ident}>" for ident in range(len(names), count))])
-    }

@@ -1,4 +1,4 @@
-"""Tokenizers in a bucket: their files are small, and read from copies that are brought up to date at every use."""
+"""Tokenizers in a bucket: their files are small, and read from copies that are updated at every use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPANIONS = ("tokenizer_config.json", "merges.txt")
 
 
 def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
-    """A copy of a tokenizer's file as the bucket has it now, with what is read beside it; or of its folder.
+    """Copy a tokenizer's file as the bucket has it now, with what is read beside it; or its folder.
 
     Args:
         location: the file, or the folder that holds it.
@@ -42,7 +42,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
 
 
 def _copy(folder: RemoteFolder, names: Iterable[str], mirror: Path | None) -> Path:
-    """Bring copies of these names up to date, and remove those of what the folder does not hold; → their folder."""
+    """Update the copies of these names, and remove those of what the folder does not hold; → their folder."""
     place = folder.place.below(folder.path) if folder.path else folder.place
     access = copies_of(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
     for name in dict.fromkeys(names):

@@ -1,7 +1,7 @@
-"""SentencePiece models: their pieces, and the same rules in the words of the `tokenizers` library.
+"""SentencePiece models: their pieces, and the same rules as a tokenizer.json.
 
-What the library makes of it serves to decode, to know ids, and for fast engines to try; tokens come from the
-`sentencepiece` package, which stays the reference.
+The `tokenizers` library decodes by it, and fast engines try it; the `sentencepiece` package, which gives the tokens,
+stays the reference. The package is optional, and facts of a model need none: so the file is read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Model:
 
 
 def read_model(source: TokenizerFile) -> Content:
-    """The pieces of a model, and its rules where they can be told.
+    """Read the pieces of a model, and its rules where a tokenizer.json can hold them.
 
     Raises:
         FormatError: the file is damaged, or something else.
@@ -141,7 +141,7 @@ def _model(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
-    """Every two pieces that make a third, best score first; None where merges cannot say what the scores do."""
+    """Every two pieces that make a third, best score first; None where merges cannot express the scores."""
     ids = {text: ident for ident, (text, _, kind) in enumerate(model.pieces) if kind in (_NORMAL, _USER_DEFINED)}
     made = [piece for piece in model.pieces if piece[2] == _NORMAL and len(piece[0]) > 1]
     words = [score for text, score, _ in made if text.strip(SPACE_SIGN)]
@@ -156,6 +156,41 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
 
 # ------------------------------------------------------------------------------------------------- the file
 
+_Value = int | tuple[int, int]
+"""A number, or where (begin, end excl) text, bytes or a message lie."""
+
+
+class _DamagedError(Exception):
+    """Bytes that are no model: (offset, what is wrong, what was found)."""
+
+
+def _parse(content: bytes, source: TokenizerFile) -> _Model:
+    """Read a ModelProto of protobuf, of which field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
+    model = _Model()
+    try:
+        for number, value in _fields(content, 0, len(content)):
+            if number == 1:
+                model.pieces.append(_piece(content, value))
+            elif number == 2:
+                fields = dict(_fields(content, *_span(value)))
+                model.model_type = _number(fields.get(3, _UNIGRAM))
+                model.suffix = bool(_number(fields.get(24, 0)))
+                model.byte_fallback = bool(_number(fields.get(35, 0)))
+                model.eos_piece = _text(content, fields[47]) if 47 in fields else model.eos_piece
+            elif number == 3:
+                fields = dict(_fields(content, *_span(value)))
+                begin, end = _span(fields.get(2, (0, 0)))
+                model.charsmap = content[begin:end]
+                model.add_dummy_prefix = bool(_number(fields.get(3, 1)))
+                model.remove_extra_whitespaces = bool(_number(fields.get(4, 1)))
+                model.escape_whitespaces = bool(_number(fields.get(5, 1)))
+    except _DamagedError as error:
+        offset, what, found = error.args
+        raise _error(source, what, found, offset) from error
+    if model.model_type not in _MODELS:
+        raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
+    return model
+
 
 def _error(source: TokenizerFile, what: str, found: object, offset: int | None = None) -> FormatError:
     return FormatError(
@@ -167,103 +202,64 @@ def _error(source: TokenizerFile, what: str, found: object, offset: int | None =
     )
 
 
-def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    model = _Model()
-    for number, value in _fields(content, 0, len(content), source):
-        if number == 1:
-            model.pieces.append(_piece(content, value, source))
-        elif number == 2:
-            _read_trainer(model, dict(_fields(content, *_span(value, content, source), source)), content, source)
-        elif number == 3:
-            _read_normalizer(model, dict(_fields(content, *_span(value, content, source), source)), content, source)
-    if model.model_type not in _MODELS:
-        raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
-    return model
+def _piece(content: bytes, value: _Value) -> tuple[str, float, int]:
+    begin, end = _span(value)
+    fields = dict(_fields(content, begin, end))
+    if 1 not in fields:
+        raise _DamagedError(begin, "a piece of the model is none", repr(content[begin:end][:60]))
+    (score,) = struct.unpack("<f", (_number(fields.get(2, 0)) & 0xFFFFFFFF).to_bytes(4, "little"))
+    return _text(content, fields[1]), score, _number(fields.get(3, _NORMAL))
 
 
-_Value = int | tuple[int, int]
-"""A number, or where (begin, end excl) text, bytes or a message lie."""
-
-
-def _span(value: _Value, content: bytes, source: TokenizerFile) -> tuple[int, int]:
-    if isinstance(value, int):
-        raise _error(source, "this is no SentencePiece model", f"the number {value} in place of text")
-    return value
-
-
-def _text(value: _Value, content: bytes, source: TokenizerFile) -> str:
-    begin, end = _span(value, content, source)
+def _text(content: bytes, value: _Value) -> str:
+    begin, end = _span(value)
     try:
         return content[begin:end].decode()
     except UnicodeDecodeError as cause:
-        raise _error(source, "a text in the model is not UTF-8", repr(content[begin:end][:60]), begin) from cause
+        raise _DamagedError(begin, "a text in the model is not UTF-8", repr(content[begin:end][:60])) from cause
 
 
-def _piece(content: bytes, value: _Value, source: TokenizerFile) -> tuple[str, float, int]:
-    begin, end = _span(value, content, source)
-    fields = dict(_fields(content, begin, end, source))
-    text, score, kind = fields.get(1), fields.get(2, 0), fields.get(3, _NORMAL)
-    if text is None or not isinstance(kind, int) or not isinstance(score, int):
-        raise _error(source, "a piece of the model is none", repr(content[begin:end][:60]), begin)
-    return _text(text, content, source), struct.unpack("<f", score.to_bytes(4, "little"))[0], kind
-
-
-def _read_trainer(model: _Model, fields: Mapping[int, _Value], content: bytes, source: TokenizerFile) -> None:
-    model.model_type = _number(fields.get(3, _UNIGRAM), source)
-    model.suffix = bool(_number(fields.get(24, 0), source))
-    model.byte_fallback = bool(_number(fields.get(35, 0), source))
-    if 47 in fields:
-        model.eos_piece = _text(fields[47], content, source)
-
-
-def _read_normalizer(model: _Model, fields: Mapping[int, _Value], content: bytes, source: TokenizerFile) -> None:
-    if 2 in fields:
-        begin, end = _span(fields[2], content, source)
-        model.charsmap = content[begin:end]
-    model.add_dummy_prefix = bool(_number(fields.get(3, 1), source))
-    model.remove_extra_whitespaces = bool(_number(fields.get(4, 1), source))
-    model.escape_whitespaces = bool(_number(fields.get(5, 1), source))
-
-
-def _number(value: _Value, source: TokenizerFile) -> int:
-    if not isinstance(value, int):
-        raise _error(source, "this is no SentencePiece model", "text in place of a number", value[0])
+def _span(value: _Value) -> tuple[int, int]:
+    if isinstance(value, int):
+        raise _DamagedError(0, "this is no SentencePiece model", f"the number {value} in place of text")
     return value
 
 
-def _fields(content: bytes, begin: int, end: int, source: TokenizerFile) -> Iterator[tuple[int, _Value]]:
-    """(number, value) of the fields of a protobuf message that lies from `begin` to `end`."""
+def _number(value: _Value) -> int:
+    if not isinstance(value, int):
+        raise _DamagedError(value[0], "this is no SentencePiece model", "text in place of a number")
+    return value
+
+
+def _fields(content: bytes, begin: int, end: int) -> Iterator[tuple[int, _Value]]:
+    """Give (number, value) of the fields of a protobuf message that lies from `begin` to `end`."""
     place = begin
     while place < end:
         start = place
-        key, place = _varint(content, place, end, source)
+        key, place = _varint(content, place, end)
         number, wire = key >> 3, key & 7
         value: _Value
         if wire == 0:
-            value, place = _varint(content, place, end, source)
+            value, place = _varint(content, place, end)
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
             value, place = int.from_bytes(content[place : place + size], "little"), place + size
         elif wire == 2:
-            size, first = _varint(content, place, end, source)
+            size, first = _varint(content, place, end)
             value, place = (first, first + size), first + size
         else:
-            raise _error(source, "this is no SentencePiece model", f"protobuf's wire type {wire}", start)
+            raise _DamagedError(start, "this is no SentencePiece model", f"protobuf's wire type {wire}")
         if place > end or number == 0:
             found = f"a field of {place - start:,} bytes where {end - start:,} are left"
-            raise _error(source, "the model is cut, or damaged", found, start)
+            raise _DamagedError(start, "the model is cut, or damaged", found)
         yield number, value
 
 
-def _varint(content: bytes, place: int, end: int, source: TokenizerFile) -> tuple[int, int]:
-    """(number, place behind it)."""
+def _varint(content: bytes, place: int, end: int) -> tuple[int, int]:
+    """Read a number → (number, place behind it)."""
     value = 0
-    for shift in range(0, 70, 7):
-        if place >= end:
-            break
-        byte = content[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
+    for shift, byte in enumerate(content[place : min(place + 10, end)]):
+        value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value, place
-    raise _error(source, "the model is cut, or damaged", "a number without an end", place)
+            return value, place + shift + 1
+    raise _DamagedError(place, "the model is cut, or damaged", "a number without an end")

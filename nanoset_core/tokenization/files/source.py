@@ -202,16 +202,11 @@ def _kind_of(head: bytes, name: str) -> Kind:
     if text.startswith(b"{"):
         if any(key in head for key in _TEKKEN_KEYS):
             return "tekken.json"
-        return (
-            "vocab.json"
-            if _VOCABULARY.match(text) or (name == "vocab.json" and text[1:2] == b"}")
-            else ("tokenizer.json")
-        )
+        is_vocabulary = _VOCABULARY.match(text) or (name == "vocab.json" and text[1:2] == b"}")
+        return "vocab.json" if is_vocabulary else "tokenizer.json"
     if _RANKS_LINE.match(head) or name.endswith(".tiktoken"):
         return "tiktoken"
-    if head[:1] == b"\n" or name.endswith(".model"):
-        return "SentencePiece"
-    return "tokenizer.json"
+    return "SentencePiece" if head[:1] == b"\n" or name.endswith(".model") else "tokenizer.json"
 
 
 def _article(kind: Kind) -> str:
@@ -230,19 +225,14 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
         name: as the user wrote it; default: the path.
         where: names it, such as a key of nanoset.yaml; default: the path.
     """
-    name, remedy = (
-        name or str(path),
-        "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write",
-    )
-    is_there, found = os.path.lexists(path), "not there"
+    name = name or str(path)
+    remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
+    found = "no file" if os.path.lexists(path) else "not there"
     if path.is_dir():
-        found = "a folder"
         some = sorted(file.name for file in path.iterdir() if file.suffix in _SUFFIXES or ".model" in file.suffixes)
-        if some:
-            found, remedy = f"a folder with {', '.join(some[:12])}", "name the file in it that is the tokenizer"
-    elif is_there:
-        found = "no file"
-    if not is_there and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
+        found = f"a folder with {', '.join(some[:12])}" if some else "a folder"
+        remedy = "name the file in it that is the tokenizer" if some else remedy
+    elif found == "not there" and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
         remedy = (
             "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
             f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"

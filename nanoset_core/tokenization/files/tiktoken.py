@@ -15,23 +15,22 @@ from nanoset_core.tokenization.files.split_patterns import MEGATRON, PATTERNS, N
 
 
 def read_ranks(source: TokenizerFile) -> Content:
-    """Lines of a token in base64 and its rank, and a pattern that must be named.
+    """Read lines of a token in base64 and its rank, for which a pattern must be named.
 
     Raises:
         FormatError: the file is damaged, or its ranks have holes.
         ConfigError: the pattern is not named, or is none.
     """
     words = _read_lines(source)
-    _check_ranks(words, source)
     pattern = _pattern(source)
     special = _special_tokens(source, pattern, words)
-    _check_holes(words, special, source)
+    _check_ranks(words, special, source)
     size = max(*words.values(), *special.values()) + 1
     return ranks_content(source, words, pattern, special, vocab_size=size, notice=_notice(source, pattern, words))
 
 
 def _notice(source: TokenizerFile, pattern: NamedPattern, words: Mapping[bytes, int]) -> str:
-    """A file that was cut at the end of a line looks whole: only the number of ranks tells."""
+    """What the number of ranks tells: a file that was cut at the end of a line looks whole."""
     if pattern.ranks == len(words):
         return ""
     found = f"holds {len(words):,} ranks without a hole"
@@ -82,36 +81,32 @@ def _special_tokens(source: TokenizerFile, pattern: NamedPattern, words: Mapping
 
 
 def _read_lines(source: TokenizerFile) -> dict[bytes, int]:
+    """Read the ranks: token → rank."""
     words: dict[bytes, int] = {}
     for number, line in enumerate(read_regular(source.path).split(b"\n"), start=1):
-        parts = line.split()
+        parts, where = line.split(), f"{source}:{number}"
         if not parts:
             continue
         if len(parts) != 2 or not parts[1].isdigit():
-            where = f"{source}:{number}"
             raise _error(where, "a line is no token and its rank", repr(line[:80].decode(errors="replace")))
         try:
             word = a2b_base64(parts[0], strict_mode=True)
         except ValueError as cause:
-            where = f"{source}:{number}"
             raise _error(where, "a token is not base64", f"{parts[0][:80]!r}: {cause}") from cause
         if not word or word in words:
-            raise _error(f"{source}:{number}", "a token is empty, or there twice", repr(word))
+            raise _error(where, "a token is empty, or there twice", repr(word))
         words[word] = int(parts[1])
-    return words
-
-
-def _check_ranks(words: Mapping[bytes, int], source: TokenizerFile) -> None:
-    if len(set(words.values())) != len(words):
-        raise _error(source, "two tokens have one rank", f"{len(words):,} tokens, {len(set(words.values())):,} ranks")
     lacking = [byte for byte in range(256) if bytes([byte]) not in words]
     if lacking:
         found = f"none for {len(lacking):,} of 256 bytes, the first 0x{lacking[0]:02X}; {len(words):,} tokens"
         raise _error(source, "a byte has no rank", found)
+    return words
 
 
-def _check_holes(words: Mapping[bytes, int], special: Mapping[str, int], source: TokenizerFile) -> None:
+def _check_ranks(words: Mapping[bytes, int], special: Mapping[str, int], source: TokenizerFile) -> None:
     ranks, last = set(words.values()), max(words.values())
+    if len(ranks) != len(words):
+        raise _error(source, "two tokens have one rank", f"{len(words):,} tokens, {len(ranks):,} ranks")
     hole = next((rank for rank in range(last) if rank not in ranks and rank not in special.values()), None)
     if hole is not None:
         raise _error(source, "the ranks have a hole", f"no token of rank {hole:,}; the last is {last:,}")
