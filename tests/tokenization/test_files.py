@@ -231,9 +231,9 @@ def entries_changed(change):
         ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "lacks a byte"),
         ("merges.txt", lines_changed(lambda x: [*x[:5], b"one", *x[5:]]), {}, ":6", "no pair"),
         ("merges.txt", lines_changed(lambda x: [*x[:5], b"qq zz", *x[5:]]), {}, ":6", "does not hold"),
-        ("bpe.model", lambda content: content[: len(content) // 2], {}, "byte", "cut, or damaged"),
+        ("bpe.model", lambda content: content[: len(content) // 2], {}, "byte", "cut or damaged"),
         ("bpe.model", lambda content: b"\n\x05hello" + content, {}, "byte", "no SentencePiece model"),
-        ("bpe.model", lambda content: bytes(64), {}, "byte", "cut, or damaged"),
+        ("bpe.model", lambda content: bytes(64), {}, "byte", "cut or damaged"),
     ],
 )
 def test_bad_content(tmp_path, name, change, settings, where, what):

@@ -156,110 +156,78 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
 
 # ------------------------------------------------------------------------------------------------- the file
 
-_Value = int | tuple[int, int]
-"""A number, or where (begin, end excl) text, bytes or a message lie."""
-
-
-class _DamagedError(Exception):
-    """Bytes that are no model: (offset, what is wrong, what was found)."""
-
 
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    """Read a ModelProto of protobuf, of which field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
-    model = _Model()
+    """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
+    model, place = _Model(), 0
     try:
-        for number, value in _fields(content, 0, len(content)):
+        while place < len(content):
+            number, value, end = _field(content, place)
             if number == 1:
-                model.pieces.append(_piece(content, value))
+                piece = dict(_fields(value))
+                (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
+                model.pieces.append((piece[1].decode(), score, piece.get(3, _NORMAL)))
             elif number == 2:
-                fields = dict(_fields(content, *_span(value)))
-                model.model_type = _number(fields.get(3, _UNIGRAM))
-                model.suffix = bool(_number(fields.get(24, 0)))
-                model.byte_fallback = bool(_number(fields.get(35, 0)))
-                model.eos_piece = _text(content, fields[47]) if 47 in fields else model.eos_piece
+                _read_trainer(model, dict(_fields(value)))
             elif number == 3:
-                fields = dict(_fields(content, *_span(value)))
-                begin, end = _span(fields.get(2, (0, 0)))
-                model.charsmap = content[begin:end]
-                model.add_dummy_prefix = bool(_number(fields.get(3, 1)))
-                model.remove_extra_whitespaces = bool(_number(fields.get(4, 1)))
-                model.escape_whitespaces = bool(_number(fields.get(5, 1)))
-    except _DamagedError as error:
-        offset, what, found = error.args
-        raise _error(source, what, found, offset) from error
+                _read_normalizer(model, dict(_fields(value)))
+            place = end
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
+        what, where = "this is no SentencePiece model, or it is cut or damaged", f"{source}, byte {place:,}"
+        raise _error(where, what, f"{cause}; {content[place : place + 30]!r}") from cause
     if model.model_type not in _MODELS:
         raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
     return model
 
 
-def _error(source: TokenizerFile, what: str, found: object, offset: int | None = None) -> FormatError:
-    return FormatError(
-        what,
-        where=source if offset is None else f"{source}, byte {offset:,}",
-        found=found,
-        expected="a model as sentencepiece's trainer writes it",
-        remedy="fetch the file again, whole, or name a tokenizer.json",
-    )
+def _read_trainer(model: _Model, fields: Mapping[int, Any]) -> None:
+    model.model_type = fields.get(3, _UNIGRAM)
+    model.suffix, model.byte_fallback = bool(fields.get(24, 0)), bool(fields.get(35, 0))
+    model.eos_piece = fields[47].decode() if 47 in fields else model.eos_piece
 
 
-def _piece(content: bytes, value: _Value) -> tuple[str, float, int]:
-    begin, end = _span(value)
-    fields = dict(_fields(content, begin, end))
-    if 1 not in fields:
-        raise _DamagedError(begin, "a piece of the model is none", repr(content[begin:end][:60]))
-    (score,) = struct.unpack("<f", (_number(fields.get(2, 0)) & 0xFFFFFFFF).to_bytes(4, "little"))
-    return _text(content, fields[1]), score, _number(fields.get(3, _NORMAL))
+def _read_normalizer(model: _Model, fields: Mapping[int, Any]) -> None:
+    model.charsmap = bytes(fields.get(2, b""))
+    model.add_dummy_prefix, model.remove_extra_whitespaces = bool(fields.get(3, 1)), bool(fields.get(4, 1))
+    model.escape_whitespaces = bool(fields.get(5, 1))
 
 
-def _text(content: bytes, value: _Value) -> str:
-    begin, end = _span(value)
-    try:
-        return content[begin:end].decode()
-    except UnicodeDecodeError as cause:
-        raise _DamagedError(begin, "a text in the model is not UTF-8", repr(content[begin:end][:60])) from cause
+def _error(where: object, what: str, found: object) -> FormatError:
+    expected = "a model as sentencepiece's trainer writes it"
+    remedy = "fetch the file again, whole, or name a tokenizer.json"
+    return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
-def _span(value: _Value) -> tuple[int, int]:
-    if isinstance(value, int):
-        raise _DamagedError(0, "this is no SentencePiece model", f"the number {value} in place of text")
-    return value
-
-
-def _number(value: _Value) -> int:
-    if not isinstance(value, int):
-        raise _DamagedError(value[0], "this is no SentencePiece model", "text in place of a number")
-    return value
-
-
-def _fields(content: bytes, begin: int, end: int) -> Iterator[tuple[int, _Value]]:
-    """Give (number, value) of the fields of a protobuf message that lies from `begin` to `end`."""
-    place = begin
-    while place < end:
-        start = place
-        key, place = _varint(content, place, end)
-        number, wire = key >> 3, key & 7
-        value: _Value
-        if wire == 0:
-            value, place = _varint(content, place, end)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-            value, place = int.from_bytes(content[place : place + size], "little"), place + size
-        elif wire == 2:
-            size, first = _varint(content, place, end)
-            value, place = (first, first + size), first + size
-        else:
-            raise _DamagedError(start, "this is no SentencePiece model", f"protobuf's wire type {wire}")
-        if place > end or number == 0:
-            found = f"a field of {place - start:,} bytes where {end - start:,} are left"
-            raise _DamagedError(start, "the model is cut, or damaged", found)
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Give (number, value) of the fields of a protobuf message."""
+    place = 0
+    while place < len(message):
+        number, value, place = _field(message, place)
         yield number, value
 
 
-def _varint(content: bytes, place: int, end: int) -> tuple[int, int]:
+def _field(message: bytes, begin: int) -> tuple[int, Any, int]:
+    """Read a field → (number, its number or bytes, place behind it); ValueError or IndexError where there is none."""
+    key, place = _varint(message, begin)
+    wire = key & 7
+    if wire == 0 and key:
+        value, end = _varint(message, place)
+        return key >> 3, value, end
+    size = {1: 8, 5: 4}.get(wire)
+    if wire == 2:
+        size, place = _varint(message, place)
+    if size is None or key < 8 or place + size > len(message):
+        raise ValueError(f"a field of wire type {wire} that cannot be there")
+    return key >> 3, message[place : place + size], place + size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
     """Read a number → (number, place behind it)."""
     value = 0
-    for shift, byte in enumerate(content[place : min(place + 10, end)]):
-        value |= (byte & 0x7F) << 7 * shift
+    for shift in range(0, 70, 7):
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place + shift + 1
-    raise _DamagedError(place, "the model is cut, or damaged", "a number without an end")
+            return value, place
+    raise ValueError("a number without an end")
