@@ -62,6 +62,8 @@ class DocumentBatch:
         self.rejects += part.rejects
         self.read_bytes += part.read_bytes
         self.read_lines += part.read_lines
+        if part.zeroed:
+            self.zeroed.update(part.zeroed)
 
 
 def read_documents(
@@ -105,7 +107,6 @@ def read_documents(
             for part in reader_of(piece.path)(stored, fields, max_line_bytes, verify):
                 lines += part.read_lines
                 batch.take(part, numbers[piece.path])
-                batch.zeroed.update(part.zeroed)
                 if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
                     yield batch
                     batch = DocumentBatch()

@@ -39,7 +39,7 @@ _VERSION = 1
 
 
 def is_read(folder: RawFolder) -> bool:
-    """Whether files are known by their bytes, which have to be read for it, and not by their ETags."""
+    """Whether files are known by their bytes, which have to be read, and not by their ETags."""
     return not (isinstance(folder, RemoteFolder) and folder.by_etag)
 
 
@@ -69,7 +69,6 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
 
 
 def _is_large(stat: FileStat) -> bool:
-    """Whether a file is worth being cut without being read."""
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 
@@ -162,7 +161,6 @@ class _Hashed:
 
 
 def _pieces(path: str, hashed: Iterable[_Hashed]) -> list[Piece]:
-    """All pieces of a file."""
     pieces: list[Piece] = []
     line = 1
     for found in sorted(hashed, key=lambda found: found.begin):
@@ -180,13 +178,14 @@ def _hashed(run: _Run, part_bytes: int, progress: Callable[[int], None] | None =
     sha256, line_ends, lines_before, crc = hashlib.sha256(), 0, 0, 0
     parts: list[tuple[int, int, int, int]] = []
     with open_raw(path, begin=run.begin, end=run.end) as file:
-        for block, ends_part, ends_piece in _cut_blocks(file, run, part_bytes) if is_plain else _blocks(file, run):
-            sha256.update(block)
-            crc = crc32(block, crc)
-            line_ends += block.count(b"\n") if is_plain else 0
-            position += len(block)
+        for block, first, end, ends_part, ends_piece in _stretches(file, run, part_bytes if is_plain else None):
+            view = memoryview(block)[first:end]
+            sha256.update(view)
+            crc = crc32(view, crc)
+            line_ends += block.count(b"\n", first, end) if is_plain else 0
+            position += len(view)
             if progress is not None:
-                progress(len(block))
+                progress(len(view))
             if ends_part:
                 parts.append((part, position, lines_before, crc))
                 part, lines_before, crc = position, line_ends, 0
@@ -201,32 +200,28 @@ def _hashed(run: _Run, part_bytes: int, progress: Callable[[int], None] | None =
     _check_unchanged(path, run.stat, after)
 
 
-def _blocks(file: BinaryIO, run: _Run) -> Iterator[tuple[bytes, bool, bool]]:
-    """Blocks of a file that is not cut."""
-    file.seek(run.begin)
-    left = run.end - run.begin
-    while left > 0 and (block := file.read(min(READ_BYTES, left))):
-        left -= len(block)
-        yield block, False, False
+def _stretches(file: BinaryIO, run: _Run, part_bytes: int | None) -> Iterator[tuple[bytes, int, int, bool, bool]]:
+    """Read bytes of a file, cut where parts and pieces end: with the first line that ends at or after their size.
 
-
-def _cut_blocks(file: BinaryIO, run: _Run, part_bytes: int) -> Iterator[tuple[bytes, bool, bool]]:
-    """Blocks of plain lines, cut where parts and pieces end: (block, whether a part ends here, whether a piece does).
-
-    A part or piece ends with the first line that ends at or after its size.
+    Gives (block, where in it the stretch begins and ends, whether a part ends with it, whether a piece does).
+    `part_bytes` None: the file cannot be cut.
     """
+    file.seek(run.begin)
     piece = part = position = run.begin
-    for block, _, _ in _blocks(file, run):
-        rest = block
-        while rest:
-            due = min(part + part_bytes, piece + PIECE_BYTES) - position
-            cut = rest.find(b"\n", max(due - 1, 0)) + 1 if due <= len(rest) else 0
-            taken, rest = (rest[:cut], rest[cut:]) if cut else (rest, b"")
-            position += len(taken)
+    while position < run.end and (block := file.read(min(READ_BYTES, run.end - position))):
+        begin = 0
+        while begin < len(block):
+            cut = 0
+            if part_bytes is not None:
+                due = begin + min(part + part_bytes, piece + PIECE_BYTES) - position
+                cut = block.find(b"\n", max(due - 1, begin)) + 1 if due <= len(block) else 0
+            end = cut or len(block)
+            position += end - begin
             ends_piece = cut > 0 and position >= piece + PIECE_BYTES
-            yield taken, cut > 0, ends_piece
+            yield block, begin, end, cut > 0, ends_piece
             part = position if cut else part
             piece = position if ends_piece else piece
+            begin = end
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
@@ -245,10 +240,7 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 
     The next cuts lie a little after the next multiples of a piece, so that several are looked for at once.
 
-    Args:
-        probe: of the file.
-        size: of the file.
-        piece_bytes: a piece ends with the first line that ends at or after so many bytes.
+    A piece ends with the first line that ends at or after `piece_bytes`.
     """
     begin = 0
     while size - begin > piece_bytes:
@@ -268,8 +260,7 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     """Find where pieces of a file end, but for the last: at the first line end at or after each multiple of a piece.
 
-    No cut depends on another, so that all are looked for at once. A line that is longer than a piece takes the place of
-    cuts. Arguments as for chained_cuts.
+    No cut depends on another, so that all are looked for at once. A line longer than a piece takes the place of cuts.
     """
     lasts = range(piece_bytes - 1, size - 1, piece_bytes)
     found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts, probe.at_once)
@@ -336,13 +327,7 @@ class FingerprintMemory:
     def parts(self, folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
         """Give the pieces of a plain file in parts that end at line ends: those that were noted, or as they are hashed.
 
-        Args:
-            folder: of the files.
-            stat: of the file.
-            part_bytes: a part has at least so many, but for the last one of a piece.
-
-        Raises:
-            SourceChangedError: see fingerprint; after the last part.
+        A part has at least `part_bytes`, but for the last one of a piece. Errors as of fingerprint, at the end.
         """
         known = self.recall(stat)
         if known is not None:

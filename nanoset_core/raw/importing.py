@@ -47,13 +47,11 @@ def import_parquet(
 ) -> ImportFacts:
     """Write the rows of Parquet and Arrow files as JSON lines: one object a row, in order, UTF-8, columns as keys.
 
-    Every column is in every object, null or not, in the order of its file. How values are written is said at
-    json_values: NaN and the infinities as null, decimals and times as strings, bytes as the text that they must be.
-    Reading the target gives the documents that reading the tables themselves gives.
+    Every column is in every object, null or not, in the order of its file; for values see json_values. Reading the
+    target gives the documents that reading the tables themselves gives.
 
     The target appears when it is whole. The same tables give the same bytes with the same versions of orjson (which
-    decides how floats are spelled) and of the compressor. Memory is bounded by a slice of a row group, as at
-    read_table.
+    decides how floats are spelled) and of the compressor. Memory is bounded as in read_table.
 
     Does what nanotron's tools/hf_datasets_to_json.py does for data sets that are on disk.
 
@@ -99,12 +97,9 @@ def import_once(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> tuple[ImportFacts, bool]:
-    """`import_parquet`, unless the target was made from these tables already; → (facts, whether it was made).
+    """Do as `import_parquet`, unless the target was made from these tables already; → (facts, whether it was made).
 
-    Raises:
-        ConfigError: the target is a source, or something else is there and may not be replaced; or as import_parquet.
-        MissingError, InputError, FormatError: as import_parquet.
-        StorageError: the target cannot be written.
+    Raises as import_parquet, and ConfigError where the target is a source, or something else that may not be replaced.
     """
 
     def make(path: Path) -> dict[str, int]:

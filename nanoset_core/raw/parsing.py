@@ -59,10 +59,7 @@ def find(value: Any, key: str) -> Any:
 def find_or_explain(value: Any, key: str, fields: Callable[[Any, str], Any]) -> tuple[Any, tuple[str, ...]]:
     """Do as `find`, in JSON objects or in the fields of a table's schema.
 
-    Args:
-        value: what is looked in.
-        key: the key.
-        fields: gives the mapping of names in a value at a dotted name; NotADocumentError where it has none.
+    `fields` gives the mapping of names in a value at a dotted name, or raises not_an_object where it has none.
 
     Returns:
         (the value, the names that lead to it).

@@ -26,12 +26,9 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 @contextmanager
 def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file of an inventory for reading.
+    """Open a file of an inventory for reading; the file is at its first byte.
 
-    Args:
-        path: of the file.
-        begin: of what will be read first, where `end` is given; the file is at its first byte all the same.
-        end: of what will be read, so that no more of an object is fetched ahead; absent = the file's end.
+    `begin` and `end` bound what will be read, so that no more of an object is fetched ahead.
 
     Raises:
         MissingError: it is gone.
@@ -132,12 +129,7 @@ class StoredPiece:
         self._position = piece.begin
 
     def blocks(self) -> Iterator[bytes]:
-        """Give the bytes not read yet, up to 1 MiB at a time.
-
-        Raises:
-            MissingError, InputError: see open_raw.
-            SourceChangedError: the file ends before the piece does.
-        """
+        """Give the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
         from isal.isal_zlib import crc32
 
         with open_raw(self.path, begin=self._position, end=self.piece.end) as file:
@@ -165,11 +157,7 @@ class StoredPiece:
             return file.read(end - begin)
 
     def check(self) -> None:
-        """Read what is left, and compare everything with the inventory.
-
-        Raises:
-            SourceChangedError: the bytes are not those of the inventory.
-        """
+        """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
         if self.piece.digest.startswith(ETAG):
             with open_raw(self.path) as file:
                 self._check_etag(status_of(file).st_ino)

@@ -97,12 +97,11 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
 
 
 def discover_corpora(raw: RawFolder) -> list[str]:
-    """Names of the folders below the raw folder that hold at least one file that could be read, sorted.
+    """List the names of the folders below the raw folder that hold a file that could be read, sorted.
 
     Raises:
-        MissingError: the raw folder is not there.
+        MissingError, InputError: see list_corpora; or a file of text lies outside of any corpus.
         ConfigError: a folder's name cannot be a partition key or a path of ours.
-        InputError: the raw folder cannot be listed, or a file of text lies outside of any corpus.
     """
     found = list_corpora(raw, names_only=True)
     for fault in found.faults.values():
@@ -111,7 +110,6 @@ def discover_corpora(raw: RawFolder) -> list[str]:
 
 
 def _why_aside(contents: Contents) -> str:
-    """What a folder is in which nothing is read."""
     notices = contents.notices()
     found = "; ".join(notice.text for notice in notices) or "it is empty"
     if contents.others and not notices:
@@ -174,15 +172,10 @@ def is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
 
 
 def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
-    """Whether nothing is being written to a corpus any more, as far as one can tell from outside.
+    """Whether nothing is being written to a corpus any more, as far as can be told from outside.
 
-    Two scans must have found the same, and the newest file must not have been written to for `settle_seconds`.
-
-    Args:
-        found: what this scan found.
-        seen: the signature that the scan before found; None where there was none.
-        now_ns: the time of this scan, nanoseconds since 1970.
-        settle_seconds: how long a file must have been left alone.
+    `seen`, the signature of the scan before (None: there was none), must be that of this scan at `now_ns`, and the
+    newest file must have been left alone for `settle_seconds`.
     """
     return found.signature == seen and is_left_alone(found.newest_ns, now_ns, settle_seconds)
 
@@ -207,10 +200,9 @@ class QuietPeriod:
         return self.before.get(file.path, ())
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
-        """Find an unsettled file that cannot be read as it was; None where all can.
+        """Find an unsettled file that does not hold what it held; None where all do.
 
-        A file of lines that was appended to can: its first and its last piece are read to see that. Compressed
-        files and tables of another size are written anew.
+        A file of lines that was appended to does: its first and its last piece are read to see that.
         """
         unsettled = (file for file in files if self.is_unsettled(file) and self.pieces(file))
         return next((file.path for file in unsettled if not _holds(folder, file, self.pieces(file))), None)
@@ -233,16 +225,9 @@ def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
 def known_inventory(
     found: CorpusFiles, remembered: Path, quiet: QuietPeriod | None = None, *, cut_unread: bool = False
 ) -> Inventory | None:
-    """The inventory that would be taken of these files, without reading them.
+    """Return the inventory that take_inventory would take of these files, without reading them.
 
-    Args:
-        found: the files.
-        remembered: the memory of digests that take_inventory keeps.
-        quiet: which files count as they were, as for take_inventory.
-        cut_unread: whether the corpus's folder is one of is_cut_unread.
-
-    Returns:
-        None where the memory does not know every file as it is now.
+    None where the memory does not know every file as it is now. `cut_unread`: whether is_cut_unread of their folder.
     """
     files = sorted(found.files, key=lambda file: natural_key(file.path))
     return _inventory(found.corpus, files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet, None)
@@ -269,14 +254,12 @@ def take_inventory(
         corpus: its name.
         remembered: a small JSON file that carries digests from one inventory to the next.
         progress: called with the number of bytes hashed, or known, since the last call.
-        contents: what lies in the folder, where that was looked at already.
+        contents: what lies in the folder, if that is known.
         quiet: which files are not read and count as they were; absent: all are read.
-        executor: hashes the files that no earlier inventory knows, where these are many bytes, large plain ones
-            piece by piece; absent = this process.
+        executor: hashes many unknown bytes, large plain files piece by piece; absent = this process.
 
     Raises:
-        MissingError: the folder is not there.
-        InputError: it holds no file that could be read; or see list_files.
+        MissingError, InputError: see list_files; InputError, too, where no file could be read.
         SourceChangedError: a file changed while it was hashed.
     """
     contents = contents or contents_of(folder, folder.parent)
