@@ -1,4 +1,4 @@
-"""Where to look: a project, or only its output root."""
+"""What an inspection has at hand: a project, or only its output root."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from nanoset_core.tokenization.files import TokenizerPath
 
 @dataclass(frozen=True, slots=True)
 class InspectionContext:
-    """What an inspection has at hand."""
+    """A project's outputs, and its settings where they are known."""
 
     outputs: OutputRoot
     config: ProjectConfig | None
-    """Where raw text lies, where that is known; without it no text is read."""
+    """The project's settings; None = unknown, so that no raw text is read."""
     tokenizer_file: TokenizerPath | None
-    """The tokenizer's file, where it is known."""
+    """The tokenizer's file; None = unknown."""
     datasets: dict[Path, Manifest] = field(default_factory=dict, compare=False, repr=False)
-    """Those that were looked at, by their folders."""
+    """Cache of manifests by folder."""
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
-        """From a project, or from an output root alone: then no text is read or decoded."""
+        """Open a project, or an output root alone: then no text is read or decoded."""
         if isinstance(project_or_root, Project):
             config = project_or_root.config
             return InspectionContext(project_or_root.outputs, config, config.tokenizer_file)
         return InspectionContext(open_root(project_or_root), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:
-        """The manifest of the merged dataset at a prefix.
+        """Return the manifest of the merged dataset at a prefix.
 
         Raises:
             MissingError: there is none.
@@ -54,13 +54,12 @@ class InspectionContext:
         return self.datasets[folder]
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """The snapshot of files that a dataset was made from; None where it is not kept any more."""
+        """Return the inventory that a dataset was made from; None where it was removed."""
         path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
         try:
             return Inventory.from_json(json.loads(read_regular(self.outputs.access.fetch(path))))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(
-                "this is not an inventory", where=path, found=repr(error)[:500], remedy="run `nanoset build`"
-            ) from error
+            remedy = "run `nanoset build`"
+            raise FormatError("this is not an inventory", where=path, found=repr(error)[:500], remedy=remedy) from error

@@ -1,4 +1,4 @@
-"""From a document of a merged dataset to the file and line that it came from, and back.
+"""Find the file and line that a document of a merged dataset came from, and the document of a line.
 
 A merged dataset is its corpus's shards one after the other, and each shard's documents.parquet has one row a document.
 Which shard holds a document follows from the counts in the shards' manifests; of its table only the row group that
@@ -51,7 +51,7 @@ class Lineage:
     """The documents of one merged dataset, by number, by id and by line."""
 
     def __init__(self, outputs: OutputRoot, dataset: Manifest) -> None:
-        """outputs: the project's output root. dataset: manifest of a merged dataset there.
+        """Open the documents of a merged dataset.
 
         Raises:
             MissingError: the shards that it was merged from are gone.
@@ -66,11 +66,11 @@ class Lineage:
         self._begins = [0]  # of the shards looked at so far, and the end of the last of them
 
     def folder(self, shard: int) -> Path:
-        """Where a shard lies."""
+        """Return the folder of a shard."""
         return self._folder / self.shards[shard]
 
     def place(self, document: int) -> tuple[int, int]:
-        """(shard, row of its table) of a document; SampleIndexError where there is none of that number."""
+        """Return (shard, row of its table) of a document; raise SampleIndexError where there is none."""
         if document >= 0:
             while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
                 self._begins.append(self._begins[-1] + self._documents(len(self._begins) - 1))
@@ -78,25 +78,21 @@ class Lineage:
                 # The last shard that begins at or before it: shards without documents begin where the next one does.
                 shard = bisect_right(self._begins, document) - 1
                 return shard, document - self._begins[shard]
-        raise SampleIndexError(
-            "no such document",
-            where=self.dataset.folder,
-            found=document,
-            expected=f"0 to {self.dataset.facts['documents'] - 1}",
-        )
+        expected = f"0 to {self.dataset.facts['documents'] - 1}"
+        raise SampleIndexError("no such document", where=self.dataset.folder, found=document, expected=expected)
 
     def table(self, shard: int) -> DocumentRows:
-        """The table of a shard's documents; raises as `origins`."""
+        """Open the table of a shard's documents; raises as `origins`."""
         return DocumentRows(self.access.fetch(self.folder(shard) / DOCUMENTS), self._documents(shard))
 
     def first_document(self, shard: int) -> int:
-        """Number of a shard's first document."""
+        """Return the number of a shard's first document."""
         while len(self._begins) <= shard:
             self._begins.append(self._begins[-1] + self._documents(len(self._begins) - 1))
         return self._begins[shard]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Where documents came from, in the order asked for; each row group is read once.
+        """Return where documents came from, in the order asked for; each row group is read once.
 
         Raises:
             MissingError: a table of documents is not there.
@@ -114,11 +110,11 @@ class Lineage:
         return [origin for origin in found if origin is not None]
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
-        """Documents with this id of their own; reads the ids of all shards that may hold it."""
+        """Yield documents with this id of their own; reads the ids of all shards that may hold it."""
         yield from self._search(range(len(self.shards)), {"id": identity})
 
     def find_line(self, file: str, line: int, shards: Sequence[int] | None = None) -> Iterator[DocumentOrigin]:
-        """The document of one line or row; `shards` are those that may hold it, where that is known."""
+        """Yield the document of one line or row; `shards` are those that may hold it, where that is known."""
         place = self.numbers.in_piece(file, line)
         wanted = {"file": file, "line": line if place is None else place[1]}
         found = self._search(range(len(self.shards)) if shards is None else shards, wanted)
@@ -141,9 +137,5 @@ class Lineage:
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise MissingError(
-                "a shard that the dataset was merged from is not there any more",
-                where=path,
-                found=repr(error),
-                remedy="run `nanoset build`: it makes the shard again",
-            ) from error
+            what, remedy = "a shard that the dataset was merged from is gone", "run `nanoset build`: it makes it again"
+            raise MissingError(what, where=path, found=repr(error), remedy=remedy) from error

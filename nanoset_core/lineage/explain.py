@@ -1,4 +1,4 @@
-"""Sample → documents: which text a sample's tokens come from, in order."""
+"""Find the documents that a sample's tokens come from, in order."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class SampleOrigin:
 
 
 def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int) -> SampleOrigin:
-    """Which documents the tokens of sample k come from.
+    """Return the documents that the tokens of sample k come from.
 
     Only the shards that hold these documents are opened, and of their tables only the row groups with their rows.
 
     Args:
-        project_or_root: a project, or its output root alone; then nothing is decoded, and no raw file looked at.
+        project_or_root: a project, or its output root alone; then no raw text is read, and nothing decoded.
         name: of a nanoset.
         split: train, valid or test.
         k: the sample; negative ones count from the end.
@@ -96,7 +96,7 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
 
 
 def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, NDArray[np.int64]]:
-    """(dataset, sample within it, its pieces int64[pieces, 3])."""
+    """Return (dataset, sample within it, its pieces, int64, shape (pieces, 3))."""
     if isinstance(loaded, Nanoset):
         return loaded, operator.index(k) % max(len(loaded), 1), loaded.sources(k)
     number, pieces = loaded.sources(k)
@@ -108,10 +108,13 @@ def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, ND
 def piece_origins(
     context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64], position: int = 0
 ) -> tuple[PieceOrigin, ...]:
-    """Origins of consecutive spans of a dataset's sequences.
+    """Return the origins of consecutive spans of a dataset's sequences.
 
-    spans: int64[pieces, 3], (sequence, first token, end excl), none of them empty. position: in the sample, of the
-    first.
+    Args:
+        context: where to look.
+        dataset: holds the sequences.
+        spans: (sequence, first token, end excl), int64, shape (pieces, 3), none of them empty.
+        position: of the first span within the sample.
     """
     manifest = context.dataset_at(dataset.prefix)
     documents = [bisect_right(dataset.document_indices, sequence) - 1 for sequence in spans[:, 0].tolist()]

@@ -1,18 +1,20 @@
-"""Document → samples: where a document went, or why it is nowhere."""
+"""Find the samples of a nanoset that hold a document, or why none does."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.lineage.positions import Stretches, blended, shuffled, stretches_of
+from nanoset_core.lineage.positions import blended, shuffled, spans_of
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
@@ -21,7 +23,6 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Piece, cut_ranges
-from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 
@@ -40,13 +41,13 @@ class Appearance:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlaces:
-    """Where a document is in a split."""
+    """Where a document is in a split or a webdataset."""
 
     origin: DocumentOrigin
     appearances: tuple[Appearance, ...]
     """By sample; none where it is never seen."""
     tokens_seen: int
-    """Different tokens of the document that lie in a sample."""
+    """Different tokens of the document that are in a sample."""
     reason: str | None
     """Why it, or a part of it, is never seen; None where all of it is."""
 
@@ -57,7 +58,7 @@ class DocumentPlaces:
 
 @dataclass(frozen=True, slots=True)
 class WantedDocument:
-    """A document, named in just one of three ways."""
+    """A document, named by its own id, by file and line, or by its number in the dataset."""
 
     identity: str | None
     file: str | None
@@ -67,12 +68,9 @@ class WantedDocument:
     def __post_init__(self) -> None:
         ways = [self.identity is not None, self.file is not None or self.line is not None, self.number is not None]
         if sum(ways) != 1 or (self.file is None) != (self.line is None):
-            raise ConfigError(
-                "a document is named in one of three ways",
-                found=f"id {self.identity!r}, file {self.file!r}, line {self.line!r}, number {self.number!r}",
-                expected="an id, or a file with a line, or a number",
-                remedy="give one of them and leave the others out",
-            )
+            found = f"id {self.identity!r}, file {self.file!r}, line {self.line!r}, number {self.number!r}"
+            expected = "an id, or a file with a line, or a number"
+            raise ConfigError("a document is named in one of three ways", found=found, expected=expected)
 
     def __str__(self) -> str:
         if self.identity is not None:
@@ -91,7 +89,7 @@ def find_document(
     number: int | None = None,
     corpus: str | None = None,
 ) -> list[DocumentPlaces]:
-    """Which samples of a split hold a document, named by its own id, by file and line, or by number.
+    """Return which samples of a split hold a document, named by its own id, by file and line, or by number.
 
     By number and by line only the table that holds it is read; by id the ids of every shard that may hold it.
 
@@ -120,10 +118,58 @@ def find_document(
     ]
 
 
+def find_place(
+    project: Project, name: str, split: str, place: str, line: int | None = None, corpus: str | None = None
+) -> list[DocumentPlaces]:
+    """Return what `find_document` finds by file and line, for a place as `explain` prints it.
+
+    Args:
+        project: that the nanoset belongs to.
+        name: of a nanoset.
+        split: train, valid or test.
+        place: a file, relative to its corpus's folder or with the corpus in front, and `:line` where `line` is None.
+        line: 1-based; of a table the row.
+        corpus: look in this one only.
+
+    Raises:
+        ConfigError: there is no line.
+        MissingError: there is no such nanoset or document.
+    """
+    find = partial(find_document, project, name, split)
+    return find_at(project.nanoset(name).corpora, find, place, line, corpus)
+
+
+def find_at(
+    corpora: Collection[str],
+    find: Callable[..., list[DocumentPlaces]],
+    place: str,
+    line: int | None,
+    corpus: str | None,
+) -> list[DocumentPlaces]:
+    """Return what `find` finds by its arguments `file`, `line` and `corpus`; the others and errors as `find_place`."""
+    file = place
+    if line is None:
+        file, _, digits = place.rpartition(":")
+        if not (file and digits.isascii() and digits.isdigit()):
+            expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
+            raise ConfigError("a file alone names no document", where="--file", found=place, expected=expected)
+        line = int(digits)
+    first, _, rest = file.partition("/")
+    if not rest or first not in corpora or corpus not in (None, first):
+        return find(file=file, line=line, corpus=corpus)
+    try:
+        return find(file=rest, line=line, corpus=first)
+    except MissingError as error:
+        try:
+            return find(file=file, line=line, corpus=corpus)  # a folder of the corpus's name within its own
+        except MissingError:
+            raise error from None
+
+
 def find_origins(
     context: InspectionContext, datasets: Sequence[Manifest], wanted: WantedDocument, corpus: str | None, name: str
 ) -> list[tuple[int, DocumentOrigin]]:
-    """The documents that are wanted, each with the number of its dataset.
+    """Return the documents that are wanted, each with the number of its dataset.
 
     Args:
         context: where to look.
@@ -137,12 +183,8 @@ def find_origins(
     """
     corpora = [dataset.name for dataset in datasets]
     if corpus is not None and corpus not in corpora:
-        raise MissingError(
-            "the corpus is not in this nanoset or webdataset",
-            where=name,
-            found=repr(corpus),
-            expected=", ".join(corpora),
-        )
+        what = "the corpus is not in this nanoset or webdataset"
+        raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora))
     found = [
         (number, origin)
         for number, dataset in enumerate(datasets)
@@ -150,92 +192,11 @@ def find_origins(
         for origin in _origins(context, Lineage(context.outputs, dataset), wanted)
     ]
     if not found:
-        raise _nowhere(context, datasets, wanted)
+        expected = "an id, or a line of the raw files, that became a document"
+        remedy = _hint(context, datasets, wanted.file, wanted.line)
+        where = ", ".join(corpora)
+        raise MissingError("no such document", where=where, found=str(wanted), expected=expected, remedy=remedy)
     return found
-
-
-def find_place(
-    project: Project, name: str, split: str, place: str, line: int | None = None, corpus: str | None = None
-) -> list[DocumentPlaces]:
-    """As `find_document` by file and line, for a place as `explain`, rejects and the UI spell it.
-
-    Args:
-        project: that the nanoset belongs to.
-        name: of a nanoset.
-        split: train, valid or test.
-        place: a file, relative to its corpus's folder, with the corpus in front, or below the raw folder as an absolute
-            path or URL; `:line` behind it where `line` is None.
-        line: 1-based; of a table the row.
-        corpus: look in this one only.
-
-    Raises:
-        ConfigError: there is no line.
-        MissingError: there is no such nanoset or document.
-    """
-    find = partial(find_document, project, name, split)
-    return find_at(project, project.nanoset(name).corpora, find, place, line, corpus)
-
-
-def find_at(
-    project: Project,
-    corpora: Collection[str],
-    find: Callable[..., list[DocumentPlaces]],
-    place: str,
-    line: int | None,
-    corpus: str | None,
-) -> list[DocumentPlaces]:
-    """What `find` finds by its arguments `file`, `line` and `corpus`; the others and errors as for `find_place`."""
-    file, found = (place, line) if line is not None else _cut_line(place)
-    if found is None:
-        raise ConfigError(
-            "a file alone names no document",
-            where="--file",
-            found=place,
-            expected="a file and a line",
-            remedy="put the line behind the file, as in web/part-0.jsonl:5, or give --line",
-        )
-    below = below_raw = _below_raw(project, file)
-    if below is None:  # as it is, before its first folder is taken for the corpus
-        try:
-            return find(file=file, line=found, corpus=corpus)
-        except MissingError:
-            below = file
-    first, _, rest = below.partition("/")
-    if below_raw is not None or first not in corpora:  # a folder, which several corpora may be read from
-        meant = [one for one in corpora if project.config.folder_name(one) == first]
-    else:
-        meant = [first]
-    meant = [one for one in meant if rest and corpus in (None, one)]
-    if not meant:
-        return find(file=file, line=found, corpus=corpus)
-    return _in_each(meant, partial(find, file=rest, line=found))
-
-
-def _in_each(corpora: Iterable[str], find: Callable[..., list[DocumentPlaces]]) -> list[DocumentPlaces]:
-    """What `find` finds in corpora that are read from the same folder; one of them may have rejected the line."""
-    places: list[DocumentPlaces] = []
-    nowhere: list[MissingError] = []
-    for corpus in corpora:
-        try:
-            places += find(corpus=corpus)
-        except MissingError as error:
-            nowhere.append(error)
-    if not places:
-        raise nowhere[0]
-    return places
-
-
-def _cut_line(place: str) -> tuple[str, int | None]:
-    """(file, line) of `file:line`; None where there is no line."""
-    file, _, line = place.rpartition(":")
-    return (file, int(line)) if file and line.isascii() and line.isdigit() and int(line) else (place, None)
-
-
-def _below_raw(project: Project, file: str) -> str | None:
-    """A path or URL below the raw folder, from there; None for any other."""
-    folder = project.config.raw_folder
-    begins = (str(folder), str(folder.resolve())) if isinstance(folder, Path) else (project.config.raw.rstrip("/"),)
-    return next((file[len(begin) + 1 :] for begin in begins if file.startswith(f"{begin}/")), None)
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
@@ -253,7 +214,7 @@ def _origins(context: InspectionContext, lineage: Lineage, wanted: WantedDocumen
 
 
 def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: int) -> list[int] | None:
-    """The shard that holds a line, by the inventory; None where that is not kept any more."""
+    """Return the shard that holds a line, by the inventory; None where that was removed."""
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
@@ -276,45 +237,39 @@ def _places(
     context: InspectionContext, name: str, loaded: Nanoset | BlendedNanoset, member: Nanoset, origin: DocumentOrigin
 ) -> DocumentPlaces:
     dataset = member.dataset
-    begin, end = dataset.document_indices[origin.document], dataset.document_indices[origin.document + 1]
+    begin, end = dataset.document_indices[origin.document : origin.document + 2].tolist()
     appearances: list[Appearance] = []
-    reasons: list[str] = []
+    reasons: dict[str, None] = {}
     shift = 0
-    for sequence in range(int(begin), int(end)):
-        stretches = stretches_of(member, sequence)
-        drawn = shuffled(member, stretches)
+    for sequence in range(begin, end):
+        spans = spans_of(member, sequence)
+        drawn = shuffled(member, spans)
         seen = drawn if isinstance(loaded, Nanoset) else blended(loaded, loaded.datasets.index(member), drawn)
-        appearances.extend(_appearances(seen, shift))
+        for sample, into, first, last in seen.tolist():
+            appearances.append(Appearance(sample, (into, into + last - first), (first + shift, last + shift)))
         tokens = int(dataset.sequence_lengths[sequence])
-        reason = _reason(context, name, member, sequence, tokens, (stretches, drawn, seen))
-        reasons += [reason] if reason is not None and reason not in reasons else []
+        if (reason := _reason(context, name, member, sequence, tokens, (spans, drawn, seen))) is not None:
+            reasons[reason] = None
         shift += tokens
     if begin == end:
-        reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
+        reasons["never seen: it has no tokens, and so no sequence in the dataset"] = None
     appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
-    spans = [appearance.document_tokens for appearance in appearances]
-    return DocumentPlaces(origin, tuple(appearances), covered(spans), "; ".join(reasons) or None)
+    covered = covered_tokens([appearance.document_tokens for appearance in appearances])
+    return DocumentPlaces(origin, tuple(appearances), covered, "; ".join(reasons) or None)
 
 
-def _appearances(stretches: Stretches, shift: int) -> Iterator[Appearance]:
-    rows = zip(
-        stretches.samples.tolist(),
-        stretches.sequence_begins.tolist(),
-        stretches.sequence_ends.tolist(),
-        stretches.sample_begins.tolist(),
-        strict=True,
-    )
-    for sample, begin, end, into in rows:
-        yield Appearance(sample, (into, into + end - begin), (begin + shift, end + shift))
-
-
-def covered(spans: list[tuple[int, int]]) -> int:
-    """How many different tokens some spans hold."""
+def covered_tokens(spans: Sequence[tuple[int, int]]) -> int:
+    """Return how many different tokens some spans (begin, end excl) hold."""
     total = reached = 0
     for begin, end in sorted(spans):
         total += max(end - max(begin, reached), 0)
         reached = max(reached, end)
     return total
+
+
+def unseen(seen: int, tokens: int) -> str:
+    """Return what to say of a document of which so many tokens are seen."""
+    return "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
 
 
 def _reason(
@@ -323,15 +278,14 @@ def _reason(
     member: Nanoset,
     sequence: int,
     tokens: int,
-    found: tuple[Stretches, Stretches, Stretches],
+    found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
 ) -> str | None:
-    """Why tokens of a sequence are in no sample, by the first step at which they get lost; None where all are seen."""
-    spans = [list(zip(part.sequence_begins.tolist(), part.sequence_ends.tolist(), strict=True)) for part in found]
-    in_rows, drawn, seen = map(covered, spans)
+    """Return why tokens of a sequence are in no sample, by the first step that loses them; None where all are seen."""
+    in_rows, drawn, seen = (covered_tokens(list(map(tuple, spans[:, 2:].tolist()))) for spans in found)
     split = member.member.split
     if seen == tokens:
         return None if tokens else f"never seen in {split}: it has no tokens"
-    part = "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+    part = unseen(seen, tokens)
     begin, end = member.member.rows
     if not begin <= sequence < end:
         return f"{part} in {split}, because it belongs to {_other_split(context, name, member, sequence)}"
@@ -359,28 +313,13 @@ def _other_split(context: InspectionContext, name: str, member: Nanoset, sequenc
     return "no split that was built"
 
 
-def _nowhere(context: InspectionContext, datasets: Sequence[Manifest], wanted: WantedDocument) -> MissingError:
-    return MissingError(
-        "no such document",
-        where=", ".join(dataset.name for dataset in datasets),
-        found=str(wanted),
-        expected="an id, or a line of the raw files, that became a document",
-        remedy=_hint(context, datasets, wanted.file, wanted.line),
-    )
-
-
 def _hint(context: InspectionContext, datasets: Sequence[Manifest], file: str | None, line: int | None) -> str:
-    """Say so where the line was rejected."""
-    for dataset in datasets:
-        for reject in _rejects(context, dataset) if file is not None else ():
-            if (reject.file, reject.line) == (file, line):
-                return f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {dataset.name}/{file}"
+    """Return a remedy, which says so if the line was rejected."""
+    for dataset in datasets if file is not None else ():
+        lineage = Lineage(context.outputs, dataset)
+        for shard in range(len(lineage.shards)):
+            path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
+            for reject in read_rejects(path, lineage.numbers) if path.is_file() else ():
+                if (reject.file, reject.line) == (file, line):
+                    return f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {dataset.name}/{file}"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
-
-
-def _rejects(context: InspectionContext, dataset: Manifest) -> Iterator[Reject]:
-    lineage = Lineage(context.outputs, dataset)
-    for shard in range(len(lineage.shards)):
-        path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
-        if path.is_file():
-            yield from read_rejects(path, lineage.numbers)

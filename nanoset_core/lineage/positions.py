@@ -1,12 +1,13 @@
-"""The index arrays read backwards: from a sequence to the samples that hold it.
+"""Search the index arrays for the samples that hold a sequence.
 
-Everything goes by chunks of memory-mapped arrays; nothing is as large as an index.
+What is found are *spans*, int64 arrays of shape (spans, 4): the sample (a row of the sample index, or a position), the
+token of the sample at which the span begins, and its first token and the end (excl) within the sequence. Memory-mapped
+arrays are read by chunks; nothing is as large as an index.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,53 +19,31 @@ from nanoset_core.loading.nanoset import Nanoset
 CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Stretches:
-    """Where tokens of one sequence lie in samples, one entry for each stretch."""
-
-    samples: NDArray[np.int64]
-    """[n], sample number: a row of the sample index, or a position in the nanoset."""
-    sequence_begins: NDArray[np.int64]
-    """[n], first token within the sequence."""
-    sequence_ends: NDArray[np.int64]
-    """[n], end excl."""
-    sample_begins: NDArray[np.int64]
-    """[n], first token within the sample."""
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def take(self, rows: NDArray[np.int64], samples: NDArray[np.int64]) -> Stretches:
-        """The entries `rows`, under other sample numbers."""
-        return Stretches(samples, self.sequence_begins[rows], self.sequence_ends[rows], self.sample_begins[rows])
-
-
 def places_of(values: NDArray[np.integer[Any]], wanted: int) -> NDArray[np.int64]:
-    """Positions at which an array holds a value, int64[n], ascending."""
+    """Return the positions at which an array holds a value, int64, shape (n,), ascending."""
     parts = [np.empty(0, np.int64)]
     for begin in range(0, len(values), CHUNK):
         parts.append(np.flatnonzero(values[begin : begin + CHUNK] == wanted) + begin)
     return np.concatenate(parts)
 
 
-def stretches_of(nanoset: Nanoset, sequence: int) -> Stretches:
-    """Rows of the sample index that hold a sequence's tokens, in the order of the document index."""
-    found = [_stretches_at(nanoset, int(place)) for place in places_of(nanoset.document_index, sequence)]
-    return _joined(found)
+def spans_of(nanoset: Nanoset, sequence: int) -> NDArray[np.int64]:
+    """Return the spans of a sequence in rows of the sample index, in the order of the document index."""
+    places = places_of(nanoset.document_index, sequence).tolist()
+    return np.concatenate([np.empty((0, 4), np.int64), *(_spans_at(nanoset, place) for place in places)])
 
 
-def _stretches_at(nanoset: Nanoset, place: int) -> Stretches:
-    """Rows that hold tokens of the entry `place` of the document index."""
+def _spans_at(nanoset: Nanoset, place: int) -> NDArray[np.int64]:
+    """Return the spans of the entry `place` of the document index."""
     rows = nanoset.sample_index
     # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may lie in this entry.
-    firsts = _Column(rows)
-    begin = max(bisect_left(firsts, place) - 1, 0)
-    end = min(bisect_right(firsts, place), len(rows) - 1)
+    begin = max(bisect_left(rows[:, 0], place) - 1, 0)
+    end = min(bisect_right(rows[:, 0], place), len(rows) - 1)
     extra, sequence = int(nanoset.config.add_extra_token), int(nanoset.document_index[place])
     # [end - begin + 1, 2]: (place, offset), with the row after the last sample
     part = rows[begin : end + 1].astype(np.int64)
     if len(part) < 2:
-        return _joined([])
+        return np.empty((0, 4), np.int64)
     starts = np.where(part[:-1, 0] == place, part[:-1, 1], 0)
     whole = int(nanoset.dataset.sequence_lengths[sequence])
     stops = np.where(part[1:, 0] == place, part[1:, 1] + extra, whole)
@@ -73,47 +52,34 @@ def _stretches_at(nanoset: Nanoset, place: int) -> Stretches:
     if part[0, 0] < place:  # the sample begins in an earlier entry; every later one begins in this one
         earlier = nanoset.document_index[part[0, 0] : place]
         into[0] = nanoset.dataset.sequence_lengths[earlier].sum(dtype=np.int64) - part[0, 1]
-    rows_found = np.arange(begin, begin + len(starts), dtype=np.int64)
-    return Stretches(rows_found[within], starts[within], stops[within], into[within])
+    samples = np.arange(begin, begin + len(starts), dtype=np.int64)
+    return np.stack([samples, into, starts, stops], axis=1)[within]
 
 
-class _Column:
-    """The first column of the sample index, as bisect wants it."""
-
-    def __init__(self, rows: NDArray[np.integer[Any]]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, row: int) -> int:
-        return int(self._rows[row, 0])
+def shuffled(nanoset: Nanoset, spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return spans under the positions at which their samples are drawn, which may be several or none."""
+    return _renumbered(spans, nanoset.shuffle_index, len(nanoset))
 
 
-def shuffled(nanoset: Nanoset, stretches: Stretches) -> Stretches:
-    """The same under the positions at which samples are drawn, which may be several or none."""
-    return _renumbered(stretches, nanoset.shuffle_index, len(nanoset))
-
-
-def blended(loaded: BlendedNanoset, number: int, stretches: Stretches) -> Stretches:
-    """The same under positions in the blend; stretches: of dataset `number`, under its own positions."""
+def blended(loaded: BlendedNanoset, number: int, spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return spans of dataset `number`, which are under its own positions, under positions in the blend."""
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
-    return _renumbered(stretches, loaded.dataset_sample_index, len(loaded), loaded.dataset_index, number, wraps)
+    return _renumbered(spans, loaded.dataset_sample_index, len(loaded), loaded.dataset_index, number, wraps)
 
 
 def _renumbered(
-    stretches: Stretches,
+    spans: NDArray[np.int64],
     numbers: NDArray[np.integer[Any]],
     count: int,
     members: NDArray[np.integer[Any]] | None = None,
     member: int = 0,
     wraps: int | None = None,
-) -> Stretches:
-    """Entries for each position at which `numbers` (of a member, where given) names one of the samples."""
-    samples, counts = np.unique(stretches.samples, return_counts=True)
-    order = np.argsort(stretches.samples, kind="stable")
+) -> NDArray[np.int64]:
+    """Return spans for each position at which `numbers` (of a member, where given) names one of their samples."""
+    samples, counts = np.unique(spans[:, 0], return_counts=True)
+    order = np.argsort(spans[:, 0], kind="stable")
     begins = np.cumsum(counts) - counts
-    rows, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    found = [np.empty((0, 4), np.int64)]
     for begin in range(0, count if len(samples) else 0, CHUNK):
         chunk = numbers[begin : begin + CHUNK].astype(np.int64)
         if wraps is not None:
@@ -122,19 +88,8 @@ def _renumbered(
         hit = samples[at] == chunk
         if members is not None:
             hit &= members[begin : begin + CHUNK] == member
-        for position in np.flatnonzero(hit):
-            entry = at[position]
-            mine = order[begins[entry] : begins[entry] + counts[entry]]
-            rows.append(mine)
-            positions.append(np.full(len(mine), begin + position, np.int64))
-    return stretches.take(np.concatenate(rows), np.concatenate(positions))
-
-
-def _joined(parts: list[Stretches]) -> Stretches:
-    empty = np.empty(0, np.int64)
-    return Stretches(
-        np.concatenate([empty, *(part.samples for part in parts)]),
-        np.concatenate([empty, *(part.sequence_begins for part in parts)]),
-        np.concatenate([empty, *(part.sequence_ends for part in parts)]),
-        np.concatenate([empty, *(part.sample_begins for part in parts)]),
-    )
+        for position in np.flatnonzero(hit).tolist():
+            own = spans[order[begins[at[position]] : begins[at[position]] + counts[at[position]]]]
+            own[:, 0] = begin + position
+            found.append(own)
+    return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""Member of a tar → documents: which text a context of a webdataset comes from, by its plan; no tar is read."""
+"""Find the documents that a context of a webdataset comes from, and back, by its plan; no tar is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,27 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
+from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
+from nanoset_core.lineage.find import (
+    Appearance,
+    DocumentPlaces,
+    WantedDocument,
+    covered_tokens,
+    find_at,
+    find_origins,
+    unseen,
+)
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.order import ranks
+from nanoset_core.shuffling.order import ranks, ranks_of
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 
 _BUILD = "run `nanoset build`"
+_TAIL = "they lie in a tail that does not fill a context"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")
 _SHARD = re.compile(r"(?:.*/)?(?:shard-)?([0-9]+)(?:\.tar)?")
 
@@ -60,9 +71,19 @@ class ContextOrigin:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class TarAppearance(Appearance):
+    """Tokens of a document in one context; `sample` is its number over all tars."""
+
+    tar: str
+    """Name of the tar that holds it."""
+    key: str
+    """Its `__key__`."""
+
+
 @dataclass(frozen=True)
 class Tars:
-    """The live version of a webdataset, with the plan and the datasets that it was made from."""
+    """The current version of a webdataset, with the plan and the datasets that it was made from."""
 
     name: str
     plan: ShufflePlan
@@ -71,7 +92,7 @@ class Tars:
 
     @staticmethod
     def of(outputs: OutputRoot, name: str) -> Tars:
-        """Raises MissingError where there is no such webdataset, or its plan or a dataset of it is gone."""
+        """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
         live = outputs.live(shuffling.STAGE, name)
         if live is None:
             raise _no_such(outputs, name)
@@ -95,7 +116,7 @@ class Tars:
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def position(self, place: str, sample: int | None = None) -> int:
-        """The number over all tars that a context is named by.
+        """Return the number over all tars of a context.
 
         Args:
             place: a key or member (`00000003_00000017.npy`), that number itself; with `sample`, a tar or its number.
@@ -111,51 +132,40 @@ class Tars:
         if number is not None and sample is not None:
             return self._in_tar(int(number[1]), sample)
         if not (place.isascii() and place.isdigit()) or sample is not None:
-            raise ConfigError(
-                "this names no context of a webdataset",
-                where=self.name,
-                found=place if sample is None else f"{place} {sample}",
-                expected=f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0, or a number over "
-                f"all tars below {self.plan.contexts:,}",
+            found = place if sample is None else f"{place} {sample}"
+            expected = (
+                f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0, or a number over all tars"
             )
+            raise ConfigError("this names no context of a webdataset", where=self.name, found=found, expected=expected)
         if int(place) >= self.plan.contexts:
-            raise SampleIndexError(
-                "no such context in the webdataset",
-                where=self.name,
-                found=int(place),
-                expected=f"0 to {self.plan.contexts - 1:,}, in {self.plan.shards:,} tars",
-            )
+            expected = f"0 to {self.plan.contexts - 1:,}, in {self.plan.shards:,} tars"
+            raise SampleIndexError("no such context in the webdataset", where=self.name, found=place, expected=expected)
         return int(place)
 
     def _in_tar(self, shard: int, sample: int) -> int:
         if shard >= self.plan.shards:
-            raise SampleIndexError(
-                "no such tar in the webdataset",
-                where=self.name,
-                found=f"{shard_stem(shard)}.tar",
-                expected=f"{shard_stem(0)}.tar to {shard_stem(self.plan.shards - 1)}.tar",
+            found, expected = (
+                f"{shard_stem(shard)}.tar",
+                f"{shard_stem(0)}.tar to {shard_stem(self.plan.shards - 1)}.tar",
             )
+            raise SampleIndexError("no such tar in the webdataset", where=self.name, found=found, expected=expected)
         begin, end = self.plan.shard_ranks(shard)
         if not 0 <= sample < end - begin:
-            raise SampleIndexError(
-                "no such context in the tar",
-                where=f"{self.name}: {shard_stem(shard)}.tar",
-                found=sample,
-                expected=f"0 to {end - begin - 1:,}",
-            )
+            where, expected = f"{self.name}: {shard_stem(shard)}.tar", f"0 to {end - begin - 1:,}"
+            raise SampleIndexError("no such context in the tar", where=where, found=sample, expected=expected)
         return begin + sample
 
     def tar(self, position: int) -> str:
-        """Name of the tar at a position."""
+        """Return the name of the tar at a position."""
         return f"{shard_stem(position // self.plan.shard_size)}.tar"
 
     def key(self, position: int) -> str:
-        """Key of the context at a position."""
+        """Return the key of the context at a position."""
         shard, sample = divmod(position, self.plan.shard_size)
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[tuple[int, int, int]]:
-        """(source, first token within it, end excl) of a context's tokens: of one source, carried ones of several."""
+        """Yield (source, first token within it, end excl) of a context's tokens; a carried one has several sources."""
         places = self.plan.table.locate(np.array([context], dtype=np.int64))
         source, begin, left = (int(values[0]) for values in places)
         while left > 0:
@@ -169,11 +179,11 @@ class Tars:
 def explain_context(
     project_or_root: Project | str | os.PathLike[str], name: str, place: str | int, sample: int | None = None
 ) -> ContextOrigin:
-    """Which documents the tokens of a context in a webdataset's tars come from.
+    """Return the documents that the tokens of a context in a webdataset's tars come from.
 
     Args:
-        project_or_root: a project, or its output root alone; then nothing is decoded, and no raw file looked at.
-        name: of a webdataset; its live version counts.
+        project_or_root: a project, or its output root alone; then no raw text is read, and nothing decoded.
+        name: of a webdataset; its current version counts.
         place: key or member, or number over all tars, from 0; with `sample` a tar or its number.
         sample: number within that tar, from 0.
 
@@ -209,7 +219,7 @@ def explain_context(
 
 
 def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.int64]:
-    """Spans of sequences, (sequence, first token, end excl), that make a dataset's tokens [begin, end excl)."""
+    """Return (sequence, first token, end excl) of the sequences that hold a dataset's tokens [begin, end excl)."""
     itemsize = dataset.dtype.itemsize
     low = bisect_right(dataset.sequence_pointers, begin * itemsize) - 1
     high = bisect_right(dataset.sequence_pointers, (end - 1) * itemsize)
@@ -219,6 +229,78 @@ def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.
     filled = ends > firsts  # others are of documents without tokens
     spans: NDArray[np.int64] = np.stack([np.arange(low, high), firsts, ends], axis=1)[filled].astype(np.int64)
     return spans
+
+
+def find_in_tars(
+    project_or_root: Project | str | os.PathLike[str],
+    name: str,
+    *,
+    identity: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    number: int | None = None,
+    corpus: str | None = None,
+) -> list[DocumentPlaces]:
+    """Return which contexts of a webdataset's tars hold a document; its appearances are `TarAppearance`s.
+
+    name: of a webdataset, whose current version counts. Other arguments and errors as for `find_document`.
+    """
+    wanted = WantedDocument(identity, file, line, number)
+    context = InspectionContext.of(project_or_root)
+    tars = Tars.of(context.outputs, name)
+    found = find_origins(context, tars.datasets, wanted, corpus, name)
+    return [_places(tars, source, origin) for source, origin in found]
+
+
+def find_place_in_tars(
+    project: Project, name: str, place: str, line: int | None = None, corpus: str | None = None
+) -> list[DocumentPlaces]:
+    """Return what `find_in_tars` finds by file and line; arguments and errors as for `find_place`."""
+    return find_at(project.webdataset(name).names, partial(find_in_tars, project, name), place, line, corpus)
+
+
+def _places(tars: Tars, source: int, origin: DocumentOrigin) -> DocumentPlaces:
+    plan, dataset = tars.plan, tars.opened[source]
+    first, last = dataset.document_indices[origin.document : origin.document + 2].tolist()
+    tokens = int(dataset.sequence_lengths[first:last].sum())
+    if not tokens:
+        return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
+    begin = int(dataset.sequence_pointers[first]) // dataset.dtype.itemsize
+    contexts = plan.table.holding(source, begin, begin + tokens)
+    positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
+    found = [
+        (position, sample_tokens, document_tokens)
+        for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)
+        for sample_tokens, document_tokens in _overlaps(tars, context, source, begin, begin + tokens)
+    ]
+    appearances = tuple(
+        TarAppearance(position, into, own, tars.tar(position), tars.key(position))
+        for position, into, own in sorted(found)
+        if position < plan.contexts
+    )
+    seen = covered_tokens([appearance.document_tokens for appearance in appearances])
+    reason = None
+    if seen < covered_tokens([own for _, _, own in found]):
+        reason = (
+            f"{unseen(seen, tokens)}, because they lie in contexts that are left out so that all tars are equal (even)"
+        )
+    elif seen < tokens:
+        some = "not all contexts of this corpus are taken, or " if plan.table.sources[source].frequency < 1 else ""
+        reason = f"{unseen(seen, tokens)}, because {some}{_TAIL}"
+    return DocumentPlaces(origin, appearances, seen, reason)
+
+
+def _overlaps(
+    tars: Tars, context: int, source: int, begin: int, end: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield (tokens of the context, tokens of the document) of a document that is [begin, end excl) of a source."""
+    position = tars.bos
+    for number, first, last in tars.spans(context):
+        low, high = max(first, begin), min(last, end)
+        if number == source and low < high:
+            into = position + low - first
+            yield (into, into + high - low), (low - begin, high - begin)
+        position += last - first
 
 
 def _version(outputs: OutputRoot, stage: str, name: str, digest: str) -> Manifest:
@@ -233,9 +315,6 @@ def _no_such(outputs: OutputRoot, name: str) -> MissingError:
     stage = outputs.folder / shuffling.STAGE
     outputs.access.fetch_all(stage, MANIFEST)
     built = sorted({path.parent.parent.name for path in stage.glob(f"*/*/{MANIFEST}")})
-    return MissingError(
-        "no such webdataset",
-        where=stage / name,
-        expected=f"one of {', '.join(built) or 'none: nothing was built here'}",
-        remedy="run `nanoset build`, or correct the name; for a nanoset name a split as well: train, valid or test",
-    )
+    expected = f"one of {', '.join(built) or 'none: nothing was built here'}"
+    remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
+    return MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)

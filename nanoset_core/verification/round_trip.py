@@ -13,9 +13,9 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.excerpts import Retokenizer, retokenizer
+from nanoset_core.lineage.source_state import file_state
 from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_texts
-from nanoset_core.lineage.tokens_again import Retokenizer, retokenizer
-from nanoset_core.lineage.unchanged import file_state
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report, Severity

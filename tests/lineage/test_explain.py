@@ -137,7 +137,7 @@ def test_a_file_that_changed_elsewhere_still_has_the_line(copy):
     lines[changed] = lines[changed].replace(b"web", b"bew")
     path.write_bytes(b"".join(lines))
     source = piece_of_web(project).source
-    assert (source.state, source.text) == ("line unchanged", before.source.text)
+    assert (source.state, source.text) == ("unchanged", before.source.text)
 
 
 def test_a_line_that_moved_is_changed(copy):
@@ -167,7 +167,7 @@ def test_another_tokenizer_decodes_nothing(copy):
     file.write_text(file.read_text() + "\n")
     piece = first_piece(Project.open(project.config.file))
     assert piece.text is None
-    assert piece.source.state == "unchanged"
+    assert piece.source.state == "unknown"
 
 
 def test_only_the_shards_and_row_groups_of_the_sample_are_read(project, monkeypatch):

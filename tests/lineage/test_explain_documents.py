@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.positions import blended, places_of, shuffled, stretches_of
+from nanoset_core.lineage.positions import blended, places_of, shuffled, spans_of
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.mapping.config import NanosetConfig
@@ -34,11 +34,10 @@ def slow_places(loaded):
 
 def fast_places(loaded, member, sequence):
     nanoset = loaded.datasets[member] if isinstance(loaded, BlendedNanoset) else loaded
-    found = shuffled(nanoset, stretches_of(nanoset, sequence))
+    found = shuffled(nanoset, spans_of(nanoset, sequence))
     if isinstance(loaded, BlendedNanoset):
         found = blended(loaded, member, found)
-    rows = (found.samples, found.sample_begins, found.sequence_begins, found.sequence_ends)
-    return sorted(zip(*(row.tolist() for row in rows), strict=True))
+    return sorted(map(tuple, found.tolist()))
 
 
 def write_dataset(prefix, lengths):

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
-from nanoset_core.lineage.webdataset import Tars, explain_context
+from nanoset_core.lineage.webdataset import Tars, explain_context, find_in_tars, find_place_in_tars
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.members import decode_member

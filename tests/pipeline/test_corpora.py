@@ -163,9 +163,8 @@ def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
     def found(place, **settings):
         return [one.origin.corpus for one in find_place(project, "both", "train", place, **settings)]
 
-    file = project.config.raw_folder / "web/a/1.jsonl"
-    assert sorted(found(f"{file}:7")) == ["web", "web_title"]
-    assert found(f"{file}:7", corpus="web_title") == ["web_title"]
+    assert sorted(found("a/1.jsonl:7")) == ["web", "web_title"]
+    assert found("a/1.jsonl:7", corpus="web_title") == ["web_title"]
     assert found("web/a/1.jsonl:7") == ["web"]
     assert found("web_title/a/1.jsonl:7") == ["web_title"]
     assert [one.origin.corpus for one in find_document(project, "both", "train", identity="code-3")] == ["code"]

@@ -101,7 +101,7 @@ def _places(
 ) -> list[DocumentPlaces]:
     """Where a document went, in a split of a nanoset or, where that is None, in tars."""
     from nanoset_core.lineage.find import find_document, find_place
-    from nanoset_core.lineage.find_context import find_in_tars, find_place_in_tars
+    from nanoset_core.lineage.webdataset import find_in_tars, find_place_in_tars
 
     if document["identity"] is None and document["number"] is None:  # a place alone names it
         file, line = document["file"], document["line"]
@@ -162,7 +162,7 @@ def _document_lines(places: list[DocumentPlaces], split: str, show: int) -> Iter
 
 
 def _sample(appearance: Appearance) -> str:
-    from nanoset_core.lineage.find_context import TarAppearance
+    from nanoset_core.lineage.webdataset import TarAppearance
 
     if isinstance(appearance, TarAppearance):
         return f"sample {appearance.key} ({appearance.sample:,} of all tars) in {appearance.tar}"

@@ -1,4 +1,4 @@
-"""Whether a raw file is still the one that an inventory lists."""
+"""Tell whether a raw file is still the one that an inventory lists."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST_HASHED_BYTES = 256 << 20
 
 
 def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file: str, byte: int) -> FileState:
-    """Whether a file, or the piece of it that holds a byte, is as the inventory says.
+    """Tell whether a file, or the piece of it that holds a byte, is as the inventory says.
 
-    Without reading where size and times are those that were noted when the file was hashed; otherwise the piece is
-    hashed again if it is not above 256 MiB (`unknown` where it is, or where there is no inventory).
+    Nothing is read if size and times are those of when the file was hashed. Otherwise the piece is hashed again, unless
+    it is larger than 256 MiB (`unknown`; so is a file without an inventory).
 
     Args:
         inventory: what the dataset was made from.
