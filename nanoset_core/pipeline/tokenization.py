@@ -45,20 +45,23 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
 
 
 def _settings_options(project: Project, corpus: str) -> dict[str, Any]:
-    documents = project.config.documents_of(corpus)
-    return _tokenizer_options(project) | {
-        "text_key": documents.text_key,
-        "id_key": documents.id_key,
-        "max_line_bytes": _max_line_bytes(project),
-    }
+    return _settings(project, corpus).recipe_options(project.tokenizer.fingerprint)
 
 
-def _tokenizer_options(project: Project) -> dict[str, Any]:
-    return {
-        "tokenizer": project.tokenizer.fingerprint,
-        "dtype": project.tokenizer.dtype.name,
-        "framing": framing(project).to_json(),
-    }
+def _settings(project: Project, corpus: str) -> shards.ShardSettings:
+    config, documents = project.config, project.config.documents_of(corpus)
+    return shards.ShardSettings(
+        tokenizer_file=config.tokenizer_file,
+        engine=config.tokenization.engine,
+        audit=config.tokenization.audit,
+        dtype=project.tokenizer.dtype.name,
+        max_id=project.tokenizer.max_id,
+        framing=framing(project),
+        text_key=documents.text_key,
+        id_key=documents.id_key,
+        max_line_bytes=int(documents.max_line_mib * (1 << 20)),
+        fail_on_reject=documents.on_reject == "fail",
+    )
 
 
 def check_tokenizer(project: Project) -> None:
@@ -68,7 +71,7 @@ def check_tokenizer(project: Project) -> None:
         MissingError, FormatError: it is not there, or none.
         ConfigError: it lacks a token that the settings need.
     """
-    _tokenizer_options(project)
+    _settings(project, "")
 
 
 def tokenizer_notices(project: Project) -> list[str]:
@@ -93,10 +96,6 @@ def framing(project: Project) -> Framing:
 
 def _range_bytes(project: Project) -> int:
     return int(project.config.tokenization.range_mib * (1 << 20))
-
-
-def _max_line_bytes(project: Project) -> int:
-    return int(project.config.documents.max_line_mib * (1 << 20))
 
 
 @holding
@@ -195,38 +194,22 @@ def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Sequence[Manifest]:
-    return _job(project, corpus, ranges).run(
-        project.config.workers,
-        project.executor,
-        listener=project.listener,
-        stage="tokenized_shards",
-        name=corpus,
-        look_first=not project.rebuild,
-    )
-
-
-def _job(project: Project, corpus: str, ranges: list[SourceRange]) -> job.TokenizeJob:
-    config, documents = project.config, project.config.documents_of(corpus)
-    settings = shards.ShardSettings(
-        tokenizer_file=config.tokenizer_file,
-        engine=config.tokenization.engine,
-        audit=config.tokenization.audit,
-        dtype=project.tokenizer.dtype.name,
-        max_id=project.tokenizer.max_id,
-        framing=framing(project),
-        text_key=documents.text_key,
-        id_key=documents.id_key,
-        max_line_bytes=_max_line_bytes(project),
-        fail_on_reject=reject_policy(project, corpus).fails,
-    )
-    return job.TokenizeJob(
+    work = job.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,
         size=sum(source.size for source in ranges),
         options=_settings_options(project, corpus),
-        settings=settings,
+        settings=_settings(project, corpus),
+    )
+    return work.run(
+        project.config.workers,
+        project.executor,
+        listener=project.listener,
+        stage="tokenized_shards",
+        name=corpus,
+        look_first=not project.rebuild,
     )
 
 

@@ -94,7 +94,7 @@ class DocumentTable:
 
 # pyarrow.array would import pandas, where that is installed, which takes longer than many a small shard.
 def _numbers(values: NDArray[np.integer[Any]]) -> Any:
-    """An Arrow array of numbers."""
+    """Return an Arrow array of numbers."""
     import pyarrow as pa
 
     kind = {"int32": pa.int32(), "int64": pa.int64()}[values.dtype.name]
@@ -102,7 +102,7 @@ def _numbers(values: NDArray[np.integer[Any]]) -> Any:
 
 
 def _strings(values: Sequence[str | None]) -> Any:
-    """An Arrow array of strings and nulls."""
+    """Return an Arrow array of strings and nulls."""
     import pyarrow as pa
 
     encoded = [b"" if value is None else value.encode() for value in values]
@@ -128,10 +128,10 @@ class FileCounts:
 
 
 def counts_by_file(path: Path) -> dict[str, FileCounts]:
-    """Documents and tokens of each file that gave documents, in document order; reads two columns by row groups.
+    """Return documents and tokens of each file that gave documents, in document order.
 
     Raises:
-        MissingError, FormatError: the table is not there, or cannot be read.
+        MissingError, FormatError: The table is not there, or cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -153,11 +153,7 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
 
 
 def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, int]:
-    """Tokens of each of the files, 0 where it gave none, added up over tables.
-
-    Raises:
-        MissingError, FormatError: see counts_by_file.
-    """
+    """Return the tokens of each file, 0 where it gave none, added up over tables; raises as `counts_by_file`."""
     counts = dict.fromkeys(files, 0)
     for table in tables:
         for path, found in counts_by_file(table).items():
@@ -166,7 +162,7 @@ def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, in
 
 
 def group_counts(files: NDArray[np.int32], tokens: NDArray[np.int32]) -> list[FileCounts]:
-    """Counts of file 0, 1, … up to the greatest number in `files`; both int32, shape (documents,)."""
+    """Return the counts of file 0, 1, … up to the greatest number in `files`; both int32, shape (documents,)."""
     documents = np.bincount(files)
     # float64 sums are exact below 2^53 tokens
     sums = np.bincount(files, weights=tokens, minlength=len(documents))
@@ -177,7 +173,7 @@ class DocumentRows:
     """Rows of one shard's documents.parquet."""
 
     def __init__(self, path: Path, documents: int) -> None:
-        """path: the table. documents: how many rows it must have."""
+        """Open a table that must have so many rows."""
         import pyarrow.parquet as pq
 
         self.path = path
@@ -191,7 +187,7 @@ class DocumentRows:
             raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(self._file.schema_arrow.names)}")
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """The values of some rows, in the order asked for."""
+        """Return the values of some rows, in the order asked for."""
         groups = {bisect_right(self._ends, row) for row in rows}
         values: dict[int, dict[str, Any]] = {}
         for group in sorted(groups):
@@ -202,7 +198,7 @@ class DocumentRows:
         return [values[row] for row in rows]
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """(first row, tokens of each document as int32, shape (rows,)) of every row group."""
+        """Yield first row, and tokens of each document as int32, shape (rows,), of every row group."""
         import pyarrow as pa
 
         for group in range(len(self._ends)):
@@ -212,11 +208,11 @@ class DocumentRows:
             yield self._begin(group), column.to_numpy(zero_copy_only=False)
 
     def tokens(self) -> int:
-        """Tokens of all documents."""
+        """Return the tokens of all documents."""
         return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in self.lengths())
 
     def search(self, wanted: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(row, values) of every row that has these values; row groups that cannot hold them are not read."""
+        """Yield (row, values) of every row that has these values; row groups that cannot hold them are not read."""
         import pyarrow.compute as pc
 
         for group in range(len(self._ends)):
@@ -265,7 +261,7 @@ def _explained(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
     try:
-        open_regular(path).close()  # the library would wait for whoever writes to a pipe
+        open_regular(path).close()  # the library would wait for the writer of a pipe
         yield
     except FileNotFoundError as error:
         raise MissingError(

@@ -1,6 +1,6 @@
-"""What a preprocessing tool puts around a document's tokens, and what it makes of a document without any.
+"""What each preprocessing tool puts around a document's tokens, and what it makes of a document without any.
 
-| preset | special tokens of the tokenizer, where nobody says | end token | a document without tokens |
+| preset | special tokens of the tokenizer, by default | end token | a document without tokens |
 | --- | --- | --- | --- |
 | megatron | none | where there are tokens | a document without a sequence |
 | nanotron | those that `tokenizer.encode` adds | always | a sequence of what is added, at least of length zero |
@@ -48,7 +48,7 @@ class Framing:
     """A document without tokens: one without a sequence, one with a framed empty sequence, or none."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self) | {"before": list(self.before), "after": list(self.after)}
 
 
@@ -67,7 +67,7 @@ class Framed:
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
-    """How a preset's tool names the .bin/.idx pair of one key: {prefix}_{key}_document, nanotron {prefix}_{key}."""
+    """Return how a preset's tool names the pair of one key: {prefix}_{key}_document, nanotron {prefix}_{key}."""
     return f"{prefix}_{key}" if preset == "nanotron" else f"{prefix}_{key}_document"
 
 
@@ -79,17 +79,17 @@ def make_framing(
     eod: int | None = None,
     special_tokens: SpecialTokens | None = None,
 ) -> Framing:
-    """The framing of a preset.
+    """Return the framing of a preset.
 
     Args:
-        preset: whose tool.
-        tokenizer_file: where the tokenizer is.
-        bos: id to put in front of every document, or None.
-        eod: id to put behind every document, or None.
-        special_tokens: whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
+        preset: Whose tool.
+        tokenizer_file: The tokenizer.
+        bos: Id to put in front of every document, or None.
+        eod: Id to put behind every document, or None.
+        special_tokens: Whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
 
     Raises:
-        ConfigError: the tokenizer's special tokens depend on the text.
+        ConfigError: The tokenizer's special tokens depend on the text.
     """
     before = () if bos is None else (bos,)
     after = () if eod is None else (eod,)
@@ -102,13 +102,13 @@ def make_framing(
 def special_tokens_notice(
     preset: WriterPreset, template: Sequence[str], special_tokens: SpecialTokens | None, bos: str | None = None
 ) -> str | None:
-    """What is to be said where trainers differ and nobody has chosen, or where the choice gives what few expect.
+    """Return a notice where trainers differ and no choice was made, or where the choice gives what few expect.
 
     Args:
-        preset: whose tool.
-        template: the tokens that the tokenizer's own `encode` adds.
-        special_tokens: what was chosen.
-        bos: the token that is put in front of every document besides, if any.
+        preset: Whose tool.
+        template: The tokens that the tokenizer's own `encode` adds.
+        special_tokens: The choice.
+        bos: The token that is put in front of every document besides, if any.
     """
     if special_tokens == "add" and not template:
         return (
@@ -131,10 +131,10 @@ def special_tokens_notice(
 
 
 def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
+    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
 
     Raises:
-        ConfigError: they depend on the text.
+        ConfigError: They depend on the text.
     """
     found = frames(tokenizer_file)
     if len(found) != 1 or found[0] is None:
@@ -148,7 +148,7 @@ def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:
-    """Put the framing around every document of a batch, without a loop over documents."""
+    """Put the framing around every document of a batch."""
     has_tokens = encoded.lengths > 0
     framed = has_tokens | (framing.empty == "sequence")
     extra = len(framing.before) + len(framing.after)

@@ -1,4 +1,4 @@
-"""What a command line names as input: files, folders and patterns → files, in a stated order."""
+"""Files, folders and patterns of a command line → files, in document order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InputFiles:
     files: tuple[FileStat, ...]
     """Paths relative to `folder`."""
     notices: tuple[str, ...] = ()
-    """What else lies there, and is not read."""
+    """What else is there, and is not read."""
 
     @property
     def paths(self) -> list[Location]:
@@ -44,17 +44,17 @@ def _none(_path: Location) -> bool:
 def resolve_inputs(
     inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Location], bool] = _none
 ) -> InputFiles:
-    """The files that `inputs` name: in the order given, and in natural order within a folder or pattern.
+    """Return the files that `inputs` name: in the order given, and in natural order within a folder or pattern.
 
     Args:
-        inputs: files, folders and patterns, all of this machine or all of one bucket (s3://bucket/path).
-        leave_out: which files of folders and patterns are not meant, such as lines rejected by an earlier call.
+        inputs: Files, folders and patterns, all of this machine or all of one bucket (s3://bucket/path).
+        leave_out: Which files of folders and patterns are not read, such as lines rejected by an earlier call.
 
     Raises:
-        MissingError: an input names nothing.
-        InputError: a folder or pattern holds no file that could be read, a file is named twice, or files lie in
+        MissingError: An input names nothing.
+        InputError: A folder or pattern holds no file that could be read, a file is named twice, or files lie in
             several buckets.
-        StorageError: a bucket cannot be reached, or refuses.
+        StorageError: A bucket cannot be reached, or refuses.
     """
     found: list[_Found] = []
     notices: list[str] = []
@@ -72,16 +72,16 @@ class _Found:
 
     path: Location
     stat: FileStat | None = None
-    """Where a listing has told it."""
+    """As a listing gave it, where there was one."""
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
-    """Files by their paths; errors as `resolve_inputs`."""
+    """Return files by their paths; raises as `resolve_inputs`."""
     return InputFiles(*_below_one_folder([_Found(path) for path in paths]))
 
 
 def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileStat, ...]]:
-    """(a folder above all files, the files)."""
+    """Return a folder above all files, and the files."""
     paths = [one.path for one in found]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
@@ -123,7 +123,7 @@ def _shares_place(path: Location, other: Location) -> bool:
 
 
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
-    """Each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
+    """Return each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
     jobs = []
     for file in inputs.files:
         stem = file.path[: len(file.path) - len(suffix_of(file.path) or "")]
@@ -135,7 +135,7 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
-    """(files, what is to be told) of one input."""
+    """Return the files and notices of one input."""
     path = Path(given).expanduser()
     if path.is_file():
         return [_Found(path.absolute())], []
@@ -153,7 +153,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
 
 
 def _resolve_remote(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
-    """As `_resolve`, of an input in a bucket."""
+    """Do the same for an input in a bucket."""
     path = remote_location(given, where="--input")
     if not given.endswith("/") and path.path and path.is_file():
         return [_Found(path)], []
@@ -185,7 +185,7 @@ def _files_below(
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a path match those of a pattern, of which `**` stands for any number of folders."""
+    """Tell whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
     if not pattern:
         return not parts
     if pattern[0] == "**":

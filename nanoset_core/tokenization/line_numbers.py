@@ -1,6 +1,6 @@
 """Line numbers in files that were cut without being read.
 
-In such a file lines count from 1 in each piece, in documents.parquet and rejects.jsonl too, since whoever reads a piece
+In such a file lines count from 1 in each piece, in documents.parquet and rejects.jsonl too, since the reader of a piece
 does not know how many lines lie before it. The facts of a shard say how many lines each of its pieces has. Once all
 shards of a corpus are there, the number of a line in its file is a sum; before that, its byte offset says where it is.
 """
@@ -26,24 +26,24 @@ class LineNumbers:
     """Numbers of lines in their pieces ↔ numbers in their files; the same in files that were counted before."""
 
     def __init__(self, pieces: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
-        """pieces: as FACT, of all pieces of each file."""
+        """Take pieces as FACT holds them, of all pieces of each file."""
         files = {path: sorted((begin, lines) for begin, lines in found) for path, found in (pieces or {}).items()}
         self._begins = {path: [begin for begin, _ in found] for path, found in files.items()}
         self._before = {path: [0, *accumulate(lines for _, lines in found)] for path, found in files.items()}
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> LineNumbers:
-        """By the facts of a corpus's set of shards."""
+        """Return the line numbers by the facts of a corpus's set of shards."""
         return LineNumbers(facts.get(FACT))
 
     def in_file(self, path: str, byte: int, line: int) -> int:
-        """The number in its file of the line that begins at a byte, given its number in its piece."""
+        """Return the number in its file of the line that begins at a byte, given its number in its piece."""
         if path not in self._begins:
             return line
         return self._before[path][bisect_right(self._begins[path], byte) - 1] + line
 
     def in_piece(self, path: str, line: int) -> tuple[int, int] | None:
-        """(first byte of the piece that holds a line of a file, its number there); None where numbers are the same."""
+        """Return (first byte of the piece that holds a line, its number there); None where numbers are the same."""
         if path not in self._begins:
             return None
         before = self._before[path]
@@ -51,14 +51,14 @@ class LineNumbers:
         return self._begins[path][number], line - before[number]
 
     def of_reject(self, reject: Reject) -> Reject:
-        """A reject of rejects.jsonl, with its number in its file."""
+        """Return a reject of rejects.jsonl with its number in its file."""
         if reject.file not in self._begins:
             return reject
         return replace(reject, line=self.in_file(reject.file, reject.offset, reject.line))
 
 
 def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
-    """What the facts of a shard say of its pieces, given those that had not been counted, with their lines."""
+    """Return the facts of a shard about its pieces, given those that had not been counted, with their lines."""
     found: dict[str, list[Sequence[int]]] = {}
     for piece, lines in counted:
         found.setdefault(piece.path, []).append((piece.begin, lines))
@@ -66,7 +66,7 @@ def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
 
 
 def joined_facts(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """What the facts of a corpus's set of shards say of all pieces; nothing where all lines were counted before."""
+    """Return the facts of a corpus's set of shards about all pieces; nothing where all lines were counted before."""
     if all(piece.first_line > 0 for piece in pieces):
         return {}
     found: dict[str, list[Sequence[int]]] = {}
@@ -77,9 +77,9 @@ def joined_facts(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[st
 
 
 def place_in(source: SourceRange, path: str, line: int, byte: int) -> str:
-    """How whoever reads a range names a line of it, which begins at a byte.
+    """Return how a line of a range, which begins at a byte, is named while the range is read.
 
-    `path:line`; the path alone where it is not known how many lines lie before those of the piece.
+    That is `path:line`; the path alone where it is not known how many lines lie before those of the piece.
     """
     pieces = (piece for piece in source.pieces if piece.path == path and piece.begin <= byte < piece.end)
     return f"{path}:{line}" if all(piece.is_counted for piece in pieces) else path

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import overload
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.rejects import FAULTS, Reject, is_fault
+from nanoset_core.raw.rejects import Reject, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
@@ -27,7 +26,6 @@ LISTINGS_READ = 100
 REJECTS_READ = 20_000
 """Rejects, and files of them, that are read at most to say in which files damaged lines are."""
 _FILES_NAMED = 5
-_FAULTS = tuple(f'"reason": "{beginning}'.encode() for beginning in FAULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,16 @@ class Listing:
 
     facts: ShardFacts
     path: Callable[[], Path]
-    """Gives the file that lists them, fetched where it lives elsewhere."""
+    """Returns the file that lists them, fetched where it lives elsewhere."""
+
+    @staticmethod
+    def of(shard: Manifest) -> Listing:
+        """Return the rejects of a shard."""
+        return Listing(ShardFacts.of(shard.facts), lambda: shard.path(REJECTS))
 
 
-class Listings(Sequence[Listing]):
-    """Those of the shards that rejected something. Nothing more is kept of them: there may be a hundred thousand."""
+class Listings:
+    """The rejects of the shards that rejected something, made when they are iterated over: there may be many."""
 
     def __init__(self, shards: Sequence[Manifest]) -> None:
         self._shards = shards
@@ -49,18 +52,8 @@ class Listings(Sequence[Listing]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> Listing: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Listing]: ...
-    def __getitem__(self, index: int | slice) -> Listing | list[Listing]:
-        if isinstance(index, slice):
-            return [self._listing(number) for number in self._numbers[index]]
-        return self._listing(self._numbers[index])
-
-    def _listing(self, number: int) -> Listing:
-        shard = self._shards[number]
-        return Listing(ShardFacts.of(shard.facts), lambda: shard.path(REJECTS))
+    def __iter__(self) -> Iterator[Listing]:
+        return (Listing.of(self._shards[number]) for number in self._numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class UnreadableFile:
     path: str
     """Relative to the corpus's folder."""
     size: int
-    """Stored bytes of all of it: nobody knows how much of it is lost."""
+    """Stored bytes of the whole file: how much of it is lost is not known."""
     line: int
     """1-based number of the line or row from which on nothing was read."""
     reason: str
@@ -87,7 +80,7 @@ class Losses:
 
     facts: ShardFacts
     """Of all of them, added up."""
-    listings: Sequence[Listing] = ()
+    listings: Listings | Sequence[Listing] = ()
     """Of those that rejected something."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Relative path of each file → its stored bytes."""
@@ -98,15 +91,15 @@ class Losses:
     def unreadable(self) -> tuple[UnreadableFile, ...]:
         """Files that could not be read to their end, in document order."""
         found: dict[str, UnreadableFile] = {}
-        for listing in self.listings:
-            for fault in self._faults(listing) if listing.facts.faults else ():
+        for listing in self.listings if self.facts.faults else ():
+            for fault in filter(lambda reject: reject.is_fault, self._rejects(listing) if listing.facts.faults else ()):
                 size = self.sizes.get(fault.file, listing.facts.stored_bytes)
                 found[fault.file] = UnreadableFile(fault.file, size, fault.line, fault.reason, fault.detail)
         return tuple(found.values())
 
     @property
     def unreadable_bytes(self) -> int:
-        """Stored bytes of these files; of all files, where it is not known any more which they are."""
+        """Stored bytes of these files; of all files, where it is no longer known which they are."""
         if len(self.unreadable) < self.facts.faults:
             return self.facts.stored_bytes
         return sum(file.size for file in self.unreadable)
@@ -124,41 +117,29 @@ class Losses:
     @cached_property
     def damaged_files(self) -> dict[str, int]:
         """File → lines of it that look damaged, as far as they were looked for."""
-        found: Counter[str] = Counter()
-        left = REJECTS_READ
         damaged = (one for one in self.listings if any(map(may_be_damage, one.facts.reasons)))
-        for listing in islice(damaged, LISTINGS_READ):
-            for reject in islice(self._rejects(listing), left):
-                left -= 1
-                if may_be_damage(reject.reason):
-                    found[reject.file] += 1
-        return dict(found)
+        rejects = chain.from_iterable(map(self._rejects, islice(damaged, LISTINGS_READ)))
+        return dict(Counter(one.file for one in islice(rejects, REJECTS_READ) if may_be_damage(one.reason)))
 
     def first(self, reason: str) -> Reject | None:
-        """The first line that was rejected for a reason."""
-        for listing in self.listings:
-            if reason in listing.facts.reasons:
-                return next((reject for reject in self._rejects(listing) if reject.reason == reason), None)
-        return None
+        """Return the first line that was rejected for a reason."""
+        with_it = (self._rejects(listing) for listing in self.listings if reason in listing.facts.reasons)
+        return next((reject for reject in next(with_it, iter(())) if reject.reason == reason), None)
 
-    def _rejects(self, listing: Listing, marks: Sequence[bytes] = (b"",)) -> Iterator[Reject]:
-        return read_rejects(listing.path(), self.numbers, marks)
-
-    def _faults(self, listing: Listing) -> Iterator[Reject]:
-        """The faults alone; quotes within a value are escaped, so that only reasons match."""
-        return (reject for reject in self._rejects(listing, _FAULTS) if reject.is_fault)
+    def _rejects(self, listing: Listing) -> Iterator[Reject]:
+        return read_rejects(listing.path(), self.numbers)
 
     def unreadable_text(self) -> str:
-        """Which files, and how much of the corpus that is, as one clause; empty where there is none."""
+        """Describe these files, and how much of the corpus that is, as one clause; empty where there is none."""
         if not self.facts.faults:
             return ""
         share = f"{format_bytes(self.unreadable_bytes)} of {format_bytes(self.facts.stored_bytes)} stored"
-        files = _named([str(file) for file in self.unreadable]) or "which ones is not known any more"
+        files = _named([str(file) for file in self.unreadable]) or "which ones is no longer known"
         count = format_count(self.facts.faults, "file")
         return f"{count} not readable to the end ({share}, {self.unreadable_share:.2%}): {files}"
 
     def damaged_text(self) -> str:
-        """How many lines look damaged, why, and in which files, as one clause; empty where none does."""
+        """Describe how many lines look damaged, why, and in which files, as one clause; empty where none does."""
         reasons = self.damaged_reasons
         if not reasons:
             return ""
@@ -170,7 +151,7 @@ class Losses:
         return f"{format_count(lines, 'rejected line')} that may be damaged ({why}): {_named(files)}{more}"
 
     def zeroed_text(self) -> str:
-        """How many documents of tables hold runs of zero bytes, and which tables, as one clause; empty for none."""
+        """Describe how many documents of which tables hold runs of zero bytes, as one clause; empty for none."""
         zeroed = self.facts.zeroed
         if not zeroed:
             return ""
@@ -178,22 +159,22 @@ class Losses:
         return f"{format_count(sum(zeroed.values()), 'document')} with runs of zero bytes: {files}"
 
     def beyond_rejects(self) -> str:
-        """What no list of rejected lines holds, as one clause; empty where there is nothing."""
+        """Describe what no list of rejected lines holds, as one clause; empty where there is nothing."""
         return "; ".join(text for text in (self.unreadable_text(), self.zeroed_text()) if text)
 
     def texts(self) -> list[str]:
-        """All clauses, as far as there is something to say."""
+        """Return all clauses that are not empty."""
         return [text for text in (self.unreadable_text(), self.damaged_text(), self.zeroed_text()) if text]
 
 
 def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
-    """What shards lost that were made of these pieces of files."""
+    """Return what shards lost that were made of these pieces of files."""
     facts = sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts())
     return Losses(facts, Listings(shards), stored_sizes(pieces), LineNumbers.of(joined_facts(shards, pieces)))
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
-    """Relative path → stored bytes of all pieces of a file."""
+    """Return relative path → stored bytes of all pieces of a file."""
     sizes: Counter[str] = Counter()
     for piece in pieces:
         sizes[piece.path] += piece.size
@@ -201,26 +182,20 @@ def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
 
 
 def may_be_damage(reason: str) -> bool:
-    """Whether a line that was rejected for a reason may have been a document once."""
+    """Tell whether a line that was rejected for a reason may have been a document once."""
     return not is_fault(reason) and reason not in SOUND_REASONS
 
 
-def read_rejects(path: Path, numbers: LineNumbers, marks: Sequence[bytes] = (b"",)) -> Iterator[Reject]:
-    """The rejects that a file lists, in order; those alone whose line of the file holds one of the marks.
-
-    Args:
-        path: of a shard's rejects.jsonl.
-        numbers: of the lines of the shard's corpus.
-        marks: what to look for.
+def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
+    """Yield the rejects of a shard's rejects.jsonl, in order, with the line numbers of its corpus.
 
     Raises:
-        FormatError: it is not there, or no such list.
+        FormatError: It is not there, or no such list.
     """
     try:
         with open_regular(path) as lines:
             for line in lines:
-                if any(mark in line for mark in marks):
-                    yield numbers.of_reject(Reject(**json.loads(line)))
+                yield numbers.of_reject(Reject(**json.loads(line)))
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise FormatError(
             "this is not the list of a shard's rejected lines",

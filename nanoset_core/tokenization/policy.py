@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 
 from nanoset_core.errors import InputError
 from nanoset_core.raw.rejects import MAX_UNREADABLE_FRACTION, OnReject, Reject, is_fault
@@ -15,7 +16,7 @@ _LISTINGS_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """What the user calls the settings, for messages."""
+    """The settings by the names that the user knows, for messages."""
 
     on_reject: str = "--on-reject fail"
     rejected: str = "--max-rejected-fraction"
@@ -31,7 +32,7 @@ class RejectPolicy:
     """
 
     on_reject: OnReject
-    """`quarantine`: rejects are kept aside, up to the shares below; `fail`: the first one ends the work."""
+    """`quarantine`: rejects are listed, up to the shares below; `fail`: the first one ends the work."""
     max_fraction: float
     """Share of the lines read that may be rejected, 0 to 1."""
     max_unreadable_fraction: float = MAX_UNREADABLE_FRACTION
@@ -46,25 +47,20 @@ class RejectPolicy:
         return self.on_reject == "fail"
 
     def allows(self, losses: Losses) -> bool:
-        """Whether so little is lost."""
+        """Tell whether no more is lost than is allowed."""
         return self._allows_files(losses) and self._allows_lines(losses)
 
     def check(self, losses: Losses, folder: RawFolder) -> None:
-        """Refuse what lost too much.
+        """Refuse too large losses.
 
         Raises:
-            InputError: more is lost than is allowed.
+            InputError: More is lost than is allowed.
         """
         if (refusal := self.refusal(losses, folder)) is not None:
             raise refusal
 
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
-        """The error that says how more is lost than is allowed; None where it is not.
-
-        Args:
-            losses: what was lost.
-            folder: in which the files lie.
-        """
+        """Return the error for more losses than are allowed; None where they are not. `folder` holds the files."""
         if not self._allows_files(losses):
             return self._unreadable(losses, folder)
         return None if self._allows_lines(losses) else self._rejected(losses, folder)
@@ -113,7 +109,7 @@ class RejectPolicy:
         )
 
     def _remedy(self, reason: str, losses: Losses) -> str:
-        listings = [str(listing.path()) for listing in losses.listings[:_LISTINGS_NAMED]]
+        listings = [str(listing.path()) for listing in islice(losses.listings, _LISTINGS_NAMED)]
         more = len(losses.listings) - len(listings)
         listed = ", ".join(listings) + (f" and {more:,} more" if more else "")
         first = f"name the key that holds the text ({self.names.text_key})" if reason == "missing_key" else "mend them"
@@ -122,7 +118,7 @@ class RejectPolicy:
 
 
 def _seen(reject: Reject) -> str:
-    """What stands in place of a document."""
+    """Describe what is there in place of a document."""
     if reject.reason == "missing_key":
         keys, _, level = reject.detail.partition(" among [")[2].partition("]")
         return f"has {f'the keys {keys}' if keys else 'no keys'}{level}"

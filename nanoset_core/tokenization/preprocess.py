@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor, available_processors
@@ -116,26 +115,26 @@ class Preprocessed:
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
-    """The end-of-document token: the one given; that of the trainer for files of this kind; else what
+    """Return the end-of-document token: the one given; else that of the trainer for files of this kind; else what
     tokenizer_config.json beside the tokenizer says.
 
     Raises:
-        ConfigError: neither names one.
-        FormatError: it is no tokenizer.
+        ConfigError: None of them names one.
+        FormatError: It is no tokenizer.
     """
     if given is not None:
         return given
     if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
         return own
     beside = tokenizer.parent / "tokenizer_config.json"
+    named, found = None, f"no eos_token in {beside}"
     try:
         value = json.loads(read_regular(beside))
         named = value.get("eos_token") if isinstance(value, dict) else None
-        found = f"no eos_token in {beside}"
     except FileNotFoundError:
-        named, found = None, f"there is no {beside}, which could name it as eos_token"
+        found = f"there is no {beside}, which could name it as eos_token"
     except ValueError:
-        named, found = None, f"{beside} cannot be read as JSON"
+        found = f"{beside} cannot be read as JSON"
     named = named.get("content") if isinstance(named, dict) else named
     if not isinstance(named, str):
         special = special_tokens(tokenizer)
@@ -172,7 +171,7 @@ def preprocess(
         scratch: where to make the folder for unfinished work; default: beside the output.
         listener: hears the progress.
         overwrite: whether pairs and rejects that were made from other lines or settings, or by something else, may be
-            replaced. Whoever is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
+            replaced. A call that is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
         executor: does the work instead of `options.workers` processes of this call.
 
     Raises:
@@ -183,23 +182,14 @@ def preprocess(
         SourceChangedError: a file changed meanwhile.
     """
     if options.partitions < 1:
-        raise ConfigError(
-            "out of range",
-            where="--partitions",
-            found=options.partitions,
-            expected="1 or more",
-            remedy="name another number",
-        )
+        raise ConfigError("out of range", where="--partitions", found=options.partitions, expected="1 or more")
     if not options.keys or len(set(options.keys)) != len(options.keys):
-        raise ConfigError(
-            "no keys, or one of them twice",
-            where="--json-keys",
-            found=" ".join(options.keys),
-            expected="at least one key, each once",
-            remedy="name each key once",
-        )
+        found = " ".join(options.keys)
+        raise ConfigError("no keys, or one twice", where="--json-keys", found=found, expected="each key once")
     tokenizer = as_source(options.tokenizer).path
-    check_apart(_outputs(output_prefix, options), [*inputs.paths, tokenizer])
+    pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
+    files = [file for pair in pairs for file in _pair_files(pair)]
+    check_apart([*files, _ending(output_prefix, REJECTS_ENDING)], [*inputs.paths, tokenizer])
     for token, key in ((options.bos, "--bos"), (options.eod, "--eod")):  # before any work is done
         if token is not None:
             token_id(options.tokenizer, token, key)
@@ -222,7 +212,7 @@ def preprocess(
 
 
 def own_rejects(path: Location, output_prefix: Location) -> bool:
-    """Whether a file lists the lines that an earlier call with this prefix rejected (with --per-file: one of its)."""
+    """Tell whether a file lists the lines that an earlier call with this prefix rejected."""
     stem = path.name.removesuffix(REJECTS_ENDING)
     if stem == path.name or not stem.startswith(output_prefix.name):
         return False
@@ -230,13 +220,6 @@ def own_rejects(path: Location, output_prefix: Location) -> bool:
         return False
     names = (name for name in place_of(path.parent).names() if name.startswith(f"{stem}_"))
     return any(read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING))
-
-
-def _outputs(output_prefix: Location, options: PreprocessOptions) -> list[Location]:
-    """All files that a call may write."""
-    pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
-    found = [_ending(pair, ending) for pair in pairs for ending in (".bin", ".idx", MANIFEST_ENDING)]
-    return [*found, _ending(output_prefix, REJECTS_ENDING)]
 
 
 class _Ranges:
@@ -288,6 +271,7 @@ class _Call:
         self.overwrite, self.executor = overwrite, executor
         self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
         self.root, self.ranges, self.listener = root, _Ranges(inputs, root, listener), listener
+        self.rejects = _ending(output_prefix, REJECTS_ENDING)
         self.tokenizer = tokenizer_facts(options.tokenizer)
         bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
         eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
@@ -296,7 +280,7 @@ class _Call:
         )
 
     def policy(self, key: str) -> RejectPolicy:
-        """How much of the input may be lost."""
+        """Return how much of the input may be lost."""
         options = self.options
         return RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction, key)
 
@@ -305,9 +289,13 @@ class _Call:
         """All pieces of the input's files, in document order."""
         return whole_pieces(part for source in self.ranges for part in source.pieces)
 
-    def provenance(self, key: str) -> dict[str, Any]:
-        """All that decides the bytes of a pair."""
-        options = self.options
+    def prefix(self, key: str) -> Location:
+        """Return the prefix of a key's pair."""
+        return self.output_prefix.with_name(pair_name(self.options.preset, self.output_prefix.name, key))
+
+    def output(self, key: str) -> RecordedOutput:
+        """Return the pair of a key; the last one has the rejects with it."""
+        prefix, options = self.prefix(key), self.options
         settings = {
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.tokenizer.dtype.name,
@@ -318,47 +306,30 @@ class _Call:
             "max_line_bytes": options.max_line_bytes,
         }
         sources = [asdict(piece) for piece in self.pieces]
-        return {"nanoset": 1, "key": key, "options": settings, "sources": sources}
-
-    def output(self, key: str) -> RecordedOutput:
-        """The pair of a key; the last one has the rejects with it."""
-        prefix = self.prefix(key)
         return RecordedOutput(
             record=_ending(prefix, MANIFEST_ENDING),
-            made_from=self.provenance(key),
+            made_from={"nanoset": 1, "key": key, "options": settings, "sources": sources},
             files=(_ending(prefix, ".bin"), _ending(prefix, ".idx")),
-            others=(self.rejects,) if key == self.options.keys[-1] else (),
+            others=(self.rejects,) if key == options.keys[-1] else (),
             flags=_FLAGS,
             hashed=True,
         )
 
     def finds_something(self, key: str) -> bool:
-        """Whether anything is there already where the pair of a key goes; to say what, the input must be read first."""
-        prefix = self.prefix(key)
-        paths = [_ending(prefix, ending) for ending in (".bin", ".idx", MANIFEST_ENDING)]
+        """Tell whether anything is there where the pair of a key goes; what it is cannot be told before reading."""
         place = place_of(self.output_prefix.parent)
-        return any(place.has(path.name) for path in [*paths, self.rejects])
-
-    def prefix(self, key: str) -> Location:
-        """Of a key's pair."""
-        return self.output_prefix.with_name(pair_name(self.options.preset, self.output_prefix.name, key))
-
-    @property
-    def rejects(self) -> Location:
-        """The list of rejected lines."""
-        return _ending(self.output_prefix, REJECTS_ENDING)
+        return any(place.has(path.name) for path in [*_pair_files(self.prefix(key)), self.rejects])
 
     def rejects_here(self) -> Path:
-        """The same list on this machine."""
-        if isinstance(self.rejects, RemoteFolder):
-            copy = self.root.folder / self.rejects.name
-            self.rejects.store.fetch(self.rejects.path, copy)
-            return copy
-        return self.rejects
+        """Return the list of rejected lines on this machine."""
+        if not isinstance(self.rejects, RemoteFolder):
+            return self.rejects
+        copy = self.root.folder / self.rejects.name
+        self.rejects.store.fetch(self.rejects.path, copy)
+        return copy
 
     def job(self, key: str) -> TokenizeJob:
-        """The shards of one key's texts."""
-        others = tuple(other for other in self.options.keys if other != key)
+        """Return the job that makes the shards of one key's texts."""
         settings = ShardSettings(
             tokenizer_file=self.options.tokenizer,
             engine=self.options.engine,
@@ -367,28 +338,20 @@ class _Call:
             max_id=self.tokenizer.max_id,
             framing=self.framing,
             text_key=key,
-            required_keys=others,
+            required_keys=tuple(other for other in self.options.keys if other != key),
             max_line_bytes=self.options.max_line_bytes,
             fail_on_reject=self.options.on_reject == "fail",
             documents=self.options.count_by_file,
             hashed=False,
         )
-        recipe_options = {
-            "tokenizer": self.tokenizer.fingerprint,
-            "dtype": self.tokenizer.dtype.name,
-            "framing": self.framing.to_json(),
-            "text_key": key,
-            "required_keys": list(others),
-            "max_line_bytes": self.options.max_line_bytes,
-            "documents": self.options.count_by_file,
-        }
+        more = {"required_keys": list(settings.required_keys), "documents": settings.documents}
         return TokenizeJob(
             root=self.root,
             corpus="input",
             folder=self.inputs.folder,
             ranges=self.ranges,
             size=self.ranges.size,
-            options=recipe_options,
+            options=settings.recipe_options(self.tokenizer.fingerprint) | more,
             settings=settings,
         )
 
@@ -423,35 +386,32 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards))
 
 
+def _finished(call: _Call, key: str) -> Preprocessed | None:
+    """Return a pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`.
+
+    It is none either where it is no longer known which files could not be read to their end.
+    """
+    record = call.output(key).find(overwrite=call.overwrite) if call.finds_something(key) else None
+    if record is None or (call.options.count_by_file and record.get("tokens_by_file") is None):
+        return None
+    try:
+        facts = ShardFacts(**record["facts"])
+        lost = Losses(facts, [Listing(facts, call.rejects_here)], stored_sizes(call.pieces))
+        if not call.policy(key).allows(lost) or len(lost.unreadable) != facts.faults:
+            return None
+    except (KeyError, TypeError, FormatError):
+        return None
+    rejects = call.rejects if facts.reasons else None
+    by_file = record.get("tokens_by_file")
+    return Preprocessed(call.prefix(key), facts, rejects, lost.beyond_rejects(), by_file, made=False)
+
+
 def _ending(prefix: Location, ending: str) -> Location:
     return prefix.with_name(prefix.name + ending)
 
 
-def _finished(call: _Call, key: str) -> Preprocessed | None:
-    """A pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`."""
-    if not call.finds_something(key):
-        return None
-    record = call.output(key).find(overwrite=call.overwrite)
-    try:
-        facts = None if record is None else ShardFacts(**record["facts"])
-    except (KeyError, TypeError):
-        return None
-    if record is None or facts is None or (lost := _lost_before(call, key, facts)) is None:
-        return None
-    by_file = record.get("tokens_by_file")
-    if call.options.count_by_file and by_file is None:
-        return None
-    rejects = call.rejects if facts.reasons else None
-    return Preprocessed(call.prefix(key), facts, rejects, lost.beyond_rejects(), by_file, made=False)
-
-
-def _lost_before(call: _Call, key: str, facts: ShardFacts) -> Losses | None:
-    """What a pair that is there lost; None where that is more than is allowed, or cannot be told any more."""
-    lost = Losses(facts, [Listing(facts, call.rejects_here)], stored_sizes(call.pieces))
-    try:
-        return lost if call.policy(key).allows(lost) and len(lost.unreadable) == facts.faults else None
-    except FormatError:  # the list of rejects is gone, or another call's
-        return None
+def _pair_files(prefix: Location) -> list[Location]:
+    return [_ending(prefix, ending) for ending in (".bin", ".idx", MANIFEST_ENDING)]
 
 
 def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:

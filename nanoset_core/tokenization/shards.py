@@ -69,6 +69,17 @@ class ShardSettings:
     hashed: bool = True
     """Whether the manifest holds the files' sha256: not of shards that live no longer than the call."""
 
+    def recipe_options(self, tokenizer: str) -> dict[str, Any]:
+        """Return the settings that reach the tokens, as recipes hold them; `tokenizer` is its fingerprint."""
+        return {
+            "tokenizer": tokenizer,
+            "dtype": self.dtype,
+            "framing": self.framing.to_json(),
+            "text_key": self.text_key,
+            "id_key": self.id_key,
+            "max_line_bytes": self.max_line_bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
@@ -114,16 +125,16 @@ class ShardFacts:
     """Table → documents of it whose text holds runs of zero bytes."""
 
     def to_json(self) -> dict[str, Any]:
-        """As manifests hold them."""
+        """Return the facts as manifests hold them."""
         return {name: value for name, value in asdict(self).items() if value or name != "zeroed"}
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
-        """The counts among the facts of a manifest."""
+        """Return the counts among the facts of a manifest."""
         return ShardFacts(**{name: facts[name] for name in facts.keys() & _NAMES})
 
     def described(self) -> str:
-        """Lines and rejects for a message."""
+        """Return lines and rejects for a message."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
         counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {self.faults:,} unreadable file(s)"
         return counts + (f" ({reasons})" if reasons else "")
@@ -141,7 +152,7 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 
 
 def make_shard(task: ShardTask) -> Manifest:
-    """Make the shard of one source range, and put it where outputs live, or return it when it is there already.
+    """Make and store the shard of one source range, or return it when it is there already.
 
     Raises:
         InputError: A line was rejected and the policy is to fail.
@@ -214,7 +225,7 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
 
 
 def _engine(task: ShardTask) -> Engine:
-    """The engine, kept from task to task while the tokenizer stays the one of the sha256 that the recipe names."""
+    """Return the engine, kept from task to task while the tokenizer has the sha256 that the recipe names."""
     file, expected = tokenizer_at_hand(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
     engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, task.without)
     if fingerprint != expected:
@@ -229,7 +240,7 @@ def _engine(task: ShardTask) -> Engine:
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
-    """Which engine `kind` comes to with a tokenizer, and why; no output depends on it."""
+    """Return which engine `kind` gives with a tokenizer, and why; no output depends on it."""
     engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind, frozenset())
     return f"{engine.name}: {engine.reason}"
 

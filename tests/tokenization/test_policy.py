@@ -95,7 +95,7 @@ def test_the_share_is_of_stored_bytes(tmp_path, fraction, size, allowed):
 def test_a_file_that_is_not_known_any_more_may_be_any(tmp_path):
     lost = losses(tmp_path, [], lines=9, documents=9, faults=1, stored_bytes=1000)
     assert lost.unreadable_share == 1
-    assert "which ones is not known any more" in lost.unreadable_text()
+    assert "which ones is no longer known" in lost.unreadable_text()
 
 
 def test_lines_that_hold_no_text_are_no_damage(tmp_path):

@@ -73,18 +73,13 @@ def test_the_pair_of_each_preset(folder, tmp_path, tokenizer_file, preset, name)
     assert (facts.lines, facts.documents, facts.skipped) == (50, 50 - (preset == "nemo"), int(preset == "nemo"))
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 60])
-def test_partitions_deal_documents_in_turn(folder, tmp_path, tokenizer_file, partitions):
-    wanted = [text for start in range(partitions) for text in texts(folder)[start::partitions]]
-    settings = options(tokenizer_file, partitions=partitions)
+@pytest.mark.parametrize(("partitions", "keeps_order"), [(1, False), (2, False), (7, False), (60, False), (3, True)])
+def test_partitions_deal_documents_in_turn(folder, tmp_path, tokenizer_file, partitions, keeps_order):
+    dealt = [text for start in range(partitions) for text in texts(folder)[start::partitions]]
+    settings = options(tokenizer_file, partitions=partitions, keep_sequential_samples=keeps_order)
     (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
+    wanted = texts(folder) if keeps_order else dealt
     assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
-
-
-def test_sequential_samples_keep_the_order(folder, tmp_path, tokenizer_file):
-    settings = options(tokenizer_file, partitions=3, keep_sequential_samples=True)
-    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
-    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
 
 
 def test_worker_count_and_cuts_leave_no_trace(folder, tmp_path, tokenizer_file, monkeypatch):
@@ -151,7 +146,7 @@ def test_what_is_left_behind(folder, tmp_path, tokenizer_file):
 
 def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, monkeypatch):
     monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
-    inputs = resolve_inputs([folder])
+    inputs, settings = resolve_inputs([folder]), options(tokenizer_file)
     made = []
 
     def stop_after_one(progress):
@@ -160,9 +155,7 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        preprocess(
-            inputs, tmp_path / "out", options(tokenizer_file), scratch=tmp_path / "work", listener=stop_after_one
-        )
+        preprocess(inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=stop_after_one)
     assert not list(tmp_path.glob("out*"))
     (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
     (shard,) = (tmp_path / "work").glob(".out-*.scratch/shards/input/*/tokens.bin")
@@ -173,9 +166,7 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
         if progress.stage == "tokenize" and shard.exists():
             seen.append(shard.stat().st_mtime_ns)
 
-    (result,) = preprocess(
-        inputs, tmp_path / "out", options(tokenizer_file), scratch=tmp_path / "work", listener=remember
-    )
+    (result,) = preprocess(inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=remember)
     assert set(seen) == {written}, "the finished shard was not made again"
     assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["mine.txt"]
@@ -199,8 +190,11 @@ def test_the_same_call_does_nothing_and_another_one_does(folder, tmp_path, token
 
 
 def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenizer_file):
-    (folder / "bad.jsonl").write_bytes(b"nonsense\n")
+    (folder / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
     inputs = resolve_inputs([folder])
+    with pytest.raises(InputError, match="max-rejected-fraction"):
+        preprocess(inputs, tmp_path / "out", options(tokenizer_file))
+    assert not list(tmp_path.glob("out*"))
     preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.5))
     with pytest.raises(InputError, match="invalid_json"):
         preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
@@ -209,13 +203,6 @@ def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenize
     # Shards of a call that was stopped are kept, and so are their rejects.
     with pytest.raises(InputError, match="--on-reject fail"):
         preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
-
-
-def test_too_many_rejects_write_nothing(folder, tmp_path, tokenizer_file):
-    (folder / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
-    with pytest.raises(InputError, match="max-rejected-fraction"):
-        preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file))
-    assert not list(tmp_path.glob("out*"))
 
 
 def test_inputs(folder, tmp_path):
@@ -252,19 +239,16 @@ def test_end_token(tmp_path, tokenizer_file):
 
 
 def test_the_command_takes_the_peers_flags(folder, tmp_path, tokenizer_file):
-    arguments = ["tokenize", "--input", str(folder / "part-2.jsonl"), str(folder / "part-10.jsonl")]
-    arguments += ["--output-prefix", str(tmp_path / "out"), "--json-keys", "text", "id", "--workers", "1"]
-    arguments += ["--tokenizer-model", str(tokenizer_file.parent), "--append-eod", "--eod", EOD]
-    outcome = CliRunner().invoke(nanoset, arguments, catch_exceptions=False)
+    flags = ["--json-keys", "text", "id", "--tokenizer-model", tokenizer_file.parent, "--append-eod", "--eod", EOD]
+    outcome = tokenize([folder / "part-2.jsonl", folder / "part-10.jsonl"], tmp_path / "out", tokenizer_file, *flags)
     assert outcome.exit_code == 0, outcome.output
     assert "50 documents" in outcome.output
     assert len(MMapIndexedDataset(tmp_path / "out_id_document").document_indices) == 51
 
 
 def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path, tokenizer_file):
-    arguments = ["tokenize", "--input", str(folder), "--output-prefix", str(tmp_path / "parts" / "o"), "--per-file"]
-    arguments += ["--tokenizer", str(tokenizer_file), "--append-eod", "--eod", EOD, "--workers", "1"]
-    assert CliRunner().invoke(nanoset, arguments, catch_exceptions=False).exit_code == 0
+    more = ["--per-file", "--append-eod", "--eod", EOD]
+    assert tokenize([folder], tmp_path / "parts" / "o", tokenizer_file, *more).exit_code == 0
     names = sorted(path.name for path in (tmp_path / "parts").glob("*.idx"))
     assert names == ["o_part-10_text_document.idx", "o_part-2_text_document.idx"]
     arguments = ["merge", "--input", str(tmp_path / "parts"), "--output-prefix", str(tmp_path / "merged")]
@@ -404,12 +388,5 @@ def test_little_is_imported(folder, tmp_path, tokenizer_file):
     command = [sys.executable, "-c", script, *words, "--tokenizer", str(tokenizer_file), "--engine", "numpy"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     packages = {".".join(name.split(".")[:2]) for name in done.stdout.splitlines()[-1].split()}
-    assert not packages & {
-        "rich",
-        "pyarrow",
-        "pandas",
-        "nanoset_core.mapping",
-        "nanoset_core.pipeline",
-        "boto3",
-        "yaml",
-    }
+    heavy = {"rich", "pyarrow", "pandas", "boto3", "yaml", "nanoset_core.mapping", "nanoset_core.pipeline"}
+    assert not packages & heavy

@@ -1,5 +1,6 @@
 import dataclasses
 import gzip
+import hashlib
 import json
 import pickle
 import random
@@ -106,6 +107,17 @@ def test_bytes_are_those_of_the_slow_way(tmp_path_factory, monkeypatch, texts, e
     assert same_files(shard.path("tokens"), folder / "twin")
 
 
+REASONS = {
+    "blank_line": ("a.jsonl", 2),
+    "invalid_json": ("a.jsonl", 4),
+    "text_not_a_string": ("a.jsonl", 6),
+    "missing_key": ("a.jsonl", 7),
+    "invalid_utf8": ("a.jsonl", 8),
+    "lone_surrogate": ("a.jsonl", 9),
+    "truncated_gzip": ("b.jsonl.gz", 7),
+}
+
+
 def mixed(corpus: Path) -> None:
     """Two files, three compressions less one, and every kind of line."""
     (corpus / "a.jsonl").write_bytes(
@@ -127,22 +139,17 @@ def test_everything_is_accounted_for(corpus, tmp_path):
     mixed(corpus)
     task = task_for(corpus, tmp_path)
     shard = make_shard(task)
-    assert sorted(path.name for path in shard.folder.iterdir()) == FILES
+    assert sorted(path.name for path in shard.folder.iterdir()) == FILES == sorted([*shard.files, "manifest.json"])
+    for name, fact in shard.files.items():
+        data = shard.path(name).read_bytes()
+        assert (fact.size, fact.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     facts = ShardFacts.of(shard.facts)
     assert (facts.lines, facts.documents, facts.rejected, facts.faults) == (15, 9, 6, 1)
     assert facts.lines == facts.documents + facts.rejected
     assert facts.sequences == 8
     assert facts.stored_bytes == task.source.size
     assert facts.read_bytes == len((corpus / "a.jsonl").read_bytes()) + 6 * 18
-    assert facts.reasons == {
-        "blank_line": 1,
-        "invalid_json": 1,
-        "invalid_utf8": 1,
-        "lone_surrogate": 1,
-        "missing_key": 1,
-        "text_not_a_string": 1,
-        "truncated_gzip": 1,
-    }
+    assert facts.reasons == dict.fromkeys(sorted(REASONS), 1)
     dataset = MMapIndexedDataset(shard.path("tokens"))
     assert len(dataset.document_indices) == 9 + 1
     assert len(dataset) == 8
@@ -181,15 +188,7 @@ def test_rejects_are_kept(corpus, tmp_path):
     text = shard.path("rejects.jsonl").read_bytes()
     assert text.endswith(b"\n")
     rejects = [json.loads(line) for line in text.splitlines()]
-    assert [(reject["file"], reject["line"], reject["reason"]) for reject in rejects] == [
-        ("a.jsonl", 2, "blank_line"),
-        ("a.jsonl", 4, "invalid_json"),
-        ("a.jsonl", 6, "text_not_a_string"),
-        ("a.jsonl", 7, "missing_key"),
-        ("a.jsonl", 8, "invalid_utf8"),
-        ("a.jsonl", 9, "lone_surrogate"),
-        ("b.jsonl.gz", 7, "truncated_gzip"),
-    ]
+    assert {reject["reason"]: (reject["file"], reject["line"]) for reject in rejects} == REASONS
     assert list(rejects[1]) == ["file", "line", "offset", "reason", "detail", "excerpt"]
     assert rejects[1] == {
         "file": "a.jsonl",
@@ -201,17 +200,6 @@ def test_rejects_are_kept(corpus, tmp_path):
     }
     assert rejects[4]["excerpt"] == '{"text": "\\xff"}'
     assert rejects[6]["offset"] == 6 * 18
-
-
-def test_checksums_are_those_of_the_files(corpus, tmp_path):
-    import hashlib
-
-    mixed(corpus)
-    shard = make_shard(task_for(corpus, tmp_path))
-    for name, fact in shard.files.items():
-        data = shard.path(name).read_bytes()
-        assert (fact.size, fact.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-    assert sorted([*shard.files, "manifest.json"]) == FILES
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -266,21 +254,26 @@ def test_shard_that_is_there_is_not_made_again(corpus, tmp_path, monkeypatch):
     assert make_shard(task) == first
 
 
-def test_first_reject_ends_it_when_asked(corpus, tmp_path):
-    mixed(corpus)
-    with pytest.raises(InputError, match="a line was rejected: blank_line") as caught:
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "place", "remedy"),
+    [
+        ("a.jsonl", lines("a") + b"\n", "a line was rejected: blank_line", "2 (byte 14)", "on_reject"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(lines("a"), mtime=0)[:-3],
+            "cannot be read to its end: truncated_gzip",
+            "2 (byte 14)",
+            "mend the file",
+        ),
+    ],
+)
+def test_first_reject_or_fault_ends_it_when_asked(corpus, tmp_path, name, content, reason, place, remedy):
+    (corpus / name).write_bytes(content)
+    with pytest.raises(InputError, match=reason) as caught:
         make_shard(task_for(corpus, tmp_path, fail_on_reject=True))
-    assert caught.value.where == f"{corpus / 'a.jsonl'}:2 (byte 31)"
-    assert "on_reject" in caught.value.remedy
+    assert caught.value.where == f"{corpus / name}:{place}"
+    assert remedy in caught.value.remedy
     assert list((tmp_path / "shards" / "web").iterdir()) == []
-
-
-def test_fault_ends_it_when_asked(corpus, tmp_path):
-    (corpus / "a.jsonl.gz").write_bytes(gzip.compress(lines("a"), mtime=0)[:-3])
-    with pytest.raises(InputError, match="cannot be read to its end: truncated_gzip") as caught:
-        make_shard(task_for(corpus, tmp_path, fail_on_reject=True))
-    assert caught.value.where == f"{corpus / 'a.jsonl.gz'}:2 (byte 14)"
-    assert "mend the file" in caught.value.remedy
 
 
 def test_source_that_changed_publishes_nothing(corpus, tmp_path):

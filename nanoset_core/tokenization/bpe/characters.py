@@ -40,7 +40,7 @@ class SpaceSigns:
     name: str = "SentencePiece"
 
     def prepared(self, text: bytes) -> bytes:
-        """The beginning of a document, UTF-8, with a space for each ▁."""
+        """Return the beginning of a document, UTF-8, with a space for each ▁."""
         text = text.replace(SPACE_SIGN.encode(), b" ")
         if not text or self.prepend == "never" or (self.prepend != "always" and text.startswith(b" ")):
             return text
@@ -51,7 +51,7 @@ class PairSplitter:
     """Cuts text between characters that no merge joins."""
 
     def __init__(self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]) -> None:
-        """longest_runs: for each byte that added tokens repeat, the most repetitions."""
+        """Take longest_runs: for each byte that added tokens repeat, the most repetitions."""
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs
         left, right = (side.astype(np.uint64) for side in vocabulary.boundary_pairs.T)
@@ -60,7 +60,7 @@ class PairSplitter:
         self._of_bytes = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
 
     def starts(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
+        """Return where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
         starts = np.empty(len(data) + 1, bool)
         starts[0] = starts[-1] = True
         pairs = data[:-1].astype(np.uint16) << 8
@@ -84,7 +84,7 @@ class PairSplitter:
 
 
 def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: int) -> None:
-    """Added tokens of one character are matched before all else, the longest first."""
+    """Cut runs of one character as its added tokens are matched: before all else, the longest first."""
     joined = of_byte[1:] & of_byte[:-1]
     starts[1:-1] |= of_byte[1:] != of_byte[:-1]
     starts[1:-1] &= ~joined
@@ -99,7 +99,7 @@ def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int
 
 
 def _kinds_of_byte_pairs(boundary_pairs: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """uint8, shape (65536,): whether two bytes are cut or joined, or the characters that they are of decide."""
+    """Return whether two bytes are cut or joined, or their characters decide: uint8, shape (65536,)."""
     table = np.full((256, 256), _CUT, np.uint8)
     table[:, 0x80:0xC0] = _JOINED  # inside a character
     for left, right in np.unique(_edge_bytes(boundary_pairs), axis=0).tolist():
@@ -109,7 +109,7 @@ def _kinds_of_byte_pairs(boundary_pairs: NDArray[np.int32]) -> NDArray[np.uint8]
 
 
 def _edge_bytes(boundary_pairs: NDArray[np.int32]) -> NDArray[np.int64]:
-    """int64, shape (boundary_pairs, 2): last byte in UTF-8 of the left character, and first of the right one."""
+    """Return the last byte of the left character, and the first of the right one: int64, shape (boundary_pairs, 2)."""
     left, right = boundary_pairs.astype(np.int64).T
     last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
     limits = [right < 0x80, right < 0x800, right < 0x10000]

@@ -44,7 +44,7 @@ ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def probe_classes(rules: ClassRules, rest: int) -> NDArray[np.uint8]:
-    """uint8, shape (0x110000,): class of every code point, `rest` for those in none, surrogates included."""
+    """Return the class of every code point, `rest` for those in none: uint8, shape (0x110000,)."""
     classes = np.full(CODE_POINTS, rest, np.uint8)
     all_members = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
     for begin in range(0, CODE_POINTS, _BLOCK):
@@ -58,7 +58,7 @@ def probe_classes(rules: ClassRules, rest: int) -> NDArray[np.uint8]:
 
 
 def are_in(members: str, points: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which code points, shape (points,), are members: bool, shape (points,)."""
+    """Return which code points, shape (points,), are members: bool, shape (points,)."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Digits, Split
 
@@ -112,7 +112,7 @@ class ByteClassifier:
     """Turns bytes into classes, given the class of every code point."""
 
     def __init__(self, classes: NDArray[np.uint8]) -> None:
-        """classes: uint8, shape (0x110000,), from probe_classes."""
+        """Take classes, uint8, shape (0x110000,), from probe_classes."""
         self._classes = classes
         self._translation = (
             bytes(classes[:0x80].tolist()) + bytes(0x40) + bytes([LEAD]) * 0x38 + bytes(7) + bytes([SEPARATOR])
@@ -120,7 +120,7 @@ class ByteClassifier:
         self._of_pair = _classes_of_pairs(classes)
 
     def classify(self, buffer: bytes) -> ByteClasses:
-        """Classes of bytes of valid UTF-8, with 0xFF between texts."""
+        """Return the classes of bytes of valid UTF-8, with 0xFF between texts."""
         codes = np.frombuffer(bytearray(buffer.translate(self._translation)), np.uint8)
         leads = np.flatnonzero(codes == LEAD)
         if not len(leads):
@@ -141,7 +141,7 @@ class ByteClassifier:
 
 
 def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8, shape (65536,): class by the first two bytes of a character, _MIXED where later bytes decide."""
+    """Return the class by the first two bytes of a character, or _MIXED: uint8, shape (65536,)."""
     table = np.full((256, 256), _MIXED, np.uint8)
     table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
     for lead, blocks in ((0xE0, classes[:0x10000].reshape(-1, 64)), (0xF0, classes.reshape(-1, 4096))):
@@ -154,7 +154,7 @@ def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def code_points_at(data: NDArray[np.uint8], begins: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64, shape (characters,): code points of the characters that begin at `begins`, of one byte to four."""
+    """Return the code points of the characters that begin at `begins`: int64, shape (characters,)."""
     first = data[begins]
     points = first.astype(np.int64)
     wide = np.arange(len(begins))

@@ -37,10 +37,10 @@ _BATCH = 8192
 
 
 class PairRanks:
-    """Looks up pairs of tokens in bulk: in a hash table, where another pair is in its slot in the next smaller one."""
+    """Looks up pairs of tokens in bulk: in a hash table or, where another pair has the slot, in the next smaller."""
 
     def __init__(self, left: NDArray[np.int32], right: NDArray[np.int32], merged: NDArray[np.int32]) -> None:
-        """Pairs of token ids in order of rank, and the token that each makes; shape (merges,). Pairs are distinct."""
+        """Take distinct pairs of token ids in order of rank, and the token that each makes; shape (merges,)."""
         self.merged = merged.astype(np.uint64)
         """uint64, shape (merges,): the token that the merge of each rank makes."""
         pairs = left.astype(np.uint64) << _ID_BITS | right.astype(np.uint64)
@@ -55,7 +55,7 @@ class PairRanks:
             pairs, entries = pairs.take(pending), entries.take(pending)
 
     def find(self, left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Ranks of pairs of token ids, uint64: int64, shape (pairs,), NO_RANK for those that do not merge."""
+        """Return the ranks of pairs of token ids: int64, shape (pairs,), NO_RANK for those that do not merge."""
         pairs = left << _ID_BITS
         pairs |= right
         ranks, unsettled = self._levels[0].find(pairs)
@@ -79,13 +79,13 @@ class _Level:
         self._factor = np.uint64(pow(_FACTOR, number + 1, 1 << 64))
 
     def places(self, pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """int64, shape (pairs,): the slot of each."""
+        """Return the slot of each: int64, shape (pairs,)."""
         hashed = pairs * self._factor
         hashed >>= self._shift
         return hashed.view(np.int64)
 
     def find(self, pairs: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(ranks of pairs, NO_RANK where they are not here; numbers of those in whose slot another pair is)."""
+        """Return (ranks of pairs, NO_RANK where they are not here; numbers of those whose slot another pair has)."""
         found = self.slots.take(self.places(pairs))
         found ^= pairs << _RANK_BITS  # the rank where the slot is this pair's, else more than any rank
         others = (found - _OTHERS < _FREE_SLOTS - _OTHERS).nonzero()[0]
@@ -96,7 +96,7 @@ class Merger:
     """Encodes words by the merges of a vocabulary, beginning with their bytes."""
 
     def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
-        """byte_tokens: int32, shape (256,): token of each byte, -1 for those that no word holds."""
+        """Take byte_tokens, int32, shape (256,): token of each byte, -1 for those that no word holds."""
         self._ranks = ranks
         self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
         self._byte_tokens[0] = NO_TOKEN  # what words are padded with
@@ -104,7 +104,7 @@ class Merger:
         self._of_byte_pair = ranks.find(left, right)  # int64, shape (65536,)
 
     def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
-        """Tokens of words.
+        """Return the tokens of words.
 
         Args:
             words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at most LONGEST_WORD.
@@ -115,7 +115,7 @@ class Merger:
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
     def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
-        """letters: uint8, shape (width, words). Row `width` of each table stands for what is beside a word.
+        """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is beside a word.
 
         A place is a number in the flat tables, its row times `words` and its column: within a word, further to the
         right is greater.
@@ -134,7 +134,7 @@ class Merger:
         return by_word[kept], np.count_nonzero(kept, axis=1)
 
     def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """(first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape (width - 1, words))."""
+        """Return first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape (width - 1, words)."""
         pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
         return self._byte_tokens.take(letters), self._of_byte_pair.take(pairs)
 
@@ -146,7 +146,7 @@ class Merger:
         following: NDArray[np.int64],
         preceding: NDArray[np.int64],
     ) -> None:
-        """Make the best merge of every word that has one until none has; flat tables, the first in rows once more."""
+        """Make the best merge of every word that has one until none has; `by_row` is `priorities` in rows."""
         while True:
             best = by_row[:-1].min(axis=0)
             words = (best < _NO_PRIORITY).nonzero()[0]

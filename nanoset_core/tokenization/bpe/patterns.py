@@ -61,15 +61,15 @@ class SplitPattern:
     rest: int = OTHER
     """Class of the characters that are in none of these."""
     white_leads: bool = False
-    """Letters take along any white space before them, symbols a plain space; else every word takes a plain space."""
+    """Letters are joined with any white space before them, symbols with a plain space; else all words with that."""
     leader: int | None = None
-    """Letters take along one character of this class before them; of symbols only one that stands alone."""
+    """Letters are joined with one character of this class before them; of symbols only one that stands alone."""
     ascii_leader: bool = False
-    """ASCII letters take along a lone ASCII symbol, and end where other letters begin."""
+    """ASCII letters are joined with a lone ASCII symbol, and end where other letters begin."""
     newline_tail: bool = True
-    """Symbols take along the newlines after them, if newlines are a class."""
+    """Symbols are joined with the newlines after them, if newlines are a class."""
     slash_tail: bool = False
-    """Symbols take along slashes among the newlines after them."""
+    """Symbols are joined with slashes among the newlines after them."""
     contractions: Contractions = "none"
     digits: int = 0
     """Most digits in a number, 0 for any."""

@@ -228,7 +228,7 @@ class PretokenCache:
 
 
 def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[np.int64]]:
-    """Keys and places of several blocks as one."""
+    """Return keys and places of several blocks as one."""
     if len(parts) == 1:
         return parts[0]
     keys = [np.concatenate(words) for words in zip(*(keys for keys, _ in parts), strict=True)]
@@ -236,7 +236,7 @@ def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[
 
 
 def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(width, which of the chosen words have it: int64, shape (words,)), for the widths above 1 that occur."""
+    """Yield each width above 1 that occurs, and which of the chosen words have it: int64, shape (words,)."""
     for width in list(SLOT_BITS_LIMITS)[1:]:
         fits = lengths.take(chosen) <= 8 * width
         if fits.any():
@@ -245,7 +245,7 @@ def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator
 
 
 def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> Keys:
-    """Bytes of each word as `width` 64-bit words, zero-padded, read through a view that ignores alignment."""
+    """Return the bytes of each word as `width` 64-bit words, zero-padded, read by a view that ignores alignment."""
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     least = 8 * (_NEXT_NARROWER[width]) if width > 1 else 0
     keys = []

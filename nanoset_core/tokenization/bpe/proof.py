@@ -79,14 +79,15 @@ def _points(categories: Mapping[int, str]) -> Iterator[str]:
 
     There is no zero byte, with which a text would be left to the reference.
     """
-    points = [*range(0x40000, 0xE0000, _PRIVATE_STEP), *range(0xF0000, 0x110000, _PRIVATE_STEP), 0x10FFFF]
-    for kind, run in groupby(categories, categories.__getitem__):
+    edges = [*range(0x40000, 0xE0000, _PRIVATE_STEP), *range(0xF0000, 0x110000, _PRIVATE_STEP), 0x10FFFF]
+    points = [*edges]
+    for kind, run in groupby(filter(None, categories), categories.__getitem__):
         members = list(run)
         if kind != "Cs":
+            edges += members[:2] + members[-2:]
             points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
-    points.remove(0)
-    for beside in "a! 中":
-        yield from ("".join(beside + chr(point) for point in points[i : i + 500]) for i in range(0, len(points), 500))
+    for beside, some in (("a", points), (" ", points), ("!", edges), ("中", edges)):
+        yield from ("".join(beside + chr(point) for point in some[i : i + 500]) for i in range(0, len(some), 500))
 
 
 def _marks() -> Iterator[str]:

@@ -38,13 +38,13 @@ _APOSTROPHE, _SLASH = 0x27, 0x2F
 def piece_starts(
     data: NDArray[np.uint8], classes: ByteClasses, pattern: SplitPattern, longest_run: int = 0
 ) -> NDArray[np.bool_]:
-    """Where pieces begin: bool, shape (bytes + 1,), the last one True.
+    """Return where pieces begin: bool, shape (bytes + 1,), the last one True.
 
     Args:
         data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
-        classes: of these bytes; its codes are changed.
-        pattern: how to split.
-        longest_run: spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
+        classes: Of these bytes; its codes are changed.
+        pattern: How to split.
+        longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
     """
     codes = classes.codes
     cuts = mark_space_runs(data == BLANK, codes, longest_run) if longest_run else None
@@ -75,7 +75,7 @@ def piece_starts(
 
 
 def last_space_before_word(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """bool, shape (bytes - 1,): True at the last byte of white space that a word class follows."""
+    """Return where white space that a word class follows has its last byte: bool, shape (bytes - 1,)."""
     mask: NDArray[np.bool_] = codes[:-1] == SPACE
     mask &= codes[1:] < SPACE
     return mask
@@ -84,7 +84,7 @@ def last_space_before_word(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def begin_last_space(
     starts: NDArray[np.bool_], before_word: NDArray[np.bool_], wide: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
-    """A piece begins at the last white space before a word; at its first byte where it has several."""
+    """Begin a piece at the last white space before a word; at its first byte where it has several."""
     starts[:-2] |= before_word
     if not len(wide):
         return
@@ -114,7 +114,7 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
 
 
 def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail: bool) -> None:
-    """White space up to its last newline is one piece; newlines right after symbols belong to those, if `tail`."""
+    """Make white space up to its last newline one piece; newlines right after symbols belong to those, if `tail`."""
     begins, ends = _runs(codes == NEWLINE)
     before = codes[begins - 1]
     absorbed = (before == OTHER) & tail
@@ -136,7 +136,7 @@ def _join_spaces(
     *,
     white_leads: bool,
 ) -> None:
-    """Words take along a space before them; `before_word` is used up."""
+    """Join words with a space before them; `before_word` is changed."""
     if white_leads:
         joined = codes[1:] == OTHER
         joined &= data[:-1] == BLANK
@@ -150,7 +150,7 @@ def _join_spaces(
 def _join_leaders(
     starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], leader: int, letter: int
 ) -> None:
-    """Letters take along a character of a class: of symbols one that stands alone and that no plain space has."""
+    """Join letters with a character of a class before them: of symbols one that is alone and has no plain space."""
     last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
     first = last.copy()
     wide = np.flatnonzero(data[last] >= 0x80)
@@ -165,7 +165,7 @@ def _join_leaders(
 
 
 def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """ASCII letters take along an ASCII symbol that begins a piece; other letters after them are then a new piece."""
+    """Join ASCII letters with an ASCII symbol that begins a piece; other letters after them are then a new piece."""
     last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
     last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
     starts[last + 1] = False
@@ -194,7 +194,7 @@ def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: ND
 
 
 def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(begin, end excl) of runs of True, each int64, shape (runs,); the first and last byte are of none."""
+    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last byte are in none."""
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     return edges[::2], edges[1::2]
 
@@ -215,7 +215,7 @@ def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: Spl
 
 
 def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Marks are letters, but after two symbols, or after one with a plain space before it, they are symbols too."""
+    """Make marks letters, but symbols after two symbols, or after one with a plain space before it."""
     mark = codes == MARK
     begins, ends = _runs(mark)
     if not len(begins):
@@ -237,7 +237,7 @@ def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
 
 
 def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Slashes right after newlines that belong to symbols are as newlines."""
+    """Treat slashes right after newlines that belong to symbols as newlines."""
     begins, ends = _runs(codes == NEWLINE)
     tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
     if len(tails):
@@ -268,7 +268,7 @@ def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray
 
 
 def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where words are cut before capital letters: int64, shape (cuts,).
+    """Return where words are cut before capital letters: int64, shape (cuts,).
 
     Before capitals after a small letter; and after a letter of no case, if a small letter is before that one, or if the
     word ends with these capitals.
@@ -292,7 +292,7 @@ def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _table(strings: list[bytes]) -> NDArray[np.bool_]:
-    """Which pairs of bytes after an apostrophe make a contraction, bool, shape (65536,); one letter goes with any."""
+    """Return which pairs of bytes after an apostrophe make a contraction: bool, shape (65536,)."""
     table = np.zeros((256, 256), bool)
     for string in strings:
         table[string[0], string[1] if len(string) == 2 else slice(None)] = True
@@ -332,7 +332,7 @@ def end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_
 
 
 def _following_pairs(data: NDArray[np.uint8], quotes: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """uint16, shape (quotes,): the two bytes after each apostrophe."""
+    """Return the two bytes after each apostrophe: uint16, shape (quotes,)."""
     second = data[np.minimum(quotes + 2, len(data) - 1)]
     pairs = data[quotes + 1].astype(np.uint16)
     pairs <<= 8

@@ -43,7 +43,7 @@ _BYTE_OF[[ord(character) for character in byte_characters()]] = np.arange(256)
 
 
 def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
-    """The bytes that tokens stand for.
+    """Return the bytes that tokens stand for.
 
     Returns:
         data: uint8, shape (bytes,): bytes of all tokens, back to back.
@@ -60,10 +60,10 @@ def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """`vocab` and `merges` of the model as arrays.
+    """Return `vocab` and `merges` of the model as arrays.
 
     Raises:
-        NotRecognisedError: they are none of a byte-level BPE model, or larger than the engine can hold.
+        NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can hold.
     """
     ids = _checked_ids(vocabulary, merges)
     data, lengths, readable = decode_tokens(list(vocabulary))
@@ -83,10 +83,10 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """The same of a model that begins with characters, and writes spaces as ▁: a space stands for each.
+    """Do the same for a model that begins with characters, and writes spaces as ▁: a space stands for each.
 
     Raises:
-        NotRecognisedError: it has no token for some byte, or merges those, or see `read_vocabulary`.
+        NotRecognisedError: It has no token for some byte, or merges those, or see `read_vocabulary`.
     """
     ids = _checked_ids(vocabulary, merges)
     byte_tokens = np.array([vocabulary.get(f"<0x{byte:02X}>", -1) for byte in range(256)], np.int32)
@@ -117,7 +117,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
 
 
 def _point(character: str) -> int:
-    """A code point, that of a space for ▁."""
+    """Return a code point, that of a space for ▁."""
     return 0x20 if character == SPACE_SIGN else ord(character)
 
 
@@ -131,7 +131,7 @@ def _checked_ids(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.in
 
 
 def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> NDArray[np.int32]:
-    """int32, shape (merges, 3): left, right, merged."""
+    """Return left, right, merged: int32, shape (merges, 3)."""
     lefts, rights = parts[::2], parts[1::2]
     columns = (lefts, rights, map(operator.add, lefts, rights))
     try:
@@ -145,7 +145,7 @@ def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> NDArray[np.int
 
 
 def _flattened(merges: list[Any]) -> list[str]:
-    """Left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
+    """Return left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
     if all(isinstance(merge, str) and " " in merge for merge in merges):
         parts = " ".join(merges).split(" ") if merges else []
     elif all(isinstance(merge, list) and len(merge) == 2 for merge in merges):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -72,15 +72,6 @@ def _llama3():
     return tokenizer
 
 
-def _qwen2():
-    return _with_nfc(_trained(_split_by(patterns.QWEN2)))
-
-
-def _cl100k():
-    """As converted from tiktoken: what matches is kept."""
-    return _trained(_split_by(patterns.LLAMA3, "removed", invert=True))
-
-
 def _digits():
     from tokenizers import AddedToken
     from tokenizers.normalizers import NFKC
@@ -90,26 +81,6 @@ def _digits():
     tokenizer.normalizer = NFKC()
     tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
     return tokenizer
-
-
-def _qwen35():
-    return _with_nfc(_trained(_split_by(patterns.QWEN35)))
-
-
-def _o200k():
-    return _trained(_split_by(patterns.O200K), ignore_merges=True)
-
-
-def _tekken():
-    return _trained(_split_by(patterns.TEKKEN))
-
-
-def _kimi():
-    return _trained(_split_by(patterns.KIMI))
-
-
-def _seed():
-    return _trained(_split_by(patterns.SEED))
 
 
 def _deepseek():
@@ -155,34 +126,31 @@ def _gemma():
     return _characters(TO_SIGNS, SPLIT_AT_SPACES, [*runs, "▁▁", "▁▁▁", "<b>", "</b>", "[MASK]"])
 
 
-def _metaspace():
-    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False})
-
-
-def _metaspace_split():
-    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True})
+def _metaspace(scheme, split):
+    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
 
 
 CHARACTER_KINDS = {
     "llama2": _llama2,
     "gemma": _gemma,
-    "metaspace": _metaspace,
-    "metaspace_split": _metaspace_split,
+    "metaspace": partial(_metaspace, "first", split=False),
+    "metaspace_split": partial(_metaspace, "always", split=True),
 }
 KINDS = {
     "gpt2": _trained,
     "neox": _neox,
     "no_alphabet": _no_alphabet,
     "llama3": _llama3,
-    "qwen2": _qwen2,
-    "cl100k": _cl100k,
+    "qwen2": lambda: _with_nfc(_trained(_split_by(patterns.QWEN2))),
+    # As converted from tiktoken: what matches is kept.
+    "cl100k": lambda: _trained(_split_by(patterns.LLAMA3, "removed", invert=True)),
     "digits": _digits,
-    "qwen35": _qwen35,
-    "o200k": _o200k,
-    "tekken": _tekken,
+    "qwen35": lambda: _with_nfc(_trained(_split_by(patterns.QWEN35))),
+    "o200k": lambda: _trained(_split_by(patterns.O200K), ignore_merges=True),
+    "tekken": lambda: _trained(_split_by(patterns.TEKKEN)),
     "deepseek": _deepseek,
-    "kimi": _kimi,
-    "seed": _seed,
+    "kimi": lambda: _trained(_split_by(patterns.KIMI)),
+    "seed": lambda: _trained(_split_by(patterns.SEED)),
 }
 
 
@@ -264,61 +232,13 @@ def kind(request) -> str:
 
 
 _CORE = list(" \n\r\t'sSrRvVlLeEtTdDmM12!.-aé世ſ\u3000\u00a0\u0301١२🎉\u2028Ж½\u0085\u1680\x1c\ufeff\u200b。，す")
-_WORDS = [
-    " the",
-    "'s",
-    "'ll",
-    "'RE",
-    "hello",
-    " 2024",
-    " 123456",
-    "Привет",
-    "日本語",
-    "हिन्दी",
-    "\n\n",
-    "\r\n",
-    " \n  ",
-    "e\u0301",
-]
-_WORDS += [
-    "\u212b",
-    "가",
-    "각",
-    "!!!\n\n",
-    "a b c d",
-    "x. y",
-    "{\n    \t",
-    "=====" * 20,
-    SPECIAL,
-    "<|reserved_3|>",
-    "<|end",
-    "\0",
-    "a <mask> b",
-    "it's's'sx",
-    "WE'LL've",
-    "HTTPServer",
-    "中A",
-    "二〇二〇年1〇〇",
-    " ⼀⼀一!⼀",
-    "〡々中's",
-    "aB中Cd",
-    "!!\u0301a",
-    " !\u0301\u0301a",
-    "❤\ufe0f❤\ufe0f!!\ufe0f",
-    "!\n//\n/a",
-    "\n/!\u0301",
-    "\n/b",
-    "!naïve",
-    "\u200b\u200ba",
-    "カタ・カナ",
-    "\u3040あ",
-    "▁",
-    " ▁▁ x",
-    "<b>x</b>",
-    "<s>",
-    "<0x0A>",
-    ")); (x",
-]
+_JOINED_WORDS = (
+    " the¦'s¦'ll¦'RE¦hello¦ 2024¦ 123456¦Привет¦日本語¦हिन्दी¦\n\n¦\r\n¦ \n  ¦e\u0301¦\u212b¦가¦각¦!!!\n\n¦"
+    "a b c d¦x. y¦{\n    \t¦<|endoftext|>¦<|reserved_3|>¦<|end¦\0¦a <mask> b¦it's's'sx¦WE'LL've¦"
+    "HTTPServer¦中A¦二〇二〇年1〇〇¦ ⼀⼀一!⼀¦〡々中's¦aB中Cd¦!!\u0301a¦ !\u0301\u0301a¦❤\ufe0f❤\ufe0f!!\ufe0f¦"
+    "!\n//\n/a¦\n/!\u0301¦\n/b¦!naïve¦\u200b\u200ba¦カタ・カナ¦぀あ¦▁¦ ▁▁ x¦<b>x</b>¦<s>¦<0x0A>¦)); (x"
+)
+_WORDS = ["=====" * 20, *_JOINED_WORDS.split("¦")]
 
 
 def characters() -> st.SearchStrategy[str]:

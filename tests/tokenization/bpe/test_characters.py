@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
-from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import make_engine, numpy_engine, units
+from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.bpe.characters import SpaceSigns
 from nanoset_core.tokenization.bpe.compiled import compile_tokenizer
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.proof import all_canaries, differing
 from nanoset_core.tokenization.bpe.reference import NotRecognisedError, ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import read_rules, recognise
 
@@ -43,70 +39,8 @@ def assert_same(engine, reference, texts):
     np.testing.assert_array_equal(ours.ids, theirs.ids)
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_any_text(known, hard_texts, monkeypatch, small):
-    if small:
-        monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
-        monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
-        monkeypatch.setattr(units, "_FALLBACK_BYTES", 12)
-        monkeypatch.setattr(numpy_engine, "_FEW", 0)
-
-    pairs = {kind: engines_of(*known[kind]) for kind in KINDS}
-
-    @settings(max_examples=80, deadline=None)
-    @given(st.lists(hard_texts, max_size=5))
-    def check(texts):
-        for kind, pair in pairs.items():
-            note(kind)
-            assert_same(*pair, texts)
-
-    check()
-
-
 def test_every_arrangement(pair):
     assert_same(*pair, ["".join(letters) for letters in product("at ▁中é\n\t)\U0001f389<", repeat=4)])
-
-
-LONG = {
-    "no space": "abcdefghij" * 3_000,
-    "spaces": " " * 3_000 + "x" + "▁" * 500,
-    "words of every length": " ".join("abcdefghij"[size % 10] * size for size in range(1, 400)),
-    "newlines": "\n" * 1_000 + "x\n" * 100 + "\t" * 50 + "a\t\t\tb" * 9,
-    "ideographs": "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(20_000)),
-    "every code point": "".join(chr(point) for point in range(1, 0x12000) if not 0xD800 <= point < 0xE000),
-    "added tokens": "some text <|endoftext|> more <b> x\n" * 300,
-}
-
-
-@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_long_text(pair, text):
-    assert_same(*pair, [text, "", "short", " short", text[: len(text) // 2]])
-
-
-def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind, tokenizer_files):
-    knowledge, reference = known[kind]
-    texts = all_canaries(json.loads(tokenizer_files[kind].read_bytes()))
-    assert not differing(*pair, texts)
-    merges = knowledge.rules.vocabulary.merges.copy()
-    merges[3, 2] = merges[4, 2]
-    vocabulary = dataclasses.replace(knowledge.rules.vocabulary, merges=merges)
-    rules = dataclasses.replace(knowledge.rules, vocabulary=vocabulary)
-    assert differing(NumpyEngine(dataclasses.replace(knowledge, rules=rules), reference), reference, texts)
-
-
-def test_the_canary_holds_longer_runs_than_added_tokens(known, kind, tokenizer_files):
-    texts = all_canaries(json.loads(tokenizer_files[kind].read_bytes()))
-    longest = max((max(runs) for runs in known[kind][0].rules.literal_runs.values()), default=0)
-    assert any("\t" * (longest + 1) in text for text in texts)
-
-
-def test_make_engine_takes_numpy_now_and_from_the_cache(tokenizer_files, kind, tmp_path):
-    reference = make_engine(tokenizer_files[kind], "tokenizers")
-    for _ in range(2):
-        engine = make_engine(tokenizer_files[kind], cache=tmp_path)
-        assert engine.name == "numpy"
-        assert "SentencePiece" in engine.reason
-        assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
 
 
 @pytest.mark.parametrize(

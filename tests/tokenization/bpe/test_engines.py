@@ -20,6 +20,8 @@ from nanoset_core.tokenization.bpe.proof import all_canaries, differing
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine, slices
 from nanoset_core.tokenization.bpe.rules import recognise
 
+CHARACTER_KINDS = ["gemma", "llama2", "metaspace", "metaspace_split"]
+
 
 def engines_of(knowledge, reference):
     """The numpy engine and the reference."""
@@ -49,7 +51,7 @@ def assert_same(engine, reference, texts):
 
 def assert_same_for_any_text(known, kinds, hard_texts):
     """The texts are made once for all kinds: that takes longer than encoding them."""
-    pairs = {kind: engines_of(*known[kind]) for kind in kinds}
+    pairs = {kind: engines_of(*known[kind]) for kind in [*kinds, *CHARACTER_KINDS]}
 
     @settings(max_examples=150, deadline=None)
     @given(st.lists(hard_texts, max_size=5))
@@ -77,19 +79,22 @@ LONG = {
     "random letters": "".join(chr(97 + number * number % 26) for number in range(3_000)),
     "rulers": "\n".join(character * size for character in "=-*_#~." for size in range(1, 140, 3)),
     "ideographs without a space": "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(25_000)),
-    "spaces": " " * 25_000,
-    "newlines": "\n" * 3_000 + " \n" * 2_000 + "\t\r\n" * 2_000,
+    "spaces": " " * 25_000 + "x" + "▁" * 500,
+    "newlines": "\n" * 3_000 + " \n" * 2_000 + "\t\r\n" * 2_000 + "\t" * 50 + "a\t\t\tb" * 9,
     "digits": "1234567890" * 1_500 + "١٢٣٤" * 500,
     "every code point": "".join(map(chr, chain(range(1, 0xD800), range(0xE000, 0x20000), range(0x20000, 0x30000, 16)))),
     "code points between letters": "a".join(map(chr, range(1, 0x3000))),
     "code points between spaces": " ".join(map(chr, range(1, 0x3000))),
     "marks": "".join("e" + chr(mark) for mark in range(0x300, 0x370)) * 20,
-    "added tokens everywhere": "some text <|endoftext|> more\n" * 600,
+    "added tokens everywhere": "some text <|endoftext|> more <b> x\n" * 600,
     "zero bytes": "some text \0 more words\n" * 800,
 }
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "neox", "no_alphabet", "llama3", "qwen2", "digits", "o200k", "deepseek"])
+LONG_KINDS = ["gpt2", "neox", "no_alphabet", "llama3", "qwen2", "digits", "o200k", "deepseek", *CHARACTER_KINDS]
+
+
+@pytest.mark.parametrize("kind", LONG_KINDS)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_long_text(pair, text, monkeypatch):
     monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 1 << 14)
@@ -215,14 +220,17 @@ def test_the_canary_notices_one_wrong_character(known, kind, canaries):
         assert not engine.splits_as(reference, canaries), hex(point)
 
 
-@pytest.mark.parametrize("kind", ["gpt2"])
-def test_the_canary_notices_one_wrong_merge(known, canaries):
-    knowledge, reference = known["gpt2"]
+@pytest.mark.parametrize("kind", ["gpt2", *CHARACTER_KINDS])
+def test_the_canary_passes_and_notices_one_wrong_merge(pair, known, kind, canaries):
+    knowledge, reference = known[kind]
+    assert not differing(*pair, canaries)
     merges = knowledge.rules.vocabulary.merges.copy()
-    merges[[3, 300]] = merges[[300, 3]]
+    merges[[3, 200], 2] = merges[[200, 3], 2]
     vocabulary = dataclasses.replace(knowledge.rules.vocabulary, merges=merges)
     rules = dataclasses.replace(knowledge.rules, vocabulary=vocabulary)
     assert differing(NumpyEngine(dataclasses.replace(knowledge, rules=rules), reference), reference, canaries)
+    longest = max((max(runs) for runs in rules.literal_runs.values()), default=0)
+    assert any("\t" * (longest + 1) in text for text in canaries)
 
 
 def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
@@ -242,16 +250,18 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
     assert_same(engine, reference, ["あいう🎉", "い え", "あいうえおかきく🎊け"])
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "neox", "llama3", "digits", "o200k", "deepseek", *CHARACTER_KINDS])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
+    described = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern"
     with caplog.at_level(logging.INFO):
         for choice in ("auto", "numpy"):
             engine = make_engine(tokenizer_files[kind], choice, cache=tmp_path)
             assert engine.name == "numpy"
-            assert "split pattern recognised, canary passed" in engine.reason
+            assert f"{described} recognised, canary passed" in engine.reason
     assert "numpy engine" in caplog.text
     reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
     assert (reference.name, reference.reason) == ("tokenizers", "asked for")
-    assert_same(engine, reference, ["Some text, it's 12345.", "", "x<|endoftext|>y"])
+    assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
 
 
 @pytest.fixture
