@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.paths import is_inside
@@ -18,45 +18,20 @@ _READ = ".json"
 """Ending of the files whose bytes are read along with a store's names: they tell which outputs need which."""
 
 
-class Entry(Protocol):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """What a folder holds under one name."""
 
-    @property
-    def name(self) -> str:
-        """Within the folder."""
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder, or a link that leads to one."""
-
-    @property
-    def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of a file; of a link itself."""
-
-    @property
-    def written_ns(self) -> int:
-        """When it was written, nanoseconds since 1970; the link itself where it is one."""
-
-
-class _DiskEntry:
-    """An entry of a local folder; its size and time are asked for when they are needed."""
-
-    __slots__ = ("_entry", "is_folder", "is_link", "name")
-
-    def __init__(self, entry: os.DirEntry[str]) -> None:
-        self._entry, self.name, self.is_folder, self.is_link = entry, entry.name, entry.is_dir(), entry.is_symlink()
-
-    @property
-    def size(self) -> int:
-        return self._entry.stat(follow_symlinks=False).st_size
-
-    @property
-    def written_ns(self) -> int:
-        return self._entry.stat(follow_symlinks=False).st_mtime_ns
+    name: str
+    is_folder: bool = False
+    """Whether it is a folder, or a link that leads to one."""
+    size: int = 0
+    """Bytes of a file; of a link itself."""
+    written_ns: int = 0
+    """When it was written, nanoseconds since 1970; the link itself where it is one."""
+    mark: str = ""
+    """Version token of an object; empty in snapshots of a whole store, which may name a million objects."""
+    is_link: bool = False
 
 
 def disk_entries(folder: Path) -> list[Entry]:
@@ -65,9 +40,14 @@ def disk_entries(folder: Path) -> list[Entry]:
     Raises:
         StorageError: the folder cannot be read.
     """
+    listed = []
     try:
         with os.scandir(folder) as found:
-            return [_DiskEntry(entry) for entry in sorted(found, key=lambda entry: entry.name)]
+            for entry in found:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    status = entry.stat(follow_symlinks=False)
+                    size, written_ns, is_link = status.st_size, status.st_mtime_ns, entry.is_symlink()
+                    listed.append(Entry(entry.name, entry.is_dir(), size, written_ns, is_link=is_link))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -77,19 +57,7 @@ def disk_entries(folder: Path) -> list[Entry]:
             found=error.strerror,
             remedy="give this user the right to read it: what it holds may need what lies elsewhere",
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """An entry of a folder of a store."""
-
-    name: str
-    is_folder: bool = False
-    size: int = 0
-    written_ns: int = 0
-    mark: str = ""
-    """Version token; empty in snapshots of a whole store, which may name a million objects."""
-    is_link: bool = False
+    return sorted(listed, key=lambda entry: entry.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +69,7 @@ class Snapshot:
 
     place: str
     """Name of the folder that was listed; "" = all of the store."""
-    tree: Mapping[str, Mapping[str, StoredEntry]] = field(repr=False)
+    tree: Mapping[str, Mapping[str, Entry]] = field(repr=False)
     """Name of a folder → name → what lies in it."""
     contents: Mapping[str, bytes] | None = field(default=None, repr=False)
     """Name → bytes of each JSON file, in snapshots of a whole store."""
@@ -128,17 +96,17 @@ class Snapshot:
         """Return whether the listing says what there is at a name."""
         return f"{name}/".startswith(f"{self.place}/") or not self.place
 
-    def entries(self, folder: str) -> Mapping[str, StoredEntry]:
+    def entries(self, folder: str) -> Mapping[str, Entry]:
         """Return what lies right in a folder."""
         return self.tree.get(folder, {})
 
-    def file(self, name: str) -> StoredEntry | None:
+    def file(self, name: str) -> Entry | None:
         """Return what was said of an object; None where there was none."""
         folder, _, base = name.rpartition("/")
         entry = self.entries(folder).get(base)
         return None if entry is None or entry.is_folder else entry
 
-    def below(self, folder: str, prefix: str = "") -> Iterator[tuple[str, StoredEntry]]:
+    def below(self, folder: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield (name within the folder, object) of every object below a folder."""
         for name, entry in self.entries(folder).items():
             if entry.is_folder:
@@ -154,16 +122,16 @@ class Snapshot:
                     yield f"{folder}/{name}" if folder else name
 
 
-def _tree(listed: Iterable[Stored], mark: Callable[[Stored], str]) -> dict[str, dict[str, StoredEntry]]:
-    tree: dict[str, dict[str, StoredEntry]] = {}
+def _tree(listed: Iterable[Stored], mark: Callable[[Stored], str]) -> dict[str, dict[str, Entry]]:
+    tree: dict[str, dict[str, Entry]] = {}
     for found in listed:
         if is_inside(found.name):
             folder, _, name = found.name.rpartition("/")
-            entry = StoredEntry(name, size=found.size, written_ns=found.written_ns, mark=mark(found))
+            entry = Entry(name, size=found.size, written_ns=found.written_ns, mark=mark(found))
             tree.setdefault(folder, {})[name] = entry
     for folder in list(tree):
         while folder:
             parent, _, name = folder.rpartition("/")
-            tree.setdefault(parent, {})[name] = StoredEntry(name, is_folder=True)
+            tree.setdefault(parent, {})[name] = Entry(name, is_folder=True)
             folder = parent
     return tree

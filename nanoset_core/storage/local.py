@@ -30,9 +30,6 @@ class LocalStore(Store):
     def url(self, name: str = "") -> str:
         return str(self.folder / name)
 
-    def below(self, folder: str) -> LocalStore:
-        return LocalStore(self._path(folder))
-
     def now(self) -> int:
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:

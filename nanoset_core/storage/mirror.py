@@ -16,7 +16,7 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.block_file import BlockFile, MappedFile
-from nanoset_core.storage.listing import Entry, Snapshot, StoredEntry
+from nanoset_core.storage.listing import Entry, Snapshot
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import S3Place, StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.paths import is_inside
@@ -145,7 +145,7 @@ class CopyAccess(FileAccess):
             raise FileNotFoundError(self.url(path))
         return data, {name: found.size for name, found in listed.items()}
 
-    def _below(self, folder: Path) -> Mapping[str, Stored | StoredEntry]:
+    def _below(self, folder: Path) -> Mapping[str, Stored | Entry]:
         """Return relative name → object of all that is stored below a folder."""
         place = self.name(folder)
         if self.snapshot is not None and self.snapshot.covers(place):
@@ -169,7 +169,7 @@ class CopyAccess(FileAccess):
         _date(path, stored)
         return data
 
-    def _unchanged_copy(self, path: Path, stored: Stored | StoredEntry) -> bytes | None:
+    def _unchanged_copy(self, path: Path, stored: Stored | Entry) -> bytes | None:
         """Return the bytes of a copy that is the object by its ETag; None where it is not, or ETags are no digests."""
         data = path.read_bytes() if path.is_file() else b""
         if etag_of_bytes(data) != stored.mark:
@@ -366,7 +366,7 @@ def _drop_beside(path: Path) -> None:
                 other.unlink(missing_ok=True)
 
 
-def _date(path: Path, stored: Stored | StoredEntry) -> None:
+def _date(path: Path, stored: Stored | Entry) -> None:
     """Give a copy the object's time: it tells when an output was made."""
     if path.stat().st_mtime_ns != stored.written_ns:
         os.utime(path, ns=(stored.written_ns, stored.written_ns))

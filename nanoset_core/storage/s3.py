@@ -71,9 +71,6 @@ class S3Store(Store):
     def url(self, name: str = "") -> str:
         return f"s3://{self.place.bucket}/{self.place.key(name)}"
 
-    def below(self, folder: str) -> S3Store:
-        return S3Store(self.place.below(checked_name(folder)), self.part_bytes)
-
     def now(self) -> int:
         answer = self._page(self._prefix(""), {"MaxKeys": 1})
         date = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])

@@ -92,9 +92,16 @@ def _new_client(place: S3Place, read_seconds: int) -> Any:
             "buckets need boto3", where=place.url, found=str(error), remedy="pip install 'nanoset-platform[s3]'"
         ) from error
     # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
-    settings = client_settings(place) | {"retries": {"mode": "standard", "total_max_attempts": 1}}
-    settings |= {"read_timeout": read_seconds, "tcp_keepalive": True}
-    settings["user_agent"] = f"nanoset Boto3/{boto3.__version__}"  # or else it is put together anew for every request
+    by_path = place.endpoint_url or _ENDPOINTS & os.environ.keys()
+    settings: dict[str, Any] = {
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        "connect_timeout": 10,
+        "read_timeout": read_seconds,
+        "max_pool_connections": CONNECTIONS,
+        "s3": {"addressing_style": "path"} if by_path else {},
+        "tcp_keepalive": True,
+        "user_agent": f"nanoset Boto3/{boto3.__version__}",  # the default is put together anew for every request
+    }
     if place.anonymous:
         settings["signature_version"] = UNSIGNED
     try:
@@ -121,16 +128,6 @@ def _time(text: Any) -> datetime:
 
         found: datetime = parse_timestamp(text)
         return found
-
-
-def client_settings(place: S3Place) -> dict[str, Any]:
-    """Return the settings for botocore's Config."""
-    return {
-        "connect_timeout": 10,
-        "read_timeout": READ_SECONDS,
-        "max_pool_connections": CONNECTIONS,
-        "s3": {"addressing_style": "path"} if place.endpoint_url or _ENDPOINTS & os.environ.keys() else {},
-    }
 
 
 @functools.cache

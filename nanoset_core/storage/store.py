@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from threading import Lock
 from typing import TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
@@ -17,6 +17,8 @@ from nanoset_core.storage.pieces import PieceDigest
 T = TypeVar("T")
 R = TypeVar("R")
 THREADS = 8
+_AT_ONCE = 1024
+"""Items that `in_parallel` hands to its threads at once: there may be a hundred thousand."""
 Joined = Callable[[int], None]
 """Takes how many more bytes were joined; a negative number where joining begins anew in another way."""
 
@@ -49,10 +51,6 @@ class Store(ABC):
     @abstractmethod
     def url(self, name: str = "") -> str:
         """Return an object's address, for messages."""
-
-    @abstractmethod
-    def below(self, folder: str) -> Store:
-        """Return the store of what lies below a folder."""
 
     @abstractmethod
     def now(self) -> int:
@@ -240,31 +238,17 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
     """Do `work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
-    listed = list(items)
-    if len(listed) <= 1:
-        return [work(item) for item in listed]
-    found: dict[int, R] = {}
-    errors: dict[int, BaseException] = {}
-    numbers, taking = iter(range(len(listed))), Lock()
-
-    def run() -> None:
-        while not errors:
-            with taking:
-                number = next(numbers, None)
-            if number is None:
-                return
+    found: list[R] = []
+    iterator = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        while batch := list(islice(iterator, _AT_ONCE)):
+            if len(batch) == 1:
+                found.append(work(batch[0]))
+                continue
+            futures = [pool.submit(work, item) for item in batch]
             try:
-                found[number] = work(listed[number])
-            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
-                errors[number] = error
-
-    with ThreadPoolExecutor(min(threads, len(listed))) as pool:
-        try:
-            for future in [pool.submit(run) for _ in range(min(threads, len(listed)))]:
-                future.result()
-        except BaseException as error:  # an interruption: threads end after their current item
-            errors[-1] = error
-            raise
-    if errors:
-        raise errors[min(errors)]
-    return [found[number] for number in range(len(listed))]
+                found += [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return found

@@ -98,9 +98,6 @@ class StoreContract:
         folders, files = store.level("folder")
         assert (list(folders), list(files)) == (["sub folder"], ["+&=#?%41.txt"])
         assert {"folder", "ünïcode", "~tilde"} == set(store.level()[0])
-        below = store.below("folder")
-        assert [found.name for found in below.list()] == ["+&=#?%41.txt", "sub folder/a b.txt"]
-        assert below.read("sub folder/a b.txt") == b"folder/sub folder/a b.txt"
 
     def test_a_listing_is_of_this_moment(self, store):
         for number in range(12):
@@ -195,7 +192,6 @@ class StoreContract:
                 lambda name=name: store.stat(name),
                 lambda name=name: store.read_range(name, 0, 1),
                 lambda name=name: store.delete(name),
-                lambda name=name: store.below(name),
                 lambda name=name: store.compose(name, []),
             ):
                 with pytest.raises(ConfigError):

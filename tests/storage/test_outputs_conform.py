@@ -170,17 +170,6 @@ class TestBucket(OutputConformance):
             found.path("tokens.bin")
         assert not (found.folder / "tokens.bin").exists()
 
-    def test_big_files_go_in_parts_and_come_back_in_ranges(self, tmp_path, monkeypatch):
-        data = os.urandom((12 << 20) + 17)
-        (tmp_path / "big").write_bytes(data)
-        monkeypatch.setattr(bucket_module, "RANGE_BYTES", 1 << 20)
-        bucket = S3Store(self.place, part_bytes=5 << 20)
-        bucket.put_file("big", tmp_path / "big")
-        assert bucket.stat("big").mark.endswith('-3"')
-        assert bucket.fetch("big", tmp_path / "back")
-        assert (tmp_path / "back").read_bytes() == data
-        assert "Uploads" not in client(self.place).list_multipart_uploads(Bucket=self.place.bucket)
-
     def test_an_upload_that_the_bucket_keeps_wrong_is_an_error(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_bytes(b"right")
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)

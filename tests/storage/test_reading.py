@@ -36,25 +36,6 @@ def data(tmp_path, place):
     return content
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_read_from_anywhere(place, data, name):
-    with (RemoteFolder(place) / name).open() as file:
-        assert file.read() == data
-        file.seek(8 << 20)
-        assert file.read(1 << 20) == data[8 << 20 : 9 << 20]
-        assert file.seek(-3, os.SEEK_END) == len(data) - 3
-        assert file.read() == data[-3:]
-
-
-def test_an_object_that_is_replaced_while_it_is_read_is_refused(place, data):
-    with (RemoteFolder(place) / NAMES[0]).open() as file:
-        file.read(10)
-        S3Store(place).put(NAMES[0], data[::-1])
-        with pytest.raises(SourceChangedError, match=r"plain\.jsonl"):
-            file.seek(9 << 20)  # beyond what was read ahead
-            file.read()
-
-
 class NoWorkers:
     """An executor that nothing may be given to."""
 
@@ -150,11 +131,6 @@ def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_
     with RemoteFolder(place, "k").open() as file, pytest.raises(StorageError, match="after 10 attempt"):
         file.read()
     assert len(given) == 20
-
-
-def test_what_is_not_there_is_said(place):
-    with pytest.raises(FileNotFoundError):
-        (RemoteFolder(place) / "nothing").open()
 
 
 def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, monkeypatch):

@@ -115,7 +115,7 @@ class S3Contract(StoreContract):
 
     def test_a_copy_with_other_bytes_is_refused(self, store, monkeypatch):
         copy = Upload.copy
-        wrong = store.below("elsewhere")
+        wrong = S3Store(store.place.below("elsewhere"))
         store.put("a", b"a" * LEAST_BYTES)
         wrong.put("a", b"b" * LEAST_BYTES)
         source = store.stat("a")
