@@ -101,12 +101,14 @@ def file_parts(path: Path, least_bytes: int) -> tuple[str, list[Part]]:
     whole, parts = hashlib.sha256(), list[Part]()
     with path.open("rb") as file:
         for begin in range(0, max(size, 1), part_bytes):
-            sha256, left = hashlib.sha256(), min(part_bytes, size - begin)
+            left = min(part_bytes, size - begin)
+            sha256 = whole if left == size else hashlib.sha256()
             opened = partial(ReadFileChunk.from_filename, str(path), begin, left)
             while left and (block := file.read(min(_READ_BYTES, left))):
                 left -= len(block)
-                whole.update(block)
                 sha256.update(block)
+                if sha256 is not whole:
+                    whole.update(block)
             parts.append(Part(opened, sha256.digest()))
     return whole.hexdigest(), parts
 
