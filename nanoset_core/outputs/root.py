@@ -321,13 +321,16 @@ class OutputRoot:
 
     def sweep(self) -> None:
         """Remove unfinished files of killed processes wherever outputs are published."""
-        for folder, folders, _ in os.walk(self.folder):
-            sweep_abandoned(Path(folder))
-            # Nothing is written into complete outputs any more.
+        for folder, _ in self.unfinished():
+            sweep_abandoned(folder)
+
+    def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
+        """Yield (folder, unfinished names in it) of each local folder, but not of complete outputs nor behind links."""
+        for place, folders, files in os.walk(self.folder):
+            folder = Path(place)
+            yield folder, [name for name in (*folders, *files) if name.startswith(UNFINISHED)]
             folders[:] = [
-                name
-                for name in folders
-                if not name.startswith(UNFINISHED) and not (Path(folder) / name / MANIFEST).exists()
+                name for name in folders if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
             ]
 
     def make_current(self, manifest: Manifest) -> Manifest:

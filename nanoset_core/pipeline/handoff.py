@@ -23,7 +23,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, mappings_recipe
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Key, Node, Stage, check_current, size_bytes
+from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
 from nanoset_core.tokenization.files import define
 
 VERSION = 2
@@ -61,23 +61,16 @@ def write_handoff(project: Project, name: str) -> Manifest:
     """
     nanoset = NanosetContext(project, name)
     blended = nanoset.spec.is_blended
-    last = BLEND if blended else MAPPINGS
-    built = {
-        split: project.outputs.require(
-            STAGE,
-            f"{name}/{split}/{last}",
-            remedy=f"run `nanoset build`, or materialise {name}/{last} for the split {split!r} first",
-        )
-        for split in SPLITS
-    }
+    last = BLENDED if blended else INDEX_MAPPINGS
+    built = {split: last.require(project, Key(name, split)) for split in SPLITS}
     recipe = _recipe(nanoset, {split: manifest.digest for split, manifest in built.items()})
     _check_cache(nanoset)
     request = _request(nanoset, recipe)
     for split, manifest in built.items():
-        expected = mappings_recipe(nanoset, split)
+        key, expected = Key(name, split), mappings_recipe(nanoset, split)
         if blended:
-            expected = BLENDED.recipe(project, Key(name, split), {MAPPINGS: expected.digest})
-        check_current(manifest, expected, f"{name}/{last} for the split {split!r}")
+            expected = BLENDED.recipe(project, key, {MAPPINGS: expected.digest})
+        last.check_current(key, manifest, expected)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         files, notes = handoff_files(request)

@@ -19,7 +19,8 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import CorpusStage, Key, Node, check_current, size_bytes
+from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
+from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
 from nanoset_core.storage.pieces import PieceDigest, pieces_text, read_pieces
@@ -37,14 +38,10 @@ _DATASET_OPTIONS = ("tokenization", "preset")
 @holding
 def index(project: Project, corpus: str) -> Manifest:
     """Merge a corpus's current shards, and make the dataset the current one."""
-    tokenized = project.outputs.require(
-        tokenization.STAGE,
-        corpus,
-        remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} first",
-    )
-    key, parents = Key(corpus), {"inventory": tokenized.recipe["parents"]["inventory"]}
-    expected = tokenization.TOKENIZED.recipe(project, key, parents)
-    check_current(tokenized, expected, f"tokenized_shards for the corpus {corpus!r}")
+    key = Key(corpus)
+    tokenized = TOKENIZED.require(project, key)
+    parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
+    TOKENIZED.check_current(key, tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
     config = project.config
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
@@ -122,9 +119,7 @@ def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
 
 def current_dataset(project: Project, corpus: str) -> Manifest:
     """Return the corpus's current dataset; MissingError where it was not made yet."""
-    return project.outputs.require(
-        STAGE, corpus, remedy=f"run `nanoset build`, or materialise indexed_dataset for the corpus {corpus!r} first"
-    )
+    return DATASET.require(project, Key(corpus))
 
 
 def opened(dataset: Manifest) -> MMapIndexedDataset:
@@ -201,11 +196,11 @@ class DatasetStage(CorpusStage):
     asked_by: ClassVar[str | None] = "the raw folder"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"inventory": Node(INVENTORY, key), "tokenized": Node(tokenization.TOKENIZED, key)}
+        return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Of the files and settings alone: how the corpus was cut into shards leaves no trace in a dataset."""
-        versions = {"tokenization": tokenization.TOKENIZED.version, "preset": project.config.tokenization.preset}
+        versions = {"tokenization": TOKENIZED.version, "preset": project.config.tokenization.preset}
         options = tokenization.token_options(project, key.subject) | versions
         return Recipe(STAGE, key.subject, VERSION, {"inventory": parents["inventory"]}, options)
 

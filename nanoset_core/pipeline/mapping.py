@@ -23,7 +23,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder, plan_nanoset
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, check_current, size_bytes
+from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 
 VERSION = 1
 _CHUNK = 1 << 22
@@ -76,12 +76,9 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     nanoset = NanosetContext(project, name)
     if not nanoset.spec.is_blended:
         raise ConfigError("one corpus without a weight has no blend", where=f"{project.config.file}: nanosets.{name}")
-    mappings = project.outputs.require(
-        STAGE,
-        f"{name}/{split}/{MAPPINGS}",
-        remedy=f"run `nanoset build`, or materialise {name}/{MAPPINGS} for the split {split!r} first",
-    )
-    check_current(mappings, mappings_recipe(nanoset, split), f"{name}/{MAPPINGS} for the split {split!r}")
+    key = Key(name, split)
+    mappings = INDEX_MAPPINGS.require(project, key)
+    INDEX_MAPPINGS.check_current(key, mappings, mappings_recipe(nanoset, split))
     planned, cache = nanoset.plan(split), nanoset.cache
     files: dict[str, str] = {}
     given = None
@@ -89,9 +86,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         files = blend_set(planned.plan, planned.plan.blend, cache).write()
         _send(project, cache, files, [planned.plan.blend.sidecar])
         given = _given(planned.plan, cache)
-    return _publish(
-        nanoset, BLENDED.recipe(project, Key(name, split), {MAPPINGS: mappings.digest}), planned, files, given
-    )
+    return _publish(nanoset, BLENDED.recipe(project, key, {MAPPINGS: mappings.digest}), planned, files, given)
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:

@@ -257,9 +257,7 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
     """Return the corpus's current inventory; MissingError where none was taken yet."""
-    manifest = project.outputs.require(
-        STAGE, corpus, remedy=f"run `nanoset build`, or materialise raw_jsonl for the corpus {corpus!r} first"
-    )
+    manifest = INVENTORY.require(project, Key(corpus))
     return manifest, manifest.load(FILE, Inventory.from_json)
 
 

@@ -113,11 +113,7 @@ def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
     """Return the tokens of each file of a corpus, in the dataset's order."""
     wanted = dataset.recipe["parents"]["inventory"]
-    tokenized = project.outputs.require(
-        tokenization.STAGE,
-        corpus,
-        remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} first",
-    )
+    tokenized = tokenization.TOKENIZED.require(project, Key(corpus))
     inventory_manifest, inventory = current_inventory(project, corpus)
     if tokenized.recipe["parents"]["inventory"] != wanted or inventory_manifest.digest != wanted:
         raise StaleError(
@@ -133,9 +129,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
     """Return a webdataset's current plan; MissingError where it was not made yet."""
-    manifest = project.outputs.require(
-        PLANS, name, remedy=f"run `nanoset build`, or materialise {name}/shuffle_plan first"
-    )
+    manifest = SHUFFLE_PLAN.require(project, Key(name))
     return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
 
 

@@ -123,6 +123,29 @@ class Stage(ABC):
             return project.outputs.current_versions(self.folder, [key.subject for key in keys])
         return [self.current(project, key) for key in keys]
 
+    def require(self, project: Project, key: Key) -> Manifest:
+        """Return the current version of an output that another one is made from.
+
+        Raises:
+            MissingError: it was not made yet, or is damaged.
+        """
+        return project.outputs.require(self.folder, self.name(key), remedy=self._remedy(key))
+
+    def check_current(self, key: Key, made: Manifest, expected: Recipe) -> None:
+        """Raise StaleError unless an output has the recipe that the present inputs and settings give."""
+        if made.digest != expected.digest:
+            raise StaleError(
+                "this was made from other datasets, or under other settings, than the present ones",
+                where=made.folder,
+                found="; ".join(reason.text for reason in differences(made.recipe, expected)),
+                remedy=self._remedy(key),
+            )
+
+    def _remedy(self, key: Key) -> str:
+        what = f"{self.asset} for the corpus {key.subject!r}" if self.by_corpus else f"{key.subject}/{self.asset}"
+        part = "" if key.part is None else f" for the split {key.part!r}"
+        return f"run `nanoset build`, or materialise {what}{part} first"
+
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
         """Return why the current version is not the wanted one; none where it is, and whole."""
         reasons = self.told(current.stale_reasons(wanted))
@@ -240,14 +263,3 @@ class Node:
 def size_bytes(manifest: Manifest) -> int:
     """Return the bytes of an output's own files."""
     return sum(fact.size for fact in manifest.files.values())
-
-
-def check_current(made: Manifest, expected: Recipe, what: str) -> None:
-    """Raise StaleError unless an output has the recipe that is expected now; `what` names the asset for messages."""
-    if made.digest != expected.digest:
-        raise StaleError(
-            "this was made from other datasets, or under other settings, than the present ones",
-            where=made.folder,
-            found="; ".join(reason.text for reason in differences(made.recipe, expected)),
-            remedy=f"run `nanoset build`, or materialise {what} first",
-        )

@@ -8,7 +8,6 @@ there. Builds are seen by their leases, from any machine.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Container, Iterator, Mapping
@@ -203,7 +202,7 @@ def _plan(project: Project, policy: Policy, busy: Mapping[str, str]) -> Collecti
     idle = tuple(item for item in garbage if item.subject not in busy)
     gone = {item.path for item in idle}
     unfinished = [
-        *_unfinished(listing.folder),
+        *(folder / name for folder, names in project.outputs.unfinished() for name in names),
         *(path for path in listing.unfinished() if path.parent not in gone and _is_idle(listing.name(path), busy)),
     ]
     return Collection(idle, tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
@@ -260,16 +259,6 @@ def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
         if (by := asking[folder]) is not None:
             place = project.outputs.folder / folder / subject
             yield LeftAlone(place, f"{by} no longer asks for it; delete it if you do not need it")
-
-
-def _unfinished(root: Path) -> Iterator[Path]:
-    """Yield unfinished names anywhere below the root, but not within complete outputs nor behind links."""
-    for place, folders, files in os.walk(root):
-        folder = Path(place)
-        yield from (folder / name for name in (*folders, *files) if name.startswith(UNFINISHED))
-        folders[:] = [
-            name for name in folders if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
-        ]
 
 
 def folder_size(folder: Path) -> int:

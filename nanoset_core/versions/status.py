@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import Reason
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
@@ -153,19 +153,16 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
             figures |= found
             details |= node.stage.details(manifest)
             rejects.extend(node.stage.rejects(graph.project, manifest))
-            warnings.extend(_warnings(graph.project, node, manifest) if failure is None else ())
+            if failure is None:
+                try:
+                    warnings.extend(node.stage.warnings(graph.project, manifest))
+                except NanosetError as error:
+                    warnings.append(one_line(error))
     if sizes:
         figures["bytes"] = sum(sizes)
     return Row(
         kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), tuple(warnings), details
     )
-
-
-def _warnings(project: Project, node: Node, manifest: Manifest) -> Iterable[str]:
-    try:
-        return node.stage.warnings(project, manifest)
-    except NanosetError as error:
-        return [one_line(error)]
 
 
 def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator[str]:
