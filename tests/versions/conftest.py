@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from sample_project import CONFIG, write_raw
-from versions.changing import build
+from versions.changing import build, change_web
+
+from nanoset_core.pipeline.project import Project
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +32,19 @@ def copy(built: Path, tmp_path: Path) -> Callable[..., Path]:
         return shutil.copytree(built, tmp_path / name, symlinks=True)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def built_twice(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder after a file of the corpus web has changed, with outputs of both builds."""
+    folder = shutil.copytree(built, tmp_path_factory.mktemp("twice") / "project", symlinks=True)
+    change_web(folder)
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(built_twice: Path, tmp_path: Path) -> tuple[Project, Path]:
+    """A project of its own, with the outputs of two builds; → (the project, its folder)."""
+    folder = shutil.copytree(built_twice, tmp_path / "project", symlinks=True)
+    return Project.open(folder / "nanoset.yaml"), folder

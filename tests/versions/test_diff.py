@@ -98,10 +98,8 @@ def test_other_ranges_alone_change_no_file(copy):
     assert {outcome.fate for outcome in diff.outcomes} == {"survives"}
 
 
-def test_only_shards_of_files_that_differ_are_read(copy):
-    folder = copy()
-    change_web(folder)
-    project = chain(folder)
+def test_only_shards_of_files_that_differ_are_read(changed):
+    project, folder = changed
     diff = diff_datasets(project, "web")
     touched = {
         digest
@@ -177,10 +175,8 @@ def test_after_a_third_version_the_old_ones_still_compare(copy):
     assert diff_datasets(project, digests[0], digests[2]).files[0].after.documents == 66
 
 
-def test_what_gc_keeps_can_be_compared(copy):
-    folder = copy()
-    change_web(folder)
-    project = build(folder)
+def test_what_gc_keeps_can_be_compared(changed):
+    project, _ = changed
     before = diff_datasets(project, "web")
     collect(project, keep=1)
     assert diff_datasets(project, "web").to_json() == before.to_json()
@@ -212,10 +208,8 @@ def test_versions_of_two_corpora_are_refused(copy):
         diff_datasets(project, web, code)
 
 
-def test_lost_and_broken_tables_are_named(copy):
-    folder = copy()
-    change_web(folder)
-    project = chain(folder)
+def test_lost_and_broken_tables_are_named(changed):
+    project, folder = changed
     diff = diff_datasets(project, "web")
     shard = next(digest for digest, files in diff.new.shards.items() if "part-1/web-3.jsonl" in files)
     table = folder / "data/shards/web" / shard / "documents.parquet"
