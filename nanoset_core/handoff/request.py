@@ -28,7 +28,6 @@ class Handoff:
     """A built nanoset as a trainer sees it; every path is spelled as the trainer will spell it."""
 
     name: str
-    """Name of the nanoset."""
     config: NanosetConfig
     """Its settings, with the samples of every split that has data."""
     samples: Mapping[SplitName, int]
@@ -105,9 +104,8 @@ class Handoff:
         for path in (*self.paths, self.folder, self.cache):
             if any(character.isspace() for character in path):
                 raise ConfigError(
-                    "there is a space in a path, and the trainer cuts its data arguments at spaces",
+                    "the trainer cuts its data arguments at spaces",
                     where=f"nanosets.{self.name}.trainer_path",
                     found=repr(path),
-                    expected="a path without spaces",
                     remedy="set trainer_path to a link without spaces, or move the outputs",
                 )

@@ -101,12 +101,8 @@ class MMapIndexedDatasetBuilder:
         counts = np.asarray(sequences_per_document, dtype=np.int64)
         sizes = np.asarray(lengths, dtype=np.int64)
         if counts.ndim != 1 or (len(counts) and counts.min() < 0) or int(counts.sum()) != len(sizes):
-            raise ConfigError(
-                "sequences per document don't add up to the sequences",
-                where=self.prefix,
-                found=int(counts.sum()),
-                expected=f"{len(sizes)} sequences, no negative count",
-            )
+            what, expected = "sequences per document don't add up", f"{len(sizes)} sequences, no negative count"
+            raise ConfigError(what, where=self.prefix, found=int(counts.sum()), expected=expected)
         first = len(self._lengths)
         self._write(self._encode(tokens), sizes, None)
         self._documents.frombytes((np.cumsum(counts) + first).tobytes())
@@ -153,12 +149,8 @@ class MMapIndexedDatasetBuilder:
         """
         self._check_open()
         if self._documents[-1] != len(self._lengths):
-            raise ConfigError(
-                "sequences after the last document",
-                where=self.prefix,
-                found=f"{len(self._lengths) - self._documents[-1]} sequences without an end_document()",
-                expected="every sequence inside a document",
-            )
+            found = f"{len(self._lengths) - self._documents[-1]} sequences without an end_document()"
+            raise ConfigError("sequences after the last document", where=self.prefix, found=found)
         binary, index = bin_path(self.prefix), idx_path(self.prefix)
         index_file = open_unfinished(index)
         try:
@@ -204,11 +196,9 @@ class MMapIndexedDatasetBuilder:
         if given.size == 0:
             return np.empty(0, self.dtype)
         if given.ndim != 1 or given.dtype.kind not in ("f" if self.dtype.kind == "f" else "iu"):
+            found, expected = f"{given.dtype.name}{list(given.shape)}", f"shape (tokens,), fit for {self.dtype.name}"
             raise ConfigError(
-                "tokens are not a flat array of numbers",
-                where=self.prefix,
-                found=f"{given.dtype.name}{list(given.shape)}",
-                expected=f"shape (tokens,), of a type that fits {self.dtype.name}",
+                "tokens are not a flat array of numbers", where=self.prefix, found=found, expected=expected
             )
         if self.dtype.kind != "f" and not np.can_cast(given.dtype, self.dtype):
             low, high = int(given.min()), int(given.max())
@@ -229,11 +219,10 @@ class MMapIndexedDatasetBuilder:
         sizes = np.asarray(lengths, dtype=np.int64)
         wrong = sizes.ndim != 1 or (len(sizes) and (sizes.min() < 0 or sizes.max() > _MAX_LENGTH))
         if wrong or int(sizes.sum()) != len(flat):
+            found = f"lengths that add up to {int(sizes.sum())}"
+            expected = f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}"
             raise ConfigError(
-                "sequence lengths don't fit the tokens",
-                where=self.prefix,
-                found=f"lengths that add up to {int(sizes.sum())}",
-                expected=f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}",
+                "sequence lengths don't fit the tokens", where=self.prefix, found=found, expected=expected
             )
         if modes is not None or self._modes is not None:
             self._extend_modes(None if modes is None else np.asarray(modes), len(sizes), self.prefix)

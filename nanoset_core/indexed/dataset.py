@@ -80,7 +80,7 @@ class MMapIndexedDataset:
                 where=f"{path}, byte {len(buffer)}",
                 found=f"{len(buffer)} bytes",
                 expected=f"{self._index.end_bytes} bytes, the end of the last sequence",
-                remedy="copy or write the .bin again: it was truncated, or belongs to another .idx",
+                remedy="copy or write the .bin again",
             )
         self.modes = self._index.modes
         """Of every sequence, int8, shape (n,); None where the dataset is not multimodal."""
@@ -181,18 +181,13 @@ class MMapIndexedDataset:
         i = operator.index(index)
         n = len(self)
         if not -n <= i < n:
-            raise SampleIndexError(
-                "no such sequence", where=self.prefix, found=i, expected=f"0 to {n - 1}" if n else "none: it is empty"
-            )
+            expected = f"0 to {n - 1}" if n else "none: it is empty"
+            raise SampleIndexError("no such sequence", where=self.prefix, found=i, expected=expected)
         whole = int(self.sequence_lengths[i])
         count = whole - offset if length is None else length
         if offset < 0 or count < 0 or offset + count > whole:
-            raise SampleIndexError(
-                f"tokens outside of sequence {i % n}",
-                where=self.prefix,
-                found=f"offset {offset}, length {count}",
-                expected=f"within its {whole} tokens",
-            )
+            what, found = f"tokens outside of sequence {i % n}", f"offset {offset}, length {count}"
+            raise SampleIndexError(what, where=self.prefix, found=found, expected=f"within its {whole} tokens")
         itemsize = self.dtype.itemsize
         begin = int(self.sequence_pointers[i]) // itemsize + offset
         self._file.fetch_span(begin * itemsize, (begin + count) * itemsize)

@@ -34,13 +34,9 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
     modes_at = documents_at + 8 * m
     if len(buffer) not in (modes_at, modes_at + n):
         cut = len(buffer) < modes_at
-        raise FormatError(
-            "the file ends too early" if cut else "bytes after the end of the index",
-            where=f"{path}, byte {len(buffer) if cut else modes_at}",
-            found=f"{len(buffer)} bytes",
-            expected=f"{modes_at} bytes for {n} sequences and {m} document indices ({modes_at + n} with modes)",
-            remedy="write the dataset again: the file was truncated or is damaged",
-        )
+        what = "the file ends too early" if cut else "bytes after the end of the index"
+        expected = f"{modes_at} bytes for {n} sequences and {m} document indices ({modes_at + n} with modes)"
+        raise _damage(path, len(buffer) if cut else modes_at, what, f"{len(buffer)} bytes", expected)
     index = Index(
         dtype=DTYPE_CODES[code],
         sequence_lengths=np.frombuffer(buffer, "<i4", n, lengths_at),
@@ -85,41 +81,31 @@ def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
             remedy="give the prefix of a .bin/.idx pair written by Megatron-LM, NeMo, nanotron or nanoset",
         )
     if len(head) < HEADER.size:
-        raise FormatError(
-            "the header is cut off",
-            where=f"{path}, byte {len(head)}",
-            found=f"{len(head)} bytes",
-            expected=f"at least {HEADER.size} bytes",
-            remedy="write the dataset again: the file was truncated",
-        )
+        raise _damage(path, len(head), "the header is cut off", f"{len(head)} bytes", f"at least {HEADER.size} bytes")
     _, version, code, n, m = HEADER.unpack(head)
     if version != VERSION:
-        raise FormatError("unknown version", where=f"{path}, byte 9", found=version, expected=VERSION)
+        raise _damage(path, 9, "unknown version", version, VERSION)
     if code not in DTYPE_CODES:
         known = ", ".join(f"{code} {dtype.name}" for code, dtype in DTYPE_CODES.items())
-        raise FormatError("unknown dtype code", where=f"{path}, byte 17", found=code, expected=known)
+        raise _damage(path, 17, "unknown dtype code", code, known)
     return code, n, m
+
+
+def _damage(path: Path, at: int, what: str, found: object, expected: object) -> FormatError:
+    return FormatError(
+        what, where=f"{path}, byte {at}", found=found, expected=expected, remedy="write the dataset again"
+    )
 
 
 def _check_document_ends(path: Path, index: Index, documents_at: int) -> None:
     documents, n = index.document_indices, len(index.sequence_lengths)
-    last_at = documents_at + 8 * (len(documents) - 1)
     if not len(documents):
-        raise FormatError("no document indices", where=f"{path}, byte 26", found=0, expected="documents + 1")
+        raise _damage(path, 26, "no document indices", 0, "documents + 1")
     if documents[0] != 0:
-        raise FormatError(
-            "the first document does not begin at sequence 0",
-            where=f"{path}, byte {documents_at}",
-            found=int(documents[0]),
-            expected=0,
-        )
+        raise _damage(path, documents_at, "the first document does not begin at sequence 0", int(documents[0]), 0)
     if documents[-1] != n:
-        raise FormatError(
-            "the documents do not end at the last sequence",
-            where=f"{path}, byte {last_at}",
-            found=int(documents[-1]),
-            expected=f"{n}, the number of sequences",
-        )
+        what, last_at = "the documents do not end at the last sequence", documents_at + 8 * (len(documents) - 1)
+        raise _damage(path, last_at, what, int(documents[-1]), f"{n}, the number of sequences")
 
 
 def _check_sequences(path: Path, index: Index) -> None:
@@ -130,12 +116,8 @@ def _check_sequences(path: Path, index: Index) -> None:
         part = lengths[begin : begin + CHUNK_SEQUENCES]
         if part.min() < 0:
             bad = begin + int(np.argmax(part < 0))
-            raise FormatError(
-                f"sequence {bad} has a negative length",
-                where=f"{path}, byte {HEADER.size + 4 * bad}",
-                found=int(lengths[bad]),
-                expected="0 or more tokens",
-            )
+            what = f"sequence {bad} has a negative length"
+            raise _damage(path, HEADER.size + 4 * bad, what, int(lengths[bad]), "0 or more tokens")
         starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
         least = np.empty_like(starts)
         least[0] = floor
@@ -146,13 +128,10 @@ def _check_sequences(path: Path, index: Index) -> None:
             wrong |= (starts & (itemsize - 1)) != 0
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise FormatError(
-                f"sequence {begin + at} has an impossible pointer",
-                where=f"{path}, byte {HEADER.size + 4 * len(lengths) + 8 * (begin + at)}",
-                found=f"byte {int(starts[at])} of the .bin",
-                expected=f"a multiple of {itemsize}, at or after {int(least[at])}, the end of the sequence before it",
-                remedy="write the dataset again",
-            )
+            place = HEADER.size + 4 * len(lengths) + 8 * (begin + at)
+            found = f"byte {int(starts[at])} of the .bin"
+            expected = f"a multiple of {itemsize}, at or after {int(least[at])}, the end of the sequence before it"
+            raise _damage(path, place, f"sequence {begin + at} has an impossible pointer", found, expected)
         floor = int(ends[-1])
 
 
@@ -163,10 +142,5 @@ def _check_documents(path: Path, index: Index, documents_at: int) -> None:
         backwards = part[1:] < part[:-1]
         if backwards.any():
             bad = begin + 1 + int(np.argmax(backwards))
-            raise FormatError(
-                f"document {bad} begins before the one in front of it",
-                where=f"{path}, byte {documents_at + 8 * bad}",
-                found=int(documents[bad]),
-                expected=f"{int(documents[bad - 1])} or more",
-                remedy="write the dataset again",
-            )
+            what = f"document {bad} begins before the one in front of it"
+            raise _damage(path, documents_at + 8 * bad, what, int(documents[bad]), f"{int(documents[bad - 1])} or more")

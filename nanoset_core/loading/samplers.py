@@ -23,7 +23,6 @@ class _MicroBatches:
     """Base of samplers that yield lists."""
 
     total_samples: int
-    """Length of the dataset."""
     consumed_samples: int
     """Samples that all ranks together have consumed before; where samples come again, over all epochs."""
     micro_batch_size: int
@@ -31,7 +30,6 @@ class _MicroBatches:
     data_parallel_rank: int
     """This rank, from 0."""
     data_parallel_size: int
-    """Number of ranks."""
 
     def __post_init__(self) -> None:
         _check_range("total_samples", self.total_samples, 1)
@@ -49,13 +47,11 @@ class _DealtInTurn:
     """Base of samplers that yield single numbers."""
 
     total_samples: int
-    """Length of the dataset."""
     consumed_samples: int
     """Samples that all ranks together have consumed before, of this epoch."""
     data_parallel_rank: int
     """This rank, from 0."""
     data_parallel_size: int
-    """Number of ranks."""
 
     def __post_init__(self) -> None:
         _check_range("total_samples", self.total_samples, 1)
@@ -100,7 +96,6 @@ class PretrainingSampler(_MicroBatches):
                 "no samples are left, and the trainers' own samplers refuse that too",
                 where="consumed_samples",
                 found=self.consumed_samples,
-                expected=f"0 to {self.total_samples - 1}",
                 remedy="at the end of a run make no sampler, or give consumed_samples % total_samples to go on",
             )
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
@@ -208,9 +203,7 @@ class InterleavedSampler(_DealtInTurn):
     """
 
     seed: int = 42
-    """Seed of the shuffle."""
     shuffle: bool = True
-    """Whether to shuffle."""
     drop_last: bool = True
     """Whether to drop samples that not every rank gets; otherwise the first ones are dealt again."""
 
@@ -239,9 +232,7 @@ class ResumableSampler(_DealtInTurn):
     epoch: int = 0
     """Added to the seed."""
     shuffle: bool = False
-    """Whether to shuffle."""
     seed: int = 0
-    """Seed of the shuffle."""
     drop_last: bool = False
     """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt again."""
 

@@ -98,12 +98,8 @@ class NanosetConfig:
             self.shares()
         needs_eod = self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
         if needs_eod and self.eod_token is None:
-            raise ConfigError(
-                "the end-of-document token is not known",
-                where="eod_token",
-                found=None,
-                expected="its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set",
-            )
+            expected = "its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set"
+            raise ConfigError("the end-of-document token is not known", where="eod_token", expected=expected)
 
     @property
     def rules(self) -> Preset:
@@ -143,12 +139,8 @@ class NanosetConfig:
 
     def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
         """Return a copy with other numbers of samples, and one epoch of each split that is not named."""
-        return replace(
-            self,
-            train_split_samples=samples.get("train"),
-            valid_split_samples=samples.get("valid"),
-            test_split_samples=samples.get("test"),
-        )
+        counts: dict[str, Any] = {f"{split}_split_samples": samples.get(split) for split in SPLITS}
+        return replace(self, **counts)
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
         """Return a copy with just these of `MASKS` set.
@@ -164,14 +156,8 @@ class NanosetConfig:
                 remedy="leave these options out, or use another preset",
             )
         check_masks(masks)
-        return replace(
-            self,
-            eod_token=self.eod_token if eod_token is None else eod_token,
-            reset_position_ids="reset_position_ids" in masks,
-            reset_attention_mask="reset_attention_mask" in masks,
-            eod_mask_loss="eod_mask_loss" in masks,
-            create_attention_mask="create_attention_mask" in masks,
-        )
+        chosen: dict[str, Any] = {mask: mask in masks for mask in MASKS}
+        return replace(self, eod_token=self.eod_token if eod_token is None else eod_token, **chosen)
 
     def drops_last_partial(self, split: SplitName) -> bool:
         """Return whether the split leaves out its last, short sample."""
@@ -224,23 +210,15 @@ class NanosetConfig:
     def _set_data(self) -> None:
         """Make the data plain strings, numbers and immutable containers."""
         if (self.data_path is None) == (self.blend_per_split is None):
-            raise ConfigError(
-                "the data must be given once",
-                where="data_path",
-                found="both" if self.data_path is not None else "neither",
-                expected="data_path or blend_per_split",
-            )
+            found = "neither" if self.data_path is None else "both"
+            raise ConfigError("give data_path or blend_per_split", where="data_path", found=found)
         if self.data_path is not None:
             object.__setattr__(self, "data_path", _plain_blend("data_path", self.data_path))
         if self.blend_per_split is not None:
             blends = list(self.blend_per_split)
             if len(blends) != len(SPLITS) or blends == [None] * len(SPLITS):
-                raise ConfigError(
-                    "one blend per split is needed",
-                    where="blend_per_split",
-                    found=blends,
-                    expected="three entries, for train, valid and test, None where a split has no data",
-                )
+                expected = "three entries, for train, valid and test, None where a split has no data"
+                raise ConfigError("not a blend per split", where="blend_per_split", found=blends, expected=expected)
             named = zip(SPLITS, blends, strict=True)
             plain = (blend and _plain_blend(f"blend_per_split, {split}", blend) for split, blend in named)
             object.__setattr__(self, "blend_per_split", tuple(plain))
@@ -252,12 +230,8 @@ class NanosetConfig:
 def check_masks(masks: Collection[str]) -> None:
     """Raise ConfigError for a mask option that would have no effect without another."""
     if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
-        raise ConfigError(
-            "samples without an attention mask have none to stop at an end of document",
-            where="reset_attention_mask",
-            found="create_attention_mask is not set",
-            remedy="set create_attention_mask too",
-        )
+        what = "samples without an attention mask have none to stop at an end of document"
+        raise ConfigError(what, where="reset_attention_mask", remedy="set create_attention_mask too")
 
 
 def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
@@ -265,23 +239,13 @@ def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tup
     single = isinstance(blend, str | os.PathLike)
     prefixes: list[Any] = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
     if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):
-        raise ConfigError(
-            "not a blend",
-            where=where,
-            found=repr(blend),
-            expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
-        )
+        expected = "a prefix, {prefix: weight}, or a list of prefixes, not empty"
+        raise ConfigError("not a blend", where=where, found=repr(blend), expected=expected)
     names = [str(os.fspath(prefix)) for prefix in prefixes]
     if not isinstance(blend, Mapping):
         return names[0] if single else tuple(names)
     for name, weight in zip(names, blend.values(), strict=True):
         number = isinstance(weight, Real) and not isinstance(weight, bool)
         if not number or not 0 < weight < math.inf:
-            raise ConfigError(
-                "a weight must be above 0",
-                where=f"{where}, {name}",
-                found=repr(weight),
-                expected="a number above 0",
-                remedy="leave out a dataset that is not to be used",
-            )
+            raise ConfigError("a weight must be a number above 0", where=f"{where}, {name}", found=repr(weight))
     return FrozenDict(zip(names, map(float, blend.values()), strict=True))

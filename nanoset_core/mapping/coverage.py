@@ -23,11 +23,10 @@ class MemberCoverage:
     """One dataset's part in the samples of a split."""
 
     prefix: str
-    """Of the dataset."""
     sequences: int
-    """Of the split in the dataset."""
+    """Sequences of the split in the dataset."""
     tokens: int
-    """Of one epoch: of those sequences."""
+    """Tokens of one epoch: of those sequences."""
     weight: float
     """Share asked for, 0 to 1."""
     share: float
@@ -35,7 +34,7 @@ class MemberCoverage:
     samples_asked: int
     """Samples that the blend is to take; a dataset alone: what was asked for, or all."""
     samples_given: int
-    """Samples that are taken of it; before a blend of over a million is built, as its weights have it, within a few."""
+    """Samples that are taken of it; before a blend of over a million samples is built, within a few."""
     samples_built: int
     """Samples that its indices hold; the rest is surplus."""
     epochs: float

@@ -25,22 +25,19 @@ class ExceededLimit:
     """A dataset that a split would read more often than it may."""
 
     prefix: str
-    """Of the dataset."""
     split: SplitName
-    """Which split would."""
     epochs: float
-    """How often it would be read."""
+    """Times it would be read."""
     limit: float
-    """How often it may be read."""
+    """Times it may be read."""
 
 
 class LimitedConfig(NamedTuple):
     """A configuration after the limits were applied."""
 
     config: NanosetConfig
-    """With the samples and weights to use."""
     exceeded: tuple[ExceededLimit, ...]
-    """What the configuration given would have read too often."""
+    """Datasets that the configuration given would have read too often."""
 
 
 def apply_epoch_limits(
@@ -121,11 +118,8 @@ def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthRead
 
         size = largest(asked, fits)
         if size == 0:
-            raise InputError(
-                f"the limits on epochs leave no sample of the {split} split",
-                found=f"{asked:,} samples asked for",
-                remedy="raise max_epochs, or give the split a larger share",
-            )
+            what, remedy = "the limits on epochs leave no sample", "raise max_epochs, or give the split a larger share"
+            raise InputError(f"{what} of the {split} split", found=f"{asked:,} samples asked for", remedy=remedy)
         samples[split] = size
     return config.with_samples(samples)
 
@@ -146,12 +140,8 @@ def _reweighted(
 ) -> dict[str, float]:
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
-        raise ConfigError(
-            "there are no weights to redistribute",
-            where="on_exhaustion",
-            found="redistribute, and one corpus without a weight",
-            remedy="let on_exhaustion be stop, repeat or raise",
-        )
+        found = "redistribute, and one corpus without a weight"
+        raise ConfigError("there are no weights to redistribute", where="on_exhaustion", found=found)
     most = dict.fromkeys(prefixes, math.inf)
     for split in splits:
         size = config.samples(split)
@@ -165,9 +155,7 @@ def _reweighted(
     if shares is None:
         raise InputError(
             "the limits on epochs leave too few samples, whatever the shares",
-            found=", ".join(
-                f"{Path(prefix).name} at most {share:.4f} of the samples" for prefix, share in most.items()
-            ),
+            found=", ".join(f"{Path(prefix).name} at most {share:.4f}" for prefix, share in most.items()),
             expected="limits that add up to 1 or more",
             remedy="ask for fewer samples, add text, raise max_epochs, or let on_exhaustion be stop",
         )

@@ -49,7 +49,7 @@ def build_member_indices(
     One RandomState(seed) shuffles documents, then samples: the trainers' order of draws.
 
     Args:
-        member: what was planned.
+        member: plan of the dataset.
         config: that it was planned with.
         lengths: tokens of every sequence of the dataset, shape (sequences,).
         threads: more than one shortens the wall time; the result is the same.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self
 
 from nanoset_core.mapping.splits import Rows, SplitName
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 class _Part:
@@ -24,16 +21,6 @@ class _Part:
         """The trainer's file names."""
         return tuple(self.files.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain types, for `from_json`."""
-        values = asdict(cast("DataclassInstance", self))
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return the plan of `to_json`."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan(_Part):
@@ -44,9 +31,7 @@ class MemberPlan(_Part):
     trainer_path: str
     """The same as the trainer spells it."""
     idx_sha256: str
-    """Digest of the .idx that was planned with."""
     split: SplitName
-    """train, valid or test."""
     weight: float | None
     """Share in the blend, normalised once; None without weights."""
     rows: Rows
@@ -102,9 +87,7 @@ class SplitPlan:
     """The plan of a split."""
 
     split: SplitName
-    """train, valid or test."""
     preset: str
-    """Whose rules."""
     members: tuple[MemberPlan, ...]
     """Its datasets, in the order of the blend."""
     blend: BlendPlan | None
@@ -117,19 +100,13 @@ class SplitPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types, for `from_json`."""
-        return {
-            "split": self.split,
-            "preset": self.preset,
-            "members": [member.to_json() for member in self.members],
-            "blend": None if self.blend is None else self.blend.to_json(),
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the plan of `to_json`."""
-        return cls(
-            split=values["split"],
-            preset=values["preset"],
-            members=tuple(MemberPlan.from_json(member) for member in values["members"]),
-            blend=None if values["blend"] is None else BlendPlan.from_json(values["blend"]),
-        )
+        members = tuple(MemberPlan(**member | {"rows": tuple(member["rows"])}) for member in values["members"])
+        blend = values["blend"]
+        if blend is not None:
+            blend = BlendPlan(**blend | {"weights": tuple(blend["weights"])})
+        return cls(values["split"], values["preset"], members, blend)

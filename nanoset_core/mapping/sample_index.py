@@ -82,11 +82,8 @@ def build_sample_index(
         _fill_rows(index, base, first, ends, sequence_length, add_extra_token, full)
         base += int(ends[-1])
     if base != total:
-        raise ConfigError(
-            "the document index does not hold the tokens that it should",
-            found=f"{base} tokens",
-            expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
-        )
+        expected = f"{num_epochs} epochs of {tokens_per_epoch} tokens"
+        raise ConfigError("the document index holds other tokens", found=f"{base} tokens", expected=expected)
     if rows > full:
         index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token, empty_end)
     return index

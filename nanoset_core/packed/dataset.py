@@ -136,12 +136,8 @@ class ContinuousSamples:
     def __init__(self, dataset: PackedDataset, block_size: int, *, reuse_last_target: bool = True) -> None:
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
-            raise ConfigError(
-                "no sample of this size can be cut from the dataset",
-                where=dataset.path,
-                found=f"block_size {block_size}",
-                expected=f"2 to {len(tokens)}, the tokens of the dataset",
-            )
+            what, expected = "no sample of this size can be cut from the dataset", f"2 to {len(tokens)}, its tokens"
+            raise ConfigError(what, where=dataset.path, found=f"block_size {block_size}", expected=expected)
         self._dataset = dataset
         self.block_size = block_size
         self.reuse_last_target = reuse_last_target
@@ -229,12 +225,8 @@ class DocumentBlocks:
         wanted = np.asarray(indices, np.int64)
         bounds = np.iinfo(self._dataset.dtype)
         if not bounds.min <= pad_id <= bounds.max:
-            raise ConfigError(
-                "the padding does not fit the tokens' type",
-                where="pad_id",
-                found=pad_id,
-                expected=f"{bounds.min} to {bounds.max} ({self._dataset.dtype.name})",
-            )
+            expected = f"{bounds.min} to {bounds.max} ({self._dataset.dtype.name})"
+            raise ConfigError("the padding does not fit", where="pad_id", found=pad_id, expected=expected)
         rows = np.full((len(wanted), self.block_size), pad_id, self._dataset.dtype)
         for row, index in zip(rows, wanted.tolist(), strict=True):
             sample = self[index]

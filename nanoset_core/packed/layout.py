@@ -108,9 +108,8 @@ def token_size_bytes(vocab_size: int) -> int:
         ConfigError: the size is below 1 or above 2^32.
     """
     if not 1 <= vocab_size <= 1 << 32:
-        raise ConfigError(
-            "no token size fits this vocabulary", where="vocab_size", found=vocab_size, expected=f"1 to {1 << 32}"
-        )
+        what, expected = "no token size fits this vocabulary", f"1 to {1 << 32}"
+        raise ConfigError(what, where="vocab_size", found=vocab_size, expected=expected)
     if 2 <= vocab_size <= 1 << 8:
         return 1
     return 2 if 2 <= vocab_size <= 1 << 16 else 4
@@ -172,9 +171,7 @@ def _map_file(path: Path) -> MappedFile:
     try:
         return MappedFile(map_regular(path))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError(
-            "no such file", where=path, expected="a .pbin file", remedy="pack the dataset first, or correct the path"
-        ) from error
+        raise MissingError("no such file", where=path, expected="a .pbin file") from error
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:

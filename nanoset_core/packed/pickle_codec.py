@@ -167,7 +167,7 @@ class _IrregularError(Exception):
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     """Yield the entries of a pickled index in chunks, without checking their values.
 
-    Memory: some 30 MB, whatever the file (16 bytes an entry more where the slow way is needed).
+    Memory: some 30 MB, or some 150 bytes an entry where the slow way is needed.
 
     Args:
         view: the file; the pickle fills it from `begin` to its end.

@@ -234,12 +234,8 @@ def filter_packed(
     else:
         chosen = np.asarray(keep)
     if chosen.shape != (len(dataset),) or chosen.dtype != bool:
-        raise ConfigError(
-            "the mask does not fit the documents",
-            where=source,
-            found=f"{chosen.dtype.name}{list(chosen.shape)}",
-            expected=f"bool[{len(dataset)}]",
-        )
+        found, expected = f"{chosen.dtype.name}{list(chosen.shape)}", f"bool[{len(dataset)}]"
+        raise ConfigError("the mask does not fit the documents", where=source, found=found, expected=expected)
     return _write([dataset], _all_of(dataset, 0).take(np.flatnonzero(chosen)), target, listener)
 
 
@@ -267,12 +263,8 @@ class DocumentFilter:
             MissingError: there is no such list.
         """
         if self == DocumentFilter():
-            raise ConfigError(
-                "nothing says which documents to keep",
-                where=dataset.path,
-                expected="a condition",
-                remedy="give one or more: min_tokens, max_tokens, every, keep, drop",
-            )
+            remedy = "give one or more: min_tokens, max_tokens, every, keep, drop"
+            raise ConfigError("nothing says which documents to keep", where=dataset.path, remedy=remedy)
         lengths = dataset.document_lengths
         kept = np.ones(len(lengths), bool)
         if self.min_tokens is not None:
@@ -295,21 +287,12 @@ def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError("no such list of documents", where=path, expected="a text file of numbers") from error
     except (ValueError, OverflowError) as error:
-        raise InputError(
-            "this list holds something that is no number",
-            where=path,
-            found=str(error),
-            expected="the numbers of documents, from 0, one a line",
-        ) from error
+        what, expected = "this list holds something that is no number", "the numbers of documents, one a line"
+        raise InputError(what, where=path, found=error, expected=expected) from error
     outside = (numbers < 0) | (numbers >= documents)
     if outside.any():
-        raise ConfigError(
-            "this list names a document that is not there",
-            where=path,
-            found=int(numbers[outside][0]),
-            expected=f"0 to {documents - 1}",
-            remedy="give the list that belongs to this file",
-        )
+        what, found = "this list names a document that is not there", int(numbers[outside][0])
+        raise ConfigError(what, where=path, found=found, expected=f"0 to {documents - 1}")
     listed = np.zeros(documents, bool)
     listed[numbers] = True
     return listed

@@ -93,12 +93,7 @@ def write_file(
 def check_not_empty(path: object, tokens: int) -> None:
     """Raise InputError where there are no tokens to write."""
     if tokens == 0:
-        raise InputError(
-            "no tokens to write",
-            where=path,
-            found="no document, or only documents without tokens",
-            expected="one token or more",
-        )
+        raise InputError("no tokens to write", where=path, found="no document, or only documents without tokens")
 
 
 def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0) -> Iterator[memoryview]:
@@ -149,10 +144,6 @@ def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
     if tokens.size == 0:
         return np.empty(0, np.uint8)
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise ConfigError(
-            "a document is not a flat array of whole numbers",
-            where=where,
-            found=f"{tokens.dtype.name}{list(tokens.shape)}",
-            expected="integers, shape (tokens,)",
-        )
+        found = f"{tokens.dtype.name}{list(tokens.shape)}"
+        raise ConfigError("a document is not a flat array of whole numbers", where=where, found=found)
     return tokens

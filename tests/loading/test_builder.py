@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
 
@@ -140,22 +140,6 @@ def test_pickled_splits_are_the_same_and_small_where_files_are_kept(tmp_path, pr
     again = pickle.loads(data)
     assert len(again) == len(train)
     np.testing.assert_array_equal(again.batch([0, 7, -1]), train.batch([0, 7, len(train) - 1]))
-
-
-@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
-@pytest.mark.parametrize("blended", [True, False])
-def test_indices_count_from_the_end_and_stop_at_both_ends(tmp_path, prefix, preset, blended):
-    data = {prefix: 1.0} if blended else prefix
-    config = NanosetConfig(data, sequence_length=8, split="1,0,0", train_split_samples=50, preset=preset)
-    train, _, _ = NanosetBuilder(config).build()
-    count = len(train)
-    np.testing.assert_array_equal(train.tokens(-count), train.tokens(0))
-    np.testing.assert_array_equal(train.batch([-1, -count]), train.batch([count - 1, 0]))
-    for index in (count, -count - 1, 2**40):
-        with pytest.raises(SampleIndexError, match="no such sample"):
-            train[index]
-        with pytest.raises(SampleIndexError, match="no such sample"):
-            train.batch([0, index])
 
 
 def test_negative_samples_of_a_nemo_blend_are_masked(tmp_path, prefix):

@@ -193,15 +193,6 @@ def test_indices_that_are_not_a_list_of_integers(splits, indices):
             split.batch(indices)
 
 
-def test_no_indices_are_no_samples(splits):
-    for split in (splits[0], splits[0].datasets[0]):
-        assert split.batch([]).shape == (0, 10)
-
-
-def test_reads_as_a_sequence(splits):
-    assert sum(1 for _ in splits[1]) == len(splits[1])
-
-
 def test_pickles(splits):
     for split in (splits[0], splits[0].datasets[0]):
         data = pickle.dumps(split)

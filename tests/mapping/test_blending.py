@@ -127,27 +127,6 @@ def test_every_way_of_repair_is_the_plain_loop(weights, size, rows, chunk):
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    rare=st.lists(st.floats(-4, -1).map(lambda decade: 10.0**decade), min_size=1, max_size=12),
-    size=st.integers(2000, 4000),
-    length=st.sampled_from([16, 64]),
-    gap=st.sampled_from([-1.0, 1.0, 3.0]),
-)
-def test_rarely_taken_datasets_that_are_guessed_early_or_late(rare, size, length, gap):
-    weights = np.array([1.0, *rare])
-    weights /= weights.sum()
-
-    def off(*arguments):
-        return np.maximum(np.round(guess_counts(*arguments) + gap), 0.0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
-        patch.setattr(speculation, "_step_cost", lambda *_: 0.0)  # repaired to the end
-        patch.setattr(speculation, "guess_counts", off)
-        assert_blend(build_blending_indices(weights, size), numpy_blend(weights, size))
-
-
 @pytest.mark.parametrize("shape", [0.02, 0.5, 50.0])
 @pytest.mark.parametrize("datasets", [1, 2, 17, 95, 96, 255, 256, 300])
 def test_many_datasets(datasets, shape):

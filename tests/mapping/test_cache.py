@@ -133,14 +133,6 @@ def test_data_that_grew_is_not_read_through_an_old_index(config, tmp_path, prese
     assert old.datasets[0].document_index.max() == 39  # an open reader keeps what it opened
 
 
-def test_a_trainers_own_files_are_replaced_since_nothing_says_what_they_are_from(config, tmp_path):
-    folder = tmp_path / "cache"
-    plan, digests = write_all(config, folder)
-    (folder / plan.members[0].sidecar).unlink()
-    assert member_set(plan.members[0], config, folder).complete(deep=False) is None
-    assert member_set(plan.members[0], config, folder).write().items() <= digests.items()
-
-
 @pytest.mark.parametrize("preset", ["megatron", "nemo"])
 def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(config, tmp_path, preset, monkeypatch):
     folder = tmp_path / "cache"

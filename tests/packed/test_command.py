@@ -150,18 +150,6 @@ def test_nothing_is_replaced_unasked(pack, command):
     assert Path("y.pbin").read_bytes() == b"of another tool"
 
 
-@pytest.mark.parametrize("command", CALLS)
-def test_an_input_is_never_written_onto(pack, command):
-    source, *others = CALLS[command][0]
-    Path("folder").mkdir()
-    Path("folder", source.name).write_bytes(source.read_bytes())
-    Path("link").symlink_to(Path("folder", source.name))
-    for output in (f"folder/../folder/{source.name}", "link"):
-        refused = pack(command, f"folder/{source.name}", *others, "-o", output, "--overwrite")
-        assert "an input would be overwritten" in refused
-    assert Path("folder", source.name).read_bytes() == source.read_bytes()
-
-
 def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pack):
     Path("raw").mkdir()
     Path("raw/a.jsonl").write_bytes(golden("bad-json.jsonl"))

@@ -44,15 +44,6 @@ def test_old_layouts(name, layout, token_bytes):
     assert dataset[1].dtype == {2: np.int32, 4: np.int64}[token_bytes]
 
 
-@pytest.mark.parametrize("name", ["docs", "edge", "u1", "u2", "u4", "merge-buggy-index", "chunk-s11-0-of-3"])
-def test_present_layout(name):
-    assert open_packed(GOLDEN / f"{name}.pbin").layout.name == "D"
-
-
-def test_header_bytes():
-    assert encode_header(258, 2) == b"\x02\x01\0\0\0\0\0\0\x02\0\0\0"
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("token_bytes", [1, 2, 4])
 @pytest.mark.parametrize("count", [1, 2, 300, 1001])

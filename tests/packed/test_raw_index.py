@@ -36,12 +36,6 @@ def test_golden_indexes(tmp_path, name):
     assert facts == RawIndexFacts(tmp_path / "x.idx", lines, lines, 0, ())
 
 
-def test_golden_dropped_line(tmp_path):
-    facts = create_raw_index(GOLDEN / "bad-json.jsonl", tmp_path / "x.idx", on_fault="drop")
-    assert (tmp_path / "x.idx").read_bytes() == (GOLDEN / "bad-json.drop-faulty.idx").read_bytes()
-    assert facts == RawIndexFacts(tmp_path / "x.idx", 3, 2, 1, (2,))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -53,13 +47,6 @@ def test_golden_refusals(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
         create_raw_index(GOLDEN / f"{name}.jsonl", tmp_path / "x.idx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_index_lies_beside_the_text(tmp_path):
-    (tmp_path / "a.b.jsonl").write_bytes(b'{"text": 1}')
-    facts = create_raw_index(tmp_path / "a.b.jsonl")
-    assert facts.path == tmp_path / "a.b.idx"
-    assert pickle.loads(facts.path.read_bytes()) == [(0, 11)]
 
 
 LINES = st.lists(

@@ -1,6 +1,9 @@
+import json
 import math
+import os
 import pickle
 import random
+import resource
 import struct
 from pathlib import Path
 
@@ -9,16 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.packed import (
+    DocumentFilter,
     PackedDataset,
     PackedFacts,
     filter_packed,
+    merge_packed,
+    repair_packed,
     selection,
     shuffle_packed,
     shuffle_packed_chunk,
     write_packed,
 )
+from nanoset_core.packed.layout import open_packed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 TOKENS = st.lists(st.lists(st.integers(0, 60000), max_size=9), min_size=1, max_size=40)
@@ -31,19 +38,6 @@ def lists(path):
 def write(path, documents, token_bytes=2):
     write_packed(path, [*documents, [7]], token_bytes=token_bytes)
     return path
-
-
-def test_golden_shuffle(tmp_path):
-    facts = shuffle_packed(GOLDEN / "docs.pbin", tmp_path / "x.pbin", seed=11)
-    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.shuffle-s11.pbin").read_bytes()
-    assert facts == PackedFacts(60, 90854, 2)
-
-
-@pytest.mark.parametrize("chunk", [0, 1, 2])
-def test_golden_chunks(tmp_path, chunk):
-    sources = [GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"]
-    shuffle_packed_chunk(sources, tmp_path / "x.pbin", chunk=chunk, chunks=3, seed=11)
-    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"chunk-s11-{chunk}-of-3.pbin").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -186,3 +180,150 @@ def test_what_cannot_be(tmp_path):
     with pytest.raises(InputError, match="no tokens"):
         filter_packed(docs, target, np.zeros(60, bool))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    write_packed(tmp_path / "x.pbin", [range(n) for n in (3, 1, 4, 1, 5, 9, 2, 6)], token_bytes=1)
+    return PackedDataset(tmp_path / "x.pbin")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kept"),
+    [
+        ({"min_tokens": 4}, [2, 4, 5, 7]),
+        ({"max_tokens": 1}, [1, 3]),
+        ({"min_tokens": 2, "max_tokens": 4}, [0, 2, 6]),
+        ({"every": 3}, [0, 3, 6]),
+        ({"every": 1}, list(range(8))),
+        ({"every": 2, "min_tokens": 3}, [0, 2, 4]),
+        ({"max_tokens": 0}, []),
+    ],
+)
+def test_conditions(dataset, conditions, kept):
+    assert np.flatnonzero(DocumentFilter(**conditions).mask(dataset)).tolist() == kept
+
+
+def test_lists(dataset, tmp_path):
+    (tmp_path / "list").write_text("7\n0\n\n 3\r\n0")
+    assert np.flatnonzero(DocumentFilter(keep=tmp_path / "list").mask(dataset)).tolist() == [0, 3, 7]
+    assert np.flatnonzero(DocumentFilter(drop=tmp_path / "list").mask(dataset)).tolist() == [1, 2, 4, 5, 6]
+    both = DocumentFilter(keep=tmp_path / "list", drop=tmp_path / "list").mask(dataset)
+    assert not both.any()
+    (tmp_path / "empty").write_text("")
+    assert DocumentFilter(drop=tmp_path / "empty").mask(dataset).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("1\nx\n", InputError, "holds something that is no number"),
+        ("1.5", InputError, "holds something that is no number"),
+        ("99999999999999999999", InputError, "holds something that is no number"),
+        ("1\n8\n", ConfigError, "names a document that is not there\n  found: 8\n  expected: 0 to 7"),
+        ("-1", ConfigError, "names a document that is not there"),
+    ],
+)
+def test_lists_that_cannot_be(dataset, tmp_path, text, error, message):
+    (tmp_path / "list").write_text(text)
+    with pytest.raises(error, match=message):
+        DocumentFilter(keep=tmp_path / "list").mask(dataset)
+
+
+def test_what_is_missing(dataset, tmp_path):
+    with pytest.raises(ConfigError, match="nothing says which documents to keep"):
+        DocumentFilter().mask(dataset)
+    with pytest.raises(MissingError, match="no such list"):
+        DocumentFilter(drop=tmp_path / "none").mask(dataset)
+
+
+def test_a_merge_is_what_packing_in_one_go_gives(tmp_path):
+    paths = [GOLDEN / f"{name}.pbin" for name in ("docs", "edge", "u2")]
+    facts = merge_packed(paths, tmp_path / "m.pbin")
+    documents = [document for path in paths for document in lists(path)]
+    write_packed(tmp_path / "w.pbin", documents, token_bytes=2)
+    assert (tmp_path / "m.pbin").read_bytes() == (tmp_path / "w.pbin").read_bytes()
+    assert facts == PackedFacts(126, sum(map(len, documents)), 2)
+
+
+def test_the_fault_of_modalities_is_repaired(tmp_path):
+    merge_packed([GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"], tmp_path / "right.pbin")
+    faulty = (GOLDEN / "merge-buggy-index.pbin").read_bytes()
+    (tmp_path / "x.pbin").write_bytes(faulty)
+    facts = repair_packed(tmp_path / "x.pbin")
+    assert (tmp_path / "x.pbin").read_bytes() == (tmp_path / "right.pbin").read_bytes() != faulty
+    assert facts.documents == 86
+    merge_packed([GOLDEN / "merge-buggy-index.pbin"] * 2, tmp_path / "twice.pbin")
+    assert lists(tmp_path / "twice.pbin") == lists(tmp_path / "right.pbin") * 2
+
+
+@pytest.mark.parametrize("name", ["docs", "edge", "u1", "u2", "u4", "docs.shuffle-s11"])
+def test_a_sound_file_stays_as_it_is(tmp_path, name):
+    repair_packed(GOLDEN / f"{name}.pbin", tmp_path / "x.pbin")
+    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
+
+
+def test_old_layouts_come_out_as_the_present_one(tmp_path):
+    a, b, c = (GOLDEN / f"legacy-{name}.pbin" for name in ("a-header8-be", "b-header12-be", "c-header12-le-absolute"))
+    merge_packed([b, c, GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
+    assert open_packed(tmp_path / "m.pbin").layout.name == "D"
+    assert lists(tmp_path / "m.pbin") == lists(b) + lists(c) + json.loads((GOLDEN / "tokens-u2.json").read_bytes())
+    repair_packed(a, tmp_path / "a.pbin")
+    write_packed(tmp_path / "w.pbin", lists(a), token_bytes=4)
+    assert (tmp_path / "a.pbin").read_bytes() == (tmp_path / "w.pbin").read_bytes()
+
+
+def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
+    entries = [(2, 4), (8, 2)]
+    body = struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + pickle.dumps(entries, protocol=4)
+    (tmp_path / "x.pbin").write_bytes(body)
+    facts = merge_packed([tmp_path / "x.pbin"] * 2, tmp_path / "m.pbin")
+    assert lists(tmp_path / "m.pbin") == [[1, 2], [4]] * 2
+    assert facts == PackedFacts(4, 10, 2)
+
+
+def test_small_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "_COPY_BYTES", 1000)
+    heard = []
+    repair_packed(GOLDEN / "docs.pbin", tmp_path / "x.pbin", listener=heard.append)
+    data_bytes = open_packed(GOLDEN / "docs.pbin").data_bytes
+    assert [news.done for news in heard] == [*range(1000, data_bytes, 1000), data_bytes]
+    assert {(news.total, news.unit, news.name) for news in heard} == {(data_bytes, "bytes", "x.pbin")}
+    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()
+
+
+def test_more_files_than_may_be_open(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/dev/fd")))  # whatever tests before this one have left open
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 90, limits[1]))
+    try:
+        facts = merge_packed([GOLDEN / "u1.pbin"] * 200, tmp_path / "m.pbin")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert facts.documents == 8000
+
+
+def test_what_cannot_be_merged(tmp_path):
+    with pytest.raises(ConfigError, match="no file to take documents from"):
+        merge_packed([], tmp_path / "m.pbin")
+    with pytest.raises(FormatError, match=r"u1\.pbin, byte 8: files with tokens of different sizes"):
+        merge_packed([GOLDEN / "u2.pbin", GOLDEN / "u1.pbin"], tmp_path / "m.pbin")
+    with pytest.raises(MissingError):
+        merge_packed([GOLDEN / "u2.pbin", tmp_path / "none.pbin"], tmp_path / "m.pbin")
+    (tmp_path / "cut.pbin").write_bytes((GOLDEN / "docs.pbin").read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"cut\.pbin, byte"):
+        merge_packed([GOLDEN / "u2.pbin", tmp_path / "cut.pbin"], tmp_path / "m.pbin")
+    (tmp_path / "empty.pbin").write_bytes(struct.pack("<QI", 0, 2) + pickle.dumps([], protocol=4))
+    with pytest.raises(InputError, match="no tokens"):
+        merge_packed([tmp_path / "empty.pbin"], tmp_path / "m.pbin")
+    assert not (tmp_path / "m.pbin").exists()
+    merge_packed([tmp_path / "empty.pbin", GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
+    assert (tmp_path / "m.pbin").read_bytes() == (GOLDEN / "u2.pbin").read_bytes()
+
+
+def test_a_file_that_changes_meanwhile(tmp_path):
+    write_packed(tmp_path / "x.pbin", [np.arange(10)], token_bytes=2)
+    part = selection._Part.scan(tmp_path / "x.pbin")
+    write_packed(tmp_path / "x.pbin", [np.arange(9)], token_bytes=2)
+    with pytest.raises(SourceChangedError, match=r"x\.pbin, byte 0"):
+        list(part.blocks())
