@@ -252,7 +252,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
     """Return what an inventory is made from: the names and content of its files."""
-    return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.content_digest})
+    return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.digest})
 
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:

@@ -50,7 +50,7 @@ def locate(schema: Any, key: str) -> ColumnPath:
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
-    """Fields by name, of a schema or of a field whose type is a struct."""
+    """Return the fields by name, of a schema or of a field whose type is a struct."""
     import pyarrow as pa
 
     fields = value if isinstance(value, pa.Schema) else value.type
@@ -82,8 +82,9 @@ def is_text_type(kind: Any) -> bool:
 
 
 def plain(array: Any) -> Any:
-    """The same values without extension types, dictionaries, runs and views; strings as bytes, so that one that is not
-    UTF-8 spoils no other. Dictionaries and runs are spelled out: give a slice.
+    """Unwrap extension types, dictionaries, runs and views, and turn strings into bytes, which need not be UTF-8.
+
+    Dictionaries and runs are expanded: pass a slice.
 
     Raises:
         pyarrow.ArrowException: the array is damaged.
@@ -136,7 +137,7 @@ def _stored_bytes(array: Any) -> int:
 
 
 def column_at(rows: Any, place: ColumnPath) -> tuple[Any, list[tuple[str, NDArray[np.bool_]]]]:
-    """The values of a place in a record batch, as `plain` gives them.
+    """Return the values of a place in a record batch, as `plain` gives them.
 
     Returns:
         (Arrow array, (dotted name, whether each row of it is null) of each struct around it that has nulls, outermost
@@ -159,7 +160,7 @@ def _last_named(fields: Any, name: str) -> int:
 
 
 def texts_at(rows: Any, place: ColumnPath, key: str, max_bytes: int) -> Texts:
-    """The texts at a place in a record batch, and why other rows have none: null, not UTF-8, or above `max_bytes`."""
+    """Return the texts at a place, and why other rows have none: null, not UTF-8, or above `max_bytes`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -184,7 +185,7 @@ def texts_at(rows: Any, place: ColumnPath, key: str, max_bytes: int) -> Texts:
 
 
 def strings(array: Any) -> list[str | None] | None:
-    """A binary array as strings; None when one of them is not UTF-8."""
+    """Return a binary array as strings; None when one of them is not UTF-8."""
     import pyarrow as pa
 
     try:
@@ -196,7 +197,7 @@ def strings(array: Any) -> list[str | None] | None:
 
 
 def _decoded(array: Any, result: Texts) -> list[str | None]:
-    """Texts of a binary array, one by one; those that are not UTF-8 are noted."""
+    """Decode a binary array one by one, and note what is not UTF-8."""
     texts: list[str | None] = []
     for row, data in enumerate(array.to_pylist()):
         text = None

@@ -72,7 +72,7 @@ class Notice:
         return _WORDS[self.kind][2]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return {"kind": self.kind, "files": self.files, "text": self.text}
 
 
@@ -98,7 +98,7 @@ class Contents:
         return sum(file.size for file in self.texts)
 
     def notices(self, before: Mapping[str, int] | None = None) -> list[Notice]:
-        """What the owner of the folder should know.
+        """Return what the owner of the folder should know.
 
         Args:
             before: path → bytes of each file as an earlier build read it.
@@ -149,12 +149,12 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:
-    """The notice of files that a build left as they were before; none where there are none."""
+    """Return the notice of files that a build left as they were before; none where there are none."""
     return _notices("awaited", paths)
 
 
 def not_read(paths: Iterable[str]) -> list[Notice]:
-    """The notice of files that are not read, by their endings; none where there are none."""
+    """Return the notice of files that are not read, by their endings; none where there are none."""
     by_ending: dict[str, list[str]] = {}
     for path in paths:
         by_ending.setdefault(ending_of(path), []).append(path)

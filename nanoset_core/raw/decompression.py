@@ -57,12 +57,12 @@ ZSTD = Codec("zstd", b"\x28\xb5\x2f\xfd", _zstd_decoder, _zstd_errors, 512, may_
 
 
 def codec_of(path: str) -> Codec | None:
-    """The compression that a file's name promises, or None for a plain file."""
+    """Return the compression that a file's name promises, or None for a plain file."""
     return {"gz": GZIP, "zst": ZSTD}.get(path.lower().rpartition(".")[2])
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
-    """Give the text of a compressed piece in chunks.
+    """Yield the text of a compressed piece in chunks.
 
     As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members.
 
@@ -105,7 +105,7 @@ class _Members:
         return self._decoder is not None
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Give what `data` adds to the text."""
+        """Yield what `data` adds to the text."""
         while data:
             if self._decoder is None:
                 if self._begun and self._codec.may_pad and not (data := data.lstrip(b"\0")):

@@ -24,7 +24,7 @@ from nanoset_core.storage.remote_folder import RawFolder
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
 ZEROS = "\0" * 8
-"""Text that holds so many zero bytes was hardly written by anyone: a table without checksums lost what stood there."""
+"""Text with so many zero bytes is a sign of damage that a table without checksums cannot show."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ def read_documents(
 
 
 def reader_of(path: str) -> Callable[[StoredPiece, Fields, int, bool], Iterator[DocumentBatch]]:
-    """The function that reads files of this name, by their format."""
+    """Return the function that reads files of this name, by their format."""
     return {"lines": _read_lines, "parquet": _read_table, "arrow": _read_table}[format_of(path)]
 
 
@@ -205,7 +205,7 @@ class _RowReader:
         return list(dict.fromkeys(place.selector for place in places))
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
-        """The documents of a record batch, and its other rows as rejects."""
+        """Return the documents of a record batch, and its other rows as rejects."""
         count: int = rows.num_rows
         found = DocumentBatch(read_lines=count)
         if (error := self._error) is not None:
@@ -232,7 +232,7 @@ class _RowReader:
 
 
 def _ids_at(rows: Any, place: ColumnPath) -> list[str | None]:
-    """Ids as text; none where their type cannot be written as JSON."""
+    """Return ids as text; none where their type cannot be written as JSON."""
     array, nulls = column_at(rows, place)
     values: list[Any] | None
     if is_text_type(place.type):

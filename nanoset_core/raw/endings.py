@@ -49,13 +49,13 @@ _AN_OBJECT_A_LINE = "JSON lines are expected, one object a line (if it is no tex
 
 
 def suffix_of(path: str) -> str | None:
-    """The one of FORMATS that a file's name ends in; None where it has another ending."""
+    """Return the one of FORMATS that a file's name ends in; None where it has another ending."""
     name = path.lower()
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
 def format_of(path: str) -> Format:
-    """The format that a file is read in, by its name; a file of another ending that is named as input has lines."""
+    """Return the format of a file by its name; a file of another ending that is given as input has lines."""
     suffix = suffix_of(path)
     return "lines" if suffix is None else FORMATS[suffix]
 
@@ -102,7 +102,7 @@ def is_unfinished(path: str) -> bool:
 
 
 def ending_of(path: str) -> str:
-    """The ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
+    """Return the ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
     name = path.rpartition("/")[2]
     parts = name.lower().split(".")
     packed = len(parts) > 2 and parts[-1] in ("gz", "zst", "bz2", "xz", "zip", "lz4", "br")
@@ -111,7 +111,7 @@ def ending_of(path: str) -> str:
 
 
 def looks_like(head: bytes, expected: bytes) -> str | None:
-    """What a file is that begins with these bytes, and what to do about it.
+    """Return what a file is that begins with these bytes, and what to do about it.
 
     Args:
         head: the first bytes, as stored.
@@ -130,7 +130,7 @@ def looks_like(head: bytes, expected: bytes) -> str | None:
 
 
 def no_lines(head: bytes, path: str) -> str | None:
-    """What a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be.
+    """Return what a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be.
 
     Only a file named .json is refused as one JSON value: in others each line is judged alone.
     """

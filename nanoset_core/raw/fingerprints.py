@@ -29,7 +29,7 @@ READ_BYTES = 4 << 20
 WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
 """Read at a cut that is looked for by small reads; more where a line is longer."""
 SPREAD_BYTES = 1 << 30
-"""Unknown bytes from which it is worth while to have them hashed by an executor's workers."""
+"""Unknown bytes from which on an executor's workers hash them."""
 _SHARED_PIECES, _MOST_SHARED_FILES = 4, 256
 """A file is shared by workers that is larger than so many pieces, and than this part of all that is to be hashed."""
 SAVE_BYTES = 1 << 30
@@ -156,7 +156,7 @@ class _Hashed:
     """(begin, end, line ends of the piece before it, CRC) of each part."""
 
     def piece(self, path: str, first_line: int) -> Piece:
-        """As it stands in an inventory."""
+        """Return it as it stands in an inventory."""
         return Piece(path, self.begin, self.end, first_line, self.sha256)
 
 
@@ -272,7 +272,7 @@ def _windows(probe: Probe, begins: range, size: int) -> list[bytes]:
 
 
 def line_end(probe: Probe, begin: int, end: int) -> int | None:
-    """The byte after the first line end in bytes [begin, end); None where there is none."""
+    """Return the byte after the first line end in bytes [begin, end); None where there is none."""
     length = WINDOW_BYTES
     while begin < end and (window := probe.read(begin, min(begin + length, end))):
         if (found := window.find(b"\n")) >= 0:
@@ -306,7 +306,7 @@ class FingerprintMemory:
         return value["files"] if isinstance(value.get("files"), dict) else {}
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """The pieces of a file, if it is as it was when they were noted; else None."""
+        """Return the pieces of a file, if it is as it was when they were noted; else None."""
         entry = self._entries.get(stat.path)
         if not isinstance(entry, dict):
             return None
@@ -325,7 +325,7 @@ class FingerprintMemory:
         return pieces if is_whole and not was_not_cut else None
 
     def parts(self, folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
-        """Give the pieces of a plain file in parts that end at line ends: those that were noted, or as they are hashed.
+        """Yield the pieces of a plain file in parts that end at line ends: remembered ones, or as they are hashed.
 
         A part has at least `part_bytes`, but for the last one of a piece. Errors as of fingerprint, at the end.
         """

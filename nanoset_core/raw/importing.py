@@ -43,7 +43,6 @@ def import_parquet(
     target: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> ImportFacts:
     """Write the rows of Parquet and Arrow files as JSON lines: one object a row, in order, UTF-8, columns as keys.
 
@@ -60,7 +59,6 @@ def import_parquet(
             Face `datasets` too.
         target: ends in .jsonl, .jsonl.gz or .jsonl.zst, which decides on the compression.
         columns: names of the columns to keep, in the order in which they are written; all when absent.
-        progress: called with the number of stored bytes read since the last call.
 
     Raises:
         ConfigError: the target has another ending, or a column is named twice.
@@ -83,8 +81,6 @@ def import_parquet(
                 rows += count
                 written += len(lines)
                 file.write(compress(lines))
-            if progress is not None:
-                progress(path.stat().st_size)
         file.write(finish())
         stored = file.tell()
     return ImportFacts(len(paths), rows, written, stored)
@@ -130,7 +126,7 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _lines(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, bytes]]:
-    """(rows, their lines) of a table, in order, about a MiB of values at a time."""
+    """Yield (rows, their lines) of a table, in order, about a MiB of values at a time."""
     try:
         for first_row, rows in read_table(path, lambda schema: _chosen(path, schema, columns)):
             yield rows.num_rows, _objects(path, first_row, rows, columns or rows.schema.names)
@@ -178,7 +174,7 @@ def _objects(path: Path, first_row: int, rows: Any, names: Sequence[str]) -> byt
 
 
 def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
-    """(compress, finish) as the ending of a name asks."""
+    """Return (compress, finish) as the ending of a name asks."""
     if name.endswith(".gz"):
         from isal import isal_zlib
 

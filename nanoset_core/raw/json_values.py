@@ -103,7 +103,7 @@ def _structs(array: Any) -> list[Any]:
 
 
 def _lists(array: Any) -> list[Any]:
-    """Lists of all kinds, and maps."""
+    """Convert lists of all kinds, and maps."""
     from pyarrow import types
 
     begins, ends = _extents(array)
@@ -118,7 +118,7 @@ def _lists(array: Any) -> list[Any]:
 
 
 def _extents(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where among all values each list begins and ends; int64, shape (lists,)."""
+    """Return where among all values each list begins and ends; int64, shape (lists,)."""
     from pyarrow import types
 
     kind = array.type

@@ -64,7 +64,7 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
 
 
 def _kind_of(stored: StoredPiece, codec: Codec) -> str:
-    """What a file looks like of which nothing could be decompressed; empty where that is not known."""
+    """Return what a file looks like of which nothing could be decompressed; empty where that is not known."""
     kind = looks_like(stored.head(HEAD_BYTES), codec.magic)
     return "" if kind is None else f"the file is {kind}; "
 
@@ -81,7 +81,7 @@ class _Splitter:
         self._held_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
-        """Give the lines that end in `chunk`."""
+        """Yield the lines that end in `chunk`."""
         first, *rest = chunk.split(b"\n")
         self._hold(first)
         if not rest:
@@ -100,7 +100,7 @@ class _Splitter:
         self._hold(tail)
 
     def finish(self) -> Iterator[LineBlock]:
-        """Give the last line, where it has no line end."""
+        """Yield the last line, where it has no line end."""
         if self._held_bytes:
             yield self._release(0)
 
@@ -111,7 +111,7 @@ class _Splitter:
             self._held = [_head(self._held)]
 
     def _release(self, line_end_bytes: int) -> LineBlock:
-        """Give the line that is held."""
+        """Return the line that is held."""
         lines, size = [b"".join(self._held)], self._held_bytes
         self._held, self._held_bytes = [], 0
         return self._block(lines, size + line_end_bytes, size if size > self._limit else 0)

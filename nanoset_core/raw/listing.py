@@ -51,7 +51,7 @@ class NotAFile:
 
 
 def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
-    """The stat result of the file at a path."""
+    """Return the stat result of the file at a path."""
     return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
 
 
@@ -61,7 +61,7 @@ def stat_file(folder: RawFolder, path: str) -> FileStat:
 
 
 def natural_key(path: str) -> tuple[object, ...]:
-    """Sort key under which part-2 comes before part-10; ties are broken by the path itself."""
+    """Return a sort key under which part-2 comes before part-10; ties are broken by the path itself."""
     return tuple(_name_key(name) for name in path.split("/")), path
 
 
@@ -87,12 +87,12 @@ def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileS
 
 
 def walk_files(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
-    """Give the files of `list_files` as they are found, in no order."""
+    """Return the files of `list_files` as they are found, in no order."""
     return (found for found in walk(folder, within) if isinstance(found, FileStat))
 
 
 def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | NotAFile]:
-    """Give the files of `list_files`, and whatever else lies there, as they are found; a bucket holds only files."""
+    """Yield the files of `list_files`, and whatever else lies there, as they are found; a bucket holds only files."""
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
         return

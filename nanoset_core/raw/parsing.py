@@ -176,7 +176,7 @@ def _id_text(identity: Any, line: bytes, fields: Fields) -> str | None:
 
 
 def id_text(identity: Any) -> str | None:
-    """An id as text: strings as they are, anything else as JSON; None for what is too long to name a document."""
+    """Return an id as text: strings as they are, anything else as JSON; None for what is too long."""
     if identity is None:
         return None
     try:

@@ -53,10 +53,10 @@ def checked_piece(piece: Piece) -> Piece:
     return piece
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
-    """The unit of work and of caching: one or more pieces, read in order into one shard."""
+class _Pieces:
+    """What a range and an inventory have in common."""
 
+    __slots__ = ()
     pieces: tuple[Piece, ...]
 
     @property
@@ -71,12 +71,19 @@ class SourceRange:
 
     @property
     def digest(self) -> str:
-        """Changes with the names, cuts and content of its pieces."""
+        """Changes with the names, cuts and content of the files; not with times or folders."""
         return digest_of([asdict(piece) for piece in self.pieces])
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class SourceRange(_Pieces):
+    """The unit of work and of caching: one or more pieces, read in order into one shard."""
+
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory(_Pieces):
     """A snapshot of a corpus."""
 
     corpus: str
@@ -87,34 +94,19 @@ class Inventory:
     awaited: tuple[str, ...] = ()
     """Files that something writes to: here as in the inventory before, or not yet; relative paths."""
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Relative paths in document order."""
-        return tuple(dict.fromkeys(piece.path for piece in self.pieces))
-
-    @property
-    def size(self) -> int:
-        """Stored bytes of all files."""
-        return sum(piece.size for piece in self.pieces)
-
-    @property
-    def content_digest(self) -> str:
-        """Changes whenever a file is added, removed, renamed or edited; not with times or folders."""
-        return digest_of([asdict(piece) for piece in self.pieces])
-
     def to_json(self) -> dict[str, Any]:
-        """As plain values, without the ignored and awaited files: they reach nothing. `from_json` turns them back."""
+        """Return plain values for `from_json`, without the ignored and awaited files."""
         return {"corpus": self.corpus, "pieces": [asdict(piece) for piece in self.pieces]}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Inventory:
-        """The inventory that `to_json` wrote down; TypeError or ValueError for anything else."""
+        """Return the inventory that `to_json` wrote down; TypeError or ValueError for anything else."""
         pieces = tuple(checked_piece(Piece(**piece)) for piece in value["pieces"])
         return Inventory(check_corpus_name(value["corpus"], "corpus"), pieces)
 
 
 def etag_digest(mark: int) -> str:
-    """The digest of an object in a bucket, and of each of its pieces: known by its ETag's mark and not by its bytes."""
+    """Return the digest of an object in a bucket, and of its pieces, by its ETag's mark and not by its bytes."""
     return f"{ETAG}{mark:016x}"
 
 
@@ -124,12 +116,12 @@ def is_same_object(one: Piece, other: Piece) -> bool:
 
 
 def part_digest(crc: int, whole: Piece) -> str:
-    """The digest of a part of a piece: a CRC, which is quick to check, and which piece it is a part of."""
+    """Return the digest of a part of a piece: a CRC, which is quick to check, and which piece it is a part of."""
     return f"{CRC}{crc:08x}:{whole.begin}:{whole.digest}"
 
 
 def whole_pieces(parts: Iterable[Piece]) -> list[Piece]:
-    """The pieces that parts make up, all of them in order; a piece that was never cut is itself."""
+    """Return the pieces that parts make up, all of them in order; a piece that was never cut is itself."""
     wholes: list[Piece] = []
     for part in parts:
         _, begin, digest = part.digest.rsplit(":", 2) if part.digest.startswith(CRC) else ("", "", part.digest)
@@ -146,7 +138,7 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
-    """The units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
+    """Return the units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
 
     A range ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
     pieces themselves and not on their neighbours, so an added, removed or grown file changes its own range, and seldom
@@ -157,7 +149,7 @@ def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
 
 
 def _grouped(pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]) -> Iterator[SourceRange]:
-    """Consecutive pieces together; `is_last` takes a piece and the bytes of its range up to its end."""
+    """Group consecutive pieces; `is_last` takes a piece and the bytes of its range up to its end."""
     group: list[Piece] = []
     size = 0
     for piece in pieces:

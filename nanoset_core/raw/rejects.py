@@ -63,7 +63,7 @@ class FaultError(Exception):
         self.reason, self.detail, self.line, self.offset = reason, detail, line, offset
 
     def reject(self, path: str) -> Reject:
-        """The fault of a file as a reject."""
+        """Return the fault of a file as a reject."""
         return Reject(path, self.line, self.offset, self.reason, self.detail, "")
 
 
@@ -73,5 +73,5 @@ def is_fault(reason: str) -> bool:
 
 
 def excerpt(data: bytes) -> str:
-    """The first bytes of a line or text, readable."""
+    """Return the first bytes of a line or text, readable."""
     return data[:EXCERPT_BYTES].decode("utf-8", "backslashreplace")

@@ -20,7 +20,7 @@ READ_BYTES = 1 << 20
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
-    """Size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
+    """Return size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
     return stat_of_object(file.facts) if hasattr(file, "facts") else os.fstat(file.fileno())
 
 
@@ -99,7 +99,7 @@ def _explained(path: RawFolder) -> Iterator[None]:
 
 
 def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
-    """The error for a file that is not what its inventory says."""
+    """Return the error for a file that is not what its inventory says."""
     return SourceChangedError(
         "the file is not as the inventory found it",
         where=path,
@@ -110,7 +110,7 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
 
 
 def too_large(path: RawFolder) -> InputError:
-    """The error where memory runs out. It is no fault of the file: a larger machine may read on."""
+    """Return the error where memory runs out. It is no fault of the file: a larger machine may read on."""
     return InputError(
         "a file of the corpus needs more memory than there is",
         where=path,
@@ -129,7 +129,7 @@ class StoredPiece:
         self._position = piece.begin
 
     def blocks(self) -> Iterator[bytes]:
-        """Give the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
+        """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
         from isal.isal_zlib import crc32
 
         with open_raw(self.path, begin=self._position, end=self.piece.end) as file:

@@ -24,7 +24,7 @@ from nanoset_core.storage.remote_folder import RawFolder
 
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
-"""Endings of files in no corpus that are an error: they are hardly anything else than text."""
+"""Endings of files in no corpus that are an error: these are nearly always text."""
 _AHEAD_NS = 3600 * 10**9
 """A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
@@ -196,7 +196,7 @@ class QuietPeriod:
         return not is_left_alone(file.mtime_ns, self.now_ns, self.seconds)
 
     def pieces(self, file: FileStat) -> Sequence[Piece]:
-        """The pieces of an unsettled file in the inventory before; none where it is a new one."""
+        """Return the pieces of an unsettled file in the inventory before; none where it is a new one."""
         return self.before.get(file.path, ())
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
@@ -292,7 +292,10 @@ def _inventory(
     quiet: QuietPeriod | None,
     hashed: Callable[[list[FileStat]], Iterable[tuple[FileStat, list[Piece]]]] | None,
 ) -> Inventory | None:
-    """The inventory of files; `hashed` reads those that the memory does not know. None where it is None and has to."""
+    """Return the inventory of files; `hashed` fingerprints those that the memory does not know.
+
+    None where there are such files and `hashed` is None.
+    """
     unsettled = {file.path: quiet.pieces(file) for file in files if quiet is not None and quiet.is_unsettled(file)}
     known = dict(unsettled)
     for file in files:
@@ -308,7 +311,7 @@ def _inventory(
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
-    """The error for a folder in which nothing is read."""
+    """Return the error for a folder in which nothing is read."""
     others = contents.others
     return InputError(
         what,

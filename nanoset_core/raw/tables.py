@@ -83,7 +83,7 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
 
 
 def table_fault(path: RawFolder, row: int, error: Exception, head: bytes = b"") -> FaultError:
-    """A table that cannot be read from a row onwards; `head` is what the file begins with, to tell what else it is."""
+    """Return the fault of a table that cannot be read from a row onwards; `head` tells what else the file may be."""
     kind, magic = ("parquet", b"PAR1") if is_parquet(path.name) else ("arrow", _FILE_MAGIC)
     other = looks_like(head, magic)
     message = " ".join(str(error).split())[:300] or type(error).__name__
@@ -97,7 +97,7 @@ def _check_rows(rows: int, size: int) -> None:
 
 
 def _damage(what: str) -> Exception:
-    """Damage that Arrow does not notice."""
+    """Return an error for damage that Arrow does not notice."""
     import pyarrow as pa
 
     error: Exception = pa.ArrowInvalid(what)
@@ -136,8 +136,11 @@ def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tupl
 
 
 def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:
-    """How many rows of a row group to read at once: about SLICE_BYTES, by its average; fewer where each of them may
-    repeat a long value of a dictionary. Lists that memory may not hold are refused: all values of a row are read."""
+    """Choose how many rows of a row group to read at once: about SLICE_BYTES, by its average.
+
+    Fewer where each may repeat a long value of a dictionary. Lists that memory may not hold are refused: all values of
+    a row are read at once.
+    """
     group = table.metadata.row_group(number)
     fields = map(table.schema.column, range(len(table.schema)))
     chosen = [(place, field) for place, field in enumerate(fields) if _is_chosen(field.path, columns)]
@@ -153,7 +156,7 @@ def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] 
 
 
 def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:
-    """Size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none.
+    """Return the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none.
 
     The chunk begins with a PageHeader in Thrift's compact protocol: field 1 is the page's type (2: a dictionary), field
     2 its unpacked size; each a byte 0x15 and a zigzag varint.
@@ -184,11 +187,11 @@ def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[
     is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
     for batch in _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose):
         batch.validate()
-        yield batch, lambda: mapped.madvise(mmap.MADV_DONTNEED)  # what is read again comes back by itself
+        yield batch, lambda: mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
 
 
 def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
-    """The file as a memory map; an object in a bucket is copied to the disk first, into a file without a name."""
+    """Map the file into memory; an object in a bucket is copied to a file without a name first."""
     if not hasattr(file, "facts"):
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
     with tempfile.TemporaryFile() as copy:
@@ -222,7 +225,7 @@ def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[Any]:
     yield from pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted))
     end = source.tell()
     if begin:
-        return  # the file's footer is damaged, which is told
+        return  # the caller reports the damaged footer
     # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
     ending = _END_OF_STREAM if data.slice(0, 4).to_pybytes() == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
     if data.slice(max(end - len(ending), 0), len(ending)).to_pybytes() != ending:
@@ -232,7 +235,7 @@ def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[Any]:
 
 
 def _places(schema: Any, choose: Choose) -> list[int] | None:
-    """Numbers of the columns to read; None for all."""
+    """Return the numbers of the columns to read; None for all."""
     columns = choose(schema)
     if columns is None:
         return None

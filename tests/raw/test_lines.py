@@ -150,19 +150,6 @@ def test_fault_at_a_line_end_lies_in_the_next_line(tmp_path, stored):
     assert (fault.line, fault.offset) == (3, 8)
 
 
-@pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_no_line_before_a_fault_is_lost(tmp_path, stored, kind, seed):
-    rng = random.Random(seed)
-    data = b"".join(b"%d %s\n" % (number, rng.randbytes(rng.randrange(50)).hex().encode()) for number in range(400))
-    whole = packed(f"a.jsonl.{kind}", data, rng)
-    cut = rng.randrange(1, len(whole))
-    found, fault = rows(tmp_path, stored(f"a.jsonl.{kind}", whole[:cut]))
-    assert found[:-1] == slowly(data)[: max(len(found) - 1, 0)]
-    if fault is not None:
-        assert slowly(data[: fault.offset]) == found
-
-
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("change", ["edit", "grow", "shrink", "replace"])
 def test_file_that_changed_since_the_inventory(tmp_path, stored, kind, change):

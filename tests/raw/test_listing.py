@@ -20,24 +20,13 @@ def listed(folder):
 
 
 def test_natural_order(tmp_path):
-    ordered = [
-        "1/b.jsonl",
-        "2/a.jsonl",
-        "10/a.jsonl",
-        "part-1.jsonl",
-        "part-01.jsonl",
-        "part-2.jsonl",
-        "part-2-10.jsonl",
-        "part-10.jsonl",
-        "x/part-9.jsonl",
-        "x/y/part-1.jsonl",
-        "x10.jsonl",
-    ]
-    write(tmp_path, *random.Random(3).sample(ordered, len(ordered)))
-    assert listed(tmp_path) == sorted(ordered, key=natural_key)
-    assert listed(tmp_path)[:3] == ordered[:3]
-    numbers = [path for path in listed(tmp_path) if path.startswith("part")]
-    assert numbers == ["part-01.jsonl", "part-1.jsonl", "part-2-10.jsonl", "part-2.jsonl", "part-10.jsonl"]
+    folders = ["1/b.jsonl", "2/a.jsonl", "10/a.jsonl"]
+    parts = ["part-01.jsonl", "part-1.jsonl", "part-2-10.jsonl", "part-2.jsonl", "part-10.jsonl"]
+    others = ["x/part-9.jsonl", "x/y/part-1.jsonl", "x10.jsonl"]
+    paths = [*folders, *parts, *others]
+    write(tmp_path, *random.Random(3).sample(paths, len(paths)))
+    assert listed(tmp_path) == sorted(paths, key=natural_key)
+    assert listed(tmp_path)[:8] == [*folders, *parts]
 
 
 NAMES = st.text(alphabet="ab01-29²٣é", min_size=1, max_size=6)
@@ -95,17 +84,6 @@ def test_link_to_nowhere(tmp_path):
         list_files(tmp_path)
     assert caught.value.where == str(tmp_path / "b.jsonl")
     assert "/not/mounted/b.jsonl" in caught.value.found
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_folder_that_may_not_be_read(tmp_path):
-    write(tmp_path, "locked/a.jsonl")
-    (tmp_path / "locked").chmod(0)
-    try:
-        with pytest.raises(InputError, match="cannot be read"):
-            list_files(tmp_path)
-    finally:
-        (tmp_path / "locked").chmod(0o700)
 
 
 def test_folder_that_fails_is_not_passed_over(tmp_path, monkeypatch):

@@ -29,35 +29,35 @@ class Content:
     eod: str | None
     """Ends documents, where files of this kind settle it."""
     notice: str = ""
-    """What the file cannot say itself, and whoever uses it should know."""
+    """What the user should know and the file cannot say."""
 
 
 def byte_characters() -> list[str]:
-    """256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
+    """Return 256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     spare = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
 def tokenizer_json(**parts: Any) -> bytes:
-    """A tokenizer.json of these parts; what is not given is null."""
+    """Return a tokenizer.json of these parts; what is not given is null."""
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
     return orjson.dumps({"version": "1.0", **empty, "added_tokens": [], **parts})
 
 
 def byte_level(*, use_regex: bool) -> dict[str, Any]:
-    """The pre-tokenizer, or decoder, that writes bytes as characters."""
+    """Return the pre-tokenizer, or decoder, that writes bytes as characters."""
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
 def bpe(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dict[str, Any]:
-    """A BPE model."""
+    """Return a BPE model."""
     unused = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
     defaults = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
     return {"type": "BPE", **unused, **defaults, **options, "vocab": vocabulary, "merges": merges}
 
 
 def added_token(name: str, ident: int, *, special: bool = True, normalized: bool = False) -> dict[str, Any]:
-    """A token that is looked for in text before anything else; `normalized`: but for the text's normal form."""
+    """Return a token that is looked for in text before anything else; `normalized`: but for the text's normal form."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
     return {"id": ident, "content": name, **flags, "normalized": normalized, "special": special}

@@ -1,4 +1,4 @@
-"""What a tokenizer's files define: a description that the `tokenizers` library reads, and what trainers go by."""
+"""Reading a tokenizer's files into one description, which the `tokenizers` library reads, and facts for trainers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Definition:
     """What other files than a tokenizer.json define."""
 
     def json(self) -> bytes:
-        """A tokenizer.json: the file itself, or what other files were made into."""
+        """Return a tokenizer.json: the file itself, or what other files were made into."""
         return read_regular(self.source.path) if self.content is None else self.content.json
 
     @property
@@ -57,7 +57,7 @@ class Definition:
 
     @property
     def notice(self) -> str:
-        """What its files cannot say themselves, and whoever uses them should know; or nothing."""
+        """What the user should know and the files cannot say; or nothing."""
         told = "" if self.content is None else self.content.notice
         return told and f"{self.source} {told}"
 

@@ -138,7 +138,7 @@ def _words(source: TokenizerFile, value: object, special: int, size: int, form: 
 
 
 def _filled_up(names: Sequence[str], count: int) -> dict[str, int]:
-    """Names from id 0 on, then made-up ones."""
+    """Number names from id 0 on, then made-up ones."""
     all_names = [*names, *(f"<SPECIAL_{ident}>" for ident in range(len(names), count))]
     return {name: ident for ident, name in enumerate(all_names)}
 

@@ -75,7 +75,7 @@ def ranks_content(
 
 
 def _merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every two tokens that make a third, in order of its rank."""
+    """List every two tokens that make a third, in order of its rank."""
     rank_of = vocabulary.get
     found = []
     for word, rank in vocabulary.items():

@@ -78,7 +78,7 @@ def read_model(source: TokenizerFile) -> Content:
 
 
 def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
-    """Special tokens of Megatron-LM's legacy wrapper: those that are no pieces get the next ids."""
+    """Return the special tokens of Megatron-LM's legacy wrapper: those that are no pieces get the next ids."""
     found: dict[str, int] = {}
     following = len(ids)
     for name in source.special_tokens or ():
@@ -141,7 +141,7 @@ def _model(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
-    """Every two pieces that make a third, best score first; None where merges cannot express the scores."""
+    """List every two pieces that make a third, best score first; None where merges cannot express the scores."""
     ids = {text: ident for ident, (text, _, kind) in enumerate(model.pieces) if kind in (_NORMAL, _USER_DEFINED)}
     made = [piece for piece in model.pieces if piece[2] == _NORMAL and len(piece[0]) > 1]
     words = [score for text, score, _ in made if text.strip(SPACE_SIGN)]

@@ -108,12 +108,12 @@ _TAKEN: dict[Kind, tuple[str, ...]] = {
 
 
 def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
-    """A tokenizer's file with its settings."""
+    """Return a tokenizer's file with its settings."""
     return tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
 
 
 def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
-    """All files that a tokenizer is read from."""
+    """List all files that a tokenizer is read from."""
     if tokenizer is None:
         return []
     source = as_source(tokenizer)
@@ -123,7 +123,7 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def tokenizer_at_hand(tokenizer: TokenizerPath) -> TokenizerPath:
-    """The same tokenizer where this process has its files; see `workplace.at_hand`."""
+    """Return the same tokenizer where this process has its files; see `workplace.at_hand`."""
     path, *merges = map(at_hand, tokenizer_files(tokenizer))
     if path == as_source(tokenizer).path:
         return tokenizer
@@ -136,7 +136,7 @@ def tokenizer_path(given: Path) -> Path: ...
 @overload
 def tokenizer_path(given: TokenizerFile) -> TokenizerFile: ...
 def tokenizer_path(given: TokenizerPath) -> TokenizerPath:
-    """A tokenizer's file, from its own path or from the folder that holds it.
+    """Return a tokenizer's file, from its own path or from the folder that holds it.
 
     Raises:
         MissingError: neither is there.
@@ -154,7 +154,7 @@ def tokenizer_path(given: TokenizerPath) -> TokenizerPath:
 
 
 def stamp(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
-    """What changes when a tokenizer's files are written anew: part of the key of whatever is remembered of it."""
+    """Return the stat signature of a tokenizer's files: part of the key of what is cached of it."""
     if not tokenizer.is_file():
         return None
     stats = [file.stat() for file in tokenizer_files(tokenizer) if file.is_file()]
@@ -162,7 +162,7 @@ def stamp(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
 
 
 def kind_of(source: TokenizerFile) -> Kind:
-    """What kind of file it is, by its content; what is nothing that is known counts as a tokenizer.json.
+    """Return what kind of file it is, by its content; what is nothing that is known counts as a tokenizer.json.
 
     Raises:
         MissingError: there is no such file.
@@ -218,7 +218,7 @@ def _article(kind: Kind) -> str:
 
 
 def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
-    """The error for a tokenizer that is not there.
+    """Return the error for a tokenizer that is not there.
 
     Args:
         path: where it should be.

@@ -32,7 +32,7 @@ class NamedPattern:
     regex: str
     """As the `tokenizers` library reads it."""
     form: str | None = None
-    """Text is brought into this normal form first."""
+    """Unicode normal form of text before it is cut."""
     ranks: int | None = None
     """Ranks of the vocabulary that is published with it."""
     special_tokens: Mapping[str, int] = field(default_factory=dict)

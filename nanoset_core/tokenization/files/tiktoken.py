@@ -30,7 +30,7 @@ def read_ranks(source: TokenizerFile) -> Content:
 
 
 def _notice(source: TokenizerFile, pattern: NamedPattern, words: Mapping[bytes, int]) -> str:
-    """What the number of ranks tells: a file that was cut at the end of a line looks whole."""
+    """Return what the number of ranks tells: a file that was cut at the end of a line looks whole."""
     if pattern.ranks == len(words):
         return ""
     found = f"holds {len(words):,} ranks without a hole"
@@ -65,7 +65,7 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
 
 
 def _special_tokens(source: TokenizerFile, pattern: NamedPattern, words: Mapping[bytes, int]) -> dict[str, int]:
-    """Those that are named, behind the ranks; else those that are published with these ranks."""
+    """Return those that are named, behind the ranks; else those that are published with these ranks."""
     if source.special_tokens is None:
         return dict(pattern.special_tokens) if pattern.ranks == len(words) else {}
     if len(set(source.special_tokens)) != len(source.special_tokens) or not all(source.special_tokens):
