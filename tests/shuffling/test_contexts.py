@@ -149,25 +149,16 @@ def test_carry_shows_where_tokens_went():
     ]
 
 
-def test_counts_per_source_when_tails_are_dropped():
-    table = cut_contexts([("web", 13), ("empty", 0), ("code", 10)], PlanSettings(sequence_length=5))
-    assert table.sources == (
-        SourceContexts("web", 13, 2, 10, 3, 0, 2),
-        SourceContexts("empty", 0, 0, 0, 0, 0, 0),
-        SourceContexts("code", 10, 2, 10, 0, 0, 2),
-    )
-    assert table.first_contexts.tolist() == [0, 2, 2, 4]
-
-
-def test_counts_per_source_when_tails_are_padded():
-    table = cut_contexts(
-        [("web", 13), ("empty", 0), ("code", 10)], PlanSettings(sequence_length=5, tail="pad", pad_id=7)
-    )
-    assert table.sources == (
-        SourceContexts("web", 13, 3, 13, 0, 2, 3),
-        SourceContexts("empty", 0, 0, 0, 0, 0, 0),
-        SourceContexts("code", 10, 2, 10, 0, 0, 2),
-    )
+@pytest.mark.parametrize(
+    ("changes", "web", "firsts"),
+    [({}, (2, 10, 3, 0, 2), [0, 2, 2, 4]), ({"tail": "pad", "pad_id": 7}, (3, 13, 0, 2, 3), [0, 3, 3, 5])],
+)
+def test_counts_per_source(changes, web, firsts):
+    sources = [("web", 13), ("empty", 0), ("code", 10)]
+    table = cut_contexts(sources, PlanSettings(sequence_length=5, **changes))
+    counts = (web, (0, 0, 0, 0, 0), (2, 10, 0, 0, 2))
+    assert table.sources == tuple(SourceContexts(*one, *own) for one, own in zip(sources, counts, strict=True))
+    assert table.first_contexts.tolist() == firsts
 
 
 @pytest.mark.parametrize("contexts", [[-1], [4], [0, 1, 99]])

@@ -48,28 +48,18 @@ def test_rows_equal_the_streams_cut_one_by_one(lengths, dtypes, sequence_length,
     assert np.array_equal(strided[:, 2:-1], found)
 
 
-def test_rows_come_from_a_file(tmp_path):
+def test_rows_of_a_file_go_to_their_places(tmp_path):
     source = stored(tmp_path, "web", np.arange(103, dtype=np.uint16))
     table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     found = gather([source], table, np.array([9, 0, 4]))
     assert found.dtype == np.uint16
     assert found[:, 0].tolist() == [90, 0, 40]
-
-
-def test_numbers_outside_the_table():
-    source = held("web", np.arange(103, dtype=np.uint16))
-    table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
-    with pytest.raises(SampleIndexError, match="outside the table"):
-        gather([source], table, np.array([3, 10]))
-
-
-def test_rows_go_to_their_places():
-    source = held("web", np.arange(103, dtype=np.uint16))
-    table = cut_contexts([("web", 103)], PlanSettings(sequence_length=10))
     out = np.full((8, 10), 9999, dtype=np.int32)
     gather([source], table, np.array([9, 0, 4]), out=out, places=np.array([5, 7, 0]))
     assert out[:, 0].tolist() == [40, 9999, 9999, 9999, 9999, 90, 9999, 0]
     assert out[5].tolist() == list(range(90, 100))
+    with pytest.raises(SampleIndexError, match="outside the table"):
+        gather([source], table, np.array([3, 10]))
 
 
 @settings(deadline=None, max_examples=100)

@@ -20,16 +20,13 @@ def small_plan(**changes):
 
 
 def test_counts_of_a_plan():
-    plan = small_plan()
-    assert (plan.contexts, plan.shards, plan.tokens, plan.tokens_dropped, plan.pad_tokens) == (15, 4, 150, 8, 0)
-    padded = small_plan(tail="pad", pad_id=1)
-    assert (padded.contexts, padded.shards, padded.tokens, padded.tokens_dropped, padded.pad_tokens) == (
-        17,
-        5,
-        158,
-        0,
-        12,
-    )
+    counted = ("contexts", "shards", "tokens", "tokens_dropped", "pad_tokens")
+    for changes, counts in (
+        ({}, (15, 4, 150, 8, 0)),
+        ({"tail": "pad", "pad_id": 1}, (17, 5, 158, 0, 12)),
+        ({"bos_id": 7}, (17, 5, 153, 5, 0)),
+    ):
+        assert tuple(getattr(small_plan(**changes), name) for name in counted) == counts
 
 
 def test_shards_share_the_global_order():
@@ -73,11 +70,6 @@ def test_frequencies_and_weights():
         small_plan(weights={"web": 1.0}, frequencies={"web": 1.0})
     with pytest.raises(InputError, match="do not fill"):
         small_plan(frequencies={"web": 0.0, "code": 0.0})
-
-
-def test_a_bos_takes_a_place_of_each_context():
-    plan = small_plan(bos_id=7)
-    assert (plan.contexts, plan.tokens, plan.tokens_dropped) == (17, 153, 5)
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,6 @@ def dataset(tmp_path):
     return tmp_path
 
 
-def test_read_shard_gives_rows(dataset):
-    rows = read_shard(dataset / "shard-00000000.tar")
-    assert rows.shape == (4, 10)
-    assert rows.dtype == np.uint16
-    assert np.array_equal(np.diff(rows.astype(int), axis=1), np.ones((4, 9)))
-
-
 @pytest.mark.parametrize("kept", [0, 1, 511, 600, 1024, 5000, 10239])
 def test_a_truncated_shard(dataset, kept):
     path = dataset / "shard-00000001.tar"

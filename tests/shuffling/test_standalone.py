@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import gzip
 import hashlib
 import json
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -106,32 +104,13 @@ def test_text_is_tokenized_cut_and_shuffled(raw, pairs, tmp_path, tokenizer_file
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
 
 
-@pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_webdataset_reads_what_was_made(raw, pairs, tmp_path, tokenizer_file, member):
-    wds = pytest.importorskip("webdataset")
-    out = tmp_path / "out"
-    made(out, "--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", member)
-    urls = str(out / f"shard-{{00000000..{plan_of(out)['shards'] - 1:08d}}}.tar")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves its files to the collector
-        samples = list(wds.WebDataset(urls, shardshuffle=False).decode())
-        gc.collect()
-    assert sorted(tuple(np.asarray(sample[member]).tolist()) for sample in samples) == sorted(cut(stream(pairs[0])))
-
-
 def test_engines_workers_and_detours_leave_no_trace(raw, pairs, tmp_path, tokenizer_file):
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", "npy")
     made(tmp_path / "a", *text)
     expected = tars(tmp_path / "a")
     assert len(expected) > 3
-    for number, more in enumerate(
-        [
-            ("--engine", "tiled"),
-            ("--engine", "buckets", "--scratch", tmp_path / "s"),
-            ("--workers", 2),
-            ("--memory", 64),
-        ]
-    ):
+    detours = [("--engine", "tiled"), ("--engine", "buckets", "--scratch", tmp_path / "s"), ("--workers", 2)]
+    for number, more in enumerate([*detours, ("--memory", 64)]):
         made(tmp_path / f"b{number}", *text, *more)
         assert tars(tmp_path / f"b{number}") == expected
     assert not list((tmp_path / "s").iterdir())
@@ -381,21 +360,14 @@ def test_a_file_that_cannot_be_read_is_no_rejected_line(raw, tmp_path, tokenizer
         assert "1 line and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
 
 
-def test_a_record_of_the_data_is_completed(pairs, tmp_path):
+def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_path):
     (tmp_path / "in.json").write_text('{"name": "mine", "num_tokens": 5}')
-    made(
-        tmp_path / "out", "--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json"
-    )
+    arguments = ("--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json")
+    made(tmp_path / "out", *arguments)
     record = json.loads((tmp_path / "o.json").read_bytes())
     assert (record["name"], record["num_tokens"], record["tokenized"]) == ("mine", 5, True)
     assert record["dataset_url"] == f"{tmp_path / 'out'}/"
     assert record["manifest_url"] == f"{tmp_path / 'out'}/manifest.jsonl"
-
-
-def test_a_record_of_the_data_is_not_replaced_unasked(pairs, tmp_path):
-    (tmp_path / "in.json").write_text('{"name": "mine"}')
-    arguments = ("--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json")
-    made(tmp_path / "out", *arguments)
     assert "there already" in made(tmp_path / "out", *arguments)
     (tmp_path / "o.json").write_text("{}")
     with pytest.raises(ConfigError, match="another record is there"):

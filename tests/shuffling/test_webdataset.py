@@ -2,7 +2,6 @@ import gc
 import hashlib
 import json
 import random
-import tarfile
 import warnings
 
 import numpy as np
@@ -63,9 +62,10 @@ TAILS = [{}, {"tail": "pad", "pad_id": 1}]
 @pytest.mark.parametrize("changes", TAILS, ids=["drop", "pad"])
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_webdataset_yields_every_context_once_in_our_order(tmp_path, sources, member, changes):
-    wds = pytest.importorskip("webdataset")
     plan = plan_of(sources, member, **changes)
     write_webdataset(plan, sources, tmp_path)
+    assert [context.tolist() for context in iterate_shards(tmp_path)] == in_our_order(plan, sources)
+    wds = pytest.importorskip("webdataset")
     urls = str(tmp_path / f"shard-{{00000000..{plan.shards - 1:08d}}}.tar")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves its files to the collector
@@ -95,14 +95,6 @@ def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
     assert found == in_our_order(plan, sources)
 
 
-@pytest.mark.parametrize("changes", TAILS, ids=["drop", "pad"])
-@pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_our_reader_yields_the_same(tmp_path, sources, member, changes):
-    plan = plan_of(sources, member, **changes)
-    write_webdataset(plan, sources, tmp_path)
-    assert [context.tolist() for context in iterate_shards(tmp_path)] == in_our_order(plan, sources)
-
-
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, member, monkeypatch):
     plan = plan_of(sources, member)
@@ -126,16 +118,6 @@ def test_npy_shards_have_known_bytes(tmp_path):
     assert [facts.sha256 for facts in write(plan, [source], tmp_path)] == NPY_SHA256
 
 
-def test_seeds_change_the_order_and_nothing_else(tmp_path, sources):
-    rows = []
-    for seed in (1, 2):
-        plan = plan_of(sources, "npy", seed=seed)
-        write_webdataset(plan, sources, tmp_path / str(seed))
-        rows.append([tuple(context.tolist()) for context in iterate_shards(tmp_path / str(seed))])
-    assert rows[0] != rows[1]
-    assert sorted(rows[0]) == sorted(rows[1])
-
-
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_facts_tell_the_truth(tmp_path, sources, member):
     plan = plan_of(sources, member, tail="pad", pad_id=60_000)
@@ -154,19 +136,11 @@ def test_facts_tell_the_truth(tmp_path, sources, member):
     assert sum(shard.pad_tokens for shard in facts) == plan.pad_tokens > 0
 
 
-def test_headers_hold_no_time_and_no_owner(tmp_path, sources):
-    plan = plan_of(sources, "json.gz")
-    write(plan, sources, tmp_path, [0])
-    with tarfile.open(tmp_path / "shard-00000000.tar") as archive:
-        members = archive.getmembers()
-    assert len(members) == 16
-    assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in members} == {(0, 0, 0, "", "", 0o644)}
-    assert members[3].name == "00000000_00000003.json.gz"
-
-
 def test_openlm_sees_every_shard_of_the_manifest(tmp_path, sources):
     plan = plan_of(sources, "npy")
-    facts, _ = write_webdataset(plan, sources, tmp_path)
+    facts, checksums = write_webdataset(plan, sources, tmp_path)
+    assert set(checksums) == {"manifest.jsonl", "index.json", "exp_data.json"}
+    assert checksums.items() <= digests(tmp_path).items()
     # open_lm file_utils.get_metadata_file: what follows the last newline is not a row
     rows = [json.loads(line) for line in (tmp_path / "manifest.jsonl").read_text().split("\n")[:-1]]
     assert [row["shard"] for row in rows] == [f"shard-{shard:08d}" for shard in range(plan.shards)]
@@ -202,12 +176,6 @@ def test_exp_data(tmp_path, sources):
     assert found["num_tokens"] + found["pad_tokens"] == plan.contexts * LENGTH
     assert found["num_tokens"] == sum(source.count for source in sources)
     assert (found["name"], found["tokenizer"]) == ("dclm", "neox")
-
-
-def test_returned_checksums_are_those_of_the_files(tmp_path, sources):
-    _, checksums = write_webdataset(plan_of(sources, "npy"), sources, tmp_path)
-    assert set(checksums) == {"manifest.jsonl", "index.json", "exp_data.json"}
-    assert checksums.items() <= digests(tmp_path).items()
 
 
 def test_lists_need_every_shard_once(tmp_path, sources):
