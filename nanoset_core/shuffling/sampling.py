@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -52,15 +53,9 @@ class Choice:
     def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
         numbers = np.asarray(numbers, dtype=np.int64)
-        if self.chosen == self.rows:
-            return numbers
-        rows = np.empty(len(numbers), dtype=np.int64)
-        for begin in range(0, len(numbers), _CHUNK):
-            part = slice(begin, begin + _CHUNK)
-            rows[part] = self._find(numbers[part])
-        return rows
+        return numbers if self.chosen == self.rows else _by_chunks(self._rows, numbers)
 
-    def _find(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         # the least end e of a block with (e * chosen + offset) // rows > number
         end = -((self._offset - (numbers + 1) * self.rows) // self.chosen)
         block = (end - 1) // BLOCK_ROWS
@@ -86,27 +81,28 @@ class Choice:
     def number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
         rows = np.asarray(rows, dtype=np.int64)
-        if self.chosen == self.rows:
-            return rows
-        numbers = np.empty(len(rows), dtype=np.int64)
-        for begin in range(0, len(rows), _CHUNK):
-            part = rows[begin : begin + _CHUNK]
-            block, place = part // BLOCK_ROWS, part % BLOCK_ROWS
-            upto = np.cumsum(self._chosen_of(block), axis=1)[np.arange(len(part)), place]
-            numbers[begin : begin + _CHUNK] = self._chosen_before(block) + upto - 1
-        return numbers
+        return rows if self.chosen == self.rows else _by_chunks(self._numbers, rows)
+
+    def _numbers(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        block, place = rows // BLOCK_ROWS, rows % BLOCK_ROWS
+        upto = np.cumsum(self._chosen_of(block), axis=1, dtype=np.int64)[np.arange(len(rows)), place]
+        return self._chosen_before(block) + upto - 1
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
         rows = np.asarray(rows, dtype=np.int64)
         if self.chosen in (0, self.rows):
             return np.full(len(rows), self.chosen > 0)
-        found = np.empty(len(rows), dtype=bool)
-        for begin in range(0, len(rows), _CHUNK):
-            part = rows[begin : begin + _CHUNK]
-            mask = self._chosen_of(part // BLOCK_ROWS)
-            found[begin : begin + _CHUNK] = mask[np.arange(len(part)), part % BLOCK_ROWS]
-        return found
+        return _by_chunks(self._held, rows).astype(bool)
+
+    def _held(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._chosen_of(rows // BLOCK_ROWS)[np.arange(len(rows)), rows % BLOCK_ROWS].astype(np.int64)
+
+
+def _by_chunks(work: Callable[[NDArray[np.int64]], NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what `work` gives for values, int64, shape (values,) both, in bounded memory."""
+    parts = [work(values[begin : begin + _CHUNK]) for begin in range(0, len(values), _CHUNK)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:

@@ -92,8 +92,8 @@ def choose_engine(
         return EngineChoice("mmap", 1, 0, workers * _fixed_bytes(plan), reason)
     held = rows_held(plan, budget // workers)
     if engine == "tiled":
-        whole = sum(1 for _ in runs_within(plan, range(plan.shards), held))
-        return EngineChoice("tiled", max(1, -(-whole * round(share * 1_000_000) // 1_000_000)), 0, budget, reason)
+        runs = sum(1 for _ in runs_within(plan, range(round(plan.shards * share)), held))
+        return EngineChoice("tiled", max(1, runs), 0, budget, reason)
     return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason)
 
 
