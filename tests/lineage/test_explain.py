@@ -97,11 +97,6 @@ def test_from_the_outputs_alone_there_is_no_text(project):
     assert {(piece.text, piece.source) for piece in found.pieces} == {(None, None)}
 
 
-def test_as_json(project):
-    value = json.loads(json.dumps(explain_sample(project, "pretrain", "train", 5).to_json()))
-    assert value["pieces"][0]["origin"]["file"]
-
-
 def first_piece(project):
     return explain_sample(project, "plain", "train", 0).pieces[0]
 
@@ -115,37 +110,25 @@ def piece_of_web(project):
     )
 
 
-def test_a_file_that_is_gone_is_said_to_be(copy):
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (lambda lines, origin: None, "gone"),
+        (lambda lines, origin: [*lines, b'{"text": "more"}\n'], "unchanged"),
+        (lambda lines, origin: [*lines[: origin.line], b'{"text": "another"}\n'], "unchanged"),
+        (lambda lines, origin: [b'{"text": "first"}\n', *lines], "changed"),
+    ],
+    ids=["gone", "grown", "changed behind the line", "moved"],
+)
+def test_what_became_of_a_file(copy, change, state):
     project = copy()
-    (project.config.raw_folder / "web/part-0/web-1.jsonl").unlink()
-    assert piece_of_web(project).source.state == "gone"
-
-
-def test_a_file_that_grew_is_as_it_was_where_the_line_is(copy):
-    project = copy()
-    with (project.config.raw_folder / "web/part-0/web-1.jsonl").open("ab") as file:
-        file.write(b'{"text": "more"}\n')
-    assert piece_of_web(project).source.state == "unchanged"
-
-
-def test_a_file_that_changed_elsewhere_still_has_the_line(copy):
-    project = copy()
-    before = piece_of_web(project)
-    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    changed = -1 if before.origin.line < 60 else 0
-    lines[changed] = lines[changed].replace(b"web", b"bew")
-    path.write_bytes(b"".join(lines))
+    before, path = piece_of_web(project), project.config.raw_folder / "web/part-0/web-1.jsonl"
+    lines = change(path.read_bytes().splitlines(keepends=True), before.origin)
+    path.unlink()
+    if lines is not None:
+        path.write_bytes(b"".join(lines))
     source = piece_of_web(project).source
-    assert (source.state, source.text) == ("unchanged", before.source.text)
-
-
-def test_a_line_that_moved_is_changed(copy):
-    project = copy()
-    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
-    path.write_bytes(b'{"text": "first"}\n' + path.read_bytes())
-    source = piece_of_web(project).source
-    assert (source.state, source.text) == ("changed", None)
+    assert (source.state, source.text) == (state, before.source.text if state == "unchanged" else None)
 
 
 def test_another_text_at_the_same_place_is_changed(copy):

@@ -52,6 +52,27 @@ lengths_lists = st.lists(st.one_of(st.integers(0, 6), st.integers(20, 60)), min_
 )
 
 
+def check(folder, members, samples, chunk, **settings):
+    """Every sequence of datasets of these lengths is found where asking every sample finds it."""
+    for number, lengths in enumerate(members):
+        write_dataset(folder / f"data{number}", lengths)
+    prefixes = {str(folder / f"data{number}"): number + 1.0 for number in range(len(members))}
+    config = NanosetConfig(
+        prefixes if len(members) > 1 else next(iter(prefixes)),
+        split="1,0,0" if settings["preset"] != "nemo" else "100,0,0",
+        train_split_samples=samples,
+        path_to_cache=str(folder / "cache"),
+        **settings,
+    )
+    loaded, _, _ = NanosetBuilder(config).build()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(positions, "CHUNK", chunk)
+        expected = slow_places(loaded)
+        for member, lengths in enumerate(members):
+            for sequence in range(len(lengths)):
+                assert fast_places(loaded, member, sequence) == expected.get((member, sequence), [])
+
+
 @settings(max_examples=60)
 @given(
     lengths=lengths_lists,
@@ -62,23 +83,9 @@ lengths_lists = st.lists(st.one_of(st.integers(0, 6), st.integers(20, 60)), min_
     chunk=st.sampled_from([3, 1 << 20]),
 )
 def test_one_dataset(tmp_path_factory, lengths, sequence_length, extra, epochs, preset, chunk):
-    folder = tmp_path_factory.mktemp("one")
-    write_dataset(folder / "data", lengths)
-    config = NanosetConfig(
-        str(folder / "data"),
-        sequence_length=sequence_length,
-        split="1,0,0" if preset != "nemo" else "100,0,0",
-        train_split_samples=max(1, int(sum(lengths) / sequence_length * epochs)),
-        add_extra_token=extra or preset == "nanotron",
-        preset=preset,
-        path_to_cache=str(folder / "cache"),
-    )
-    loaded, _, _ = NanosetBuilder(config).build()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(positions, "CHUNK", chunk)
-        expected = slow_places(loaded)
-        for sequence in range(len(lengths)):
-            assert fast_places(loaded, 0, sequence) == expected.get((0, sequence), [])
+    samples, extra = max(1, int(sum(lengths) / sequence_length * epochs)), extra or preset == "nanotron"
+    options = {"sequence_length": sequence_length, "add_extra_token": extra, "preset": preset}
+    check(tmp_path_factory.mktemp("one"), [lengths], samples, chunk, **options)
 
 
 @settings(max_examples=30)
@@ -89,22 +96,8 @@ def test_one_dataset(tmp_path_factory, lengths, sequence_length, extra, epochs, 
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
 )
 def test_blends(tmp_path_factory, members, sequence_length, samples, preset):
-    folder = tmp_path_factory.mktemp("blend")
-    for number, lengths in enumerate(members):
-        write_dataset(folder / f"data{number}", lengths)
-    config = NanosetConfig(
-        {str(folder / f"data{number}"): number + 1.0 for number in range(len(members))},
-        sequence_length=sequence_length,
-        split="1,0,0" if preset != "nemo" else "100,0,0",
-        train_split_samples=samples,
-        preset=preset,
-        path_to_cache=str(folder / "cache"),
-    )
-    loaded, _, _ = NanosetBuilder(config).build()
-    expected = slow_places(loaded)
-    for member, lengths in enumerate(members):
-        for sequence in range(len(lengths)):
-            assert fast_places(loaded, member, sequence) == expected.get((member, sequence), [])
+    options = {"sequence_length": sequence_length, "preset": preset}
+    check(tmp_path_factory.mktemp("blend"), members, samples, 1 << 20, **options)
 
 
 def test_places_across_chunks(monkeypatch):

@@ -90,15 +90,6 @@ def test_ranks_may_be_changed_by_the_caller():
     assert np.array_equal(ranks(100, 5, 0, 100), global_order(100, 5))
 
 
-def test_order_mixes():
-    """Position and number are uncorrelated, and neighbours rarely stay neighbours."""
-    n = 100_000
-    for seed in (0, 1, 1234, MASK):
-        found = global_order(n, seed)
-        assert abs(np.corrcoef(np.arange(n), found)[0, 1]) < 0.015
-        assert (np.abs(np.diff(found)) == 1).sum() < 20
-
-
 @pytest.mark.parametrize("seed", [-1, 1 << 64, True, 1.0, "1"])
 def test_seeds_that_are_none(seed):
     with pytest.raises(ConfigError, match="64 bits"):

@@ -1,6 +1,5 @@
 import gzip
 import io
-import json
 import tarfile
 
 import numpy as np
@@ -89,19 +88,12 @@ def test_finished_tars_are_left_alone(golden, tmp_path, monkeypatch):
     assert np.array_equal(again, expected)
 
 
-def truncations(path):
-    whole = path.read_bytes()
-    return {"in the end": whole[:-9728], "in a body": whole[: 512 + 100], "in a header": whole[: 1024 + 100]}
-
-
-@pytest.mark.parametrize("where", ["in the end", "in a body", "in a header"])
-def test_a_tar_that_is_cut_off(golden, tmp_path, where):
+@pytest.mark.parametrize("kept", [-9728, 512 + 100, 1024 + 100])
+def test_a_tar_that_is_cut_off(golden, tmp_path, kept):
     path = tmp_path / "cut.tar"
-    path.write_bytes(truncations(golden / "ray_like" / "00000001.tar")[where])
-    size = path.stat().st_size
+    path.write_bytes((golden / "ray_like" / "00000001.tar").read_bytes()[:kept])
     with pytest.raises(FormatError, match=r"cut\.tar, offset \d+") as caught:
         survey_tars([path])
-    assert size
     assert caught.value.remedy
 
 
@@ -155,13 +147,6 @@ def test_a_kind_of_member_that_cannot_be_read(golden):
         survey_tars([golden / "npy" / "shard-000000.tar"], data_key="cbor")
     with pytest.raises(FormatError, match=r"25 \.json, 25 \.npy"):
         survey_tars([golden / "npy" / "shard-000000.tar"], data_key="txt")
-
-
-def test_notes_say_what_was_read(golden, tmp_path):
-    found = survey_tars(sorted((golden / "ray_like").glob("*.tar")))
-    rows_of(found, tmp_path)
-    note = json.loads((tmp_path / "done-0.json").read_bytes())
-    assert (note["contexts"], note["data_key"]) == (20, "json.gz")
 
 
 def test_names_and_kinds_of_a_hostile_tar_reach_nothing(tmp_path):
