@@ -174,13 +174,12 @@ class _Run(Generic[Task, Result]):
             found: Result = future.result()
             return found
         except KilledWorker as error:
-            raise NanosetError(
+            what, name = (
                 "workers were killed, one after the other, by the same task",
-                where=getattr(self._work, "__name__", None),
-                found=str(error),
-                expected="a result or an error",
-                remedy="run again (what is finished is kept), with more memory for each worker if memory is short",
-            ) from error
+                getattr(self._work, "__name__", None),
+            )
+            remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
+            raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
         except CancelledError as error:
             raise self._lost(error) from error
         except (ModuleNotFoundError, RuntimeError) as error:
@@ -196,10 +195,6 @@ class _Run(Generic[Task, Result]):
             ) from error
 
     def _lost(self, error: BaseException) -> NanosetError:
-        return NanosetError(
-            "the Dask scheduler dropped the tasks",
-            where=self._cluster.name,
-            found=str(error) or type(error).__name__,
-            expected="a result or an error of each",
-            remedy="see whether it still runs, and run again: what is finished is kept",
-        )
+        what, found = "the Dask scheduler dropped the tasks", str(error) or type(error).__name__
+        remedy = "see whether it still runs, and run again: what is finished is kept"
+        return NanosetError(what, where=self._cluster.name, found=found, remedy=remedy)

@@ -123,12 +123,8 @@ def check_installed(where: str) -> None:
     try:
         import distributed as _  # noqa: F401
     except ImportError as error:
-        raise ConfigError(
-            "the package `distributed` is not installed",
-            where=where,
-            found=str(error),
-            remedy="pip install 'nanoset-platform[dask]', or set executor.kind to processes",
-        ) from error
+        what, remedy = "the package `distributed` is not installed", "pip install 'nanoset-platform[dask]'"
+        raise ConfigError(what, where=where, found=str(error), remedy=remedy) from error
 
 
 def open_client(scheduler: Any) -> Client:

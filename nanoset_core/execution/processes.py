@@ -110,13 +110,10 @@ class _Pool:
             yield from bounded(tasks, submit, ended, lambda: self._workers, lambda one: one.result(), pending)
         except BrokenProcessPool as error:
             self._ours.close()  # ends a worker that was being started when another died; the pool does not know it
-            raise NanosetError(
-                "a worker process was killed",
-                where=getattr(work, "__name__", None),
-                found="it ended without a result, as when the system runs out of memory",
-                expected="a result or an error",
-                remedy="run again (what is finished is kept), with fewer workers if memory is short",
-            ) from error
+            found = "it ended without a result, as when the system runs out of memory"
+            remedy = "run again (what is finished is kept), with fewer workers if memory is short"
+            name = getattr(work, "__name__", None)
+            raise NanosetError("a worker process was killed", where=name, found=found, remedy=remedy) from error
         except BaseException as error:
             self._end_at_once(error)
             raise

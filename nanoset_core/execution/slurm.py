@@ -63,19 +63,12 @@ class SlurmJobs:
         """
         check_installed(self.where)
         if shutil.which("sbatch") is None:
-            raise ConfigError(
-                "there is no Slurm here",
-                where=self.where,
-                found="no command sbatch",
-                remedy="build on a machine from which jobs are submitted, or set executor.kind to processes or dask",
-            )
+            remedy = "build on a machine from which jobs are submitted, or set executor.kind to processes or dask"
+            raise ConfigError("there is no Slurm here", where=self.where, found="no command sbatch", remedy=remedy)
         if shlex.quote(str(self.folder)) != str(self.folder):
-            raise ConfigError(
-                "dask-jobqueue cannot write this path into a job's script",
-                where=self.where,
-                found=repr(str(self.folder)),
-                remedy="move the project to a path without spaces and characters that are special to a shell",
-            )
+            what, found = "dask-jobqueue cannot write this path into a job's script", repr(str(self.folder))
+            remedy = "move the project to a path without spaces and characters that are special to a shell"
+            raise ConfigError(what, where=self.where, found=found, remedy=remedy)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         keys = stack.enter_context(TemporaryDirectory(prefix="keys-", dir=self.folder))
         cluster = self._cluster(keys)
@@ -91,12 +84,8 @@ class SlurmJobs:
         try:
             import dask_jobqueue as untyped_jobs
         except ImportError as error:
-            raise ConfigError(
-                "the package `dask-jobqueue` is not installed",
-                where=self.where,
-                found=str(error),
-                remedy="pip install 'nanoset-platform[slurm]', or set executor.kind to processes or dask",
-            ) from error
+            what, remedy = "the package `dask-jobqueue` is not installed", "pip install 'nanoset-platform[slurm]'"
+            raise ConfigError(what, where=self.where, found=str(error), remedy=remedy) from error
         import dask as untyped
 
         config: Any = untyped.config
@@ -128,10 +117,6 @@ class SlurmJobs:
         command = ["sbatch", "--test-only"]
         asked = subprocess.run(command, input=script, capture_output=True, encoding="utf-8", errors="replace")
         if asked.returncode != 0:
-            raise ConfigError(
-                "Slurm refuses the jobs",
-                where=self.where,
-                found=asked.stderr.strip(),
-                expected="a job that some nodes could run",
-                remedy="correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is",
-            )
+            remedy = "correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is"
+            found = asked.stderr.strip()
+            raise ConfigError("Slurm refuses the jobs", where=self.where, found=found, remedy=remedy)

@@ -143,7 +143,6 @@ class Manifest:
                 "this file is not as it was written",
                 where=path,
                 found=error.what if isinstance(error, NanosetError) else repr(error)[:500],
-                expected="what nanoset writes there",
                 remedy=f"delete {self.folder}; the next build makes it again",
             ) from error
 
@@ -225,13 +224,8 @@ def _checksum(value: Mapping[str, Any]) -> str:
 
 def no_manifest(path: Path, found: str) -> FormatError:
     """Return the error for a file in a manifest's place that is none."""
-    return FormatError(
-        "this is not a manifest",
-        where=path,
-        found=found,
-        expected="the JSON that nanoset writes beside each output",
-        remedy="delete the folder; the next build makes it again",
-    )
+    remedy = "delete the folder; the next build makes it again"
+    return FormatError("this is not a manifest", where=path, found=found, remedy=remedy)
 
 
 def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:

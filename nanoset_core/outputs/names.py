@@ -46,10 +46,5 @@ def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
     for corpus in corpora:
         check_corpus_name(corpus, where)
     if len(set(corpora)) != len(corpora):
-        raise ConfigError(
-            "a corpus is named twice",
-            where=where,
-            found=", ".join(corpora),
-            expected="each corpus once",
-            remedy="remove the repetition; to see a corpus more often, give it a greater weight",
-        )
+        remedy = "remove the repetition; to see a corpus more often, give it a greater weight"
+        raise ConfigError("a corpus is named twice", where=where, found=", ".join(corpora), remedy=remedy)

@@ -139,12 +139,8 @@ class BucketPlace:
         store.put_file(key, path, sha256=sha256)
         stored = store.stat(key)
         if stored is None or stored.size != size:
-            raise StorageError(
-                "something else was written there meanwhile",
-                where=self.folder / name,
-                expected="one call at a time that writes this output",
-                remedy="run again once the other has ended",
-            )
+            what, remedy = "another call wrote this output meanwhile", "run again once the other has ended"
+            raise StorageError(what, where=self.folder / name, remedy=remedy)
         path.unlink()
         return {"bytes": size} | ({} if sha256 is None else {"sha256": sha256}) | {"etag": stored.mark}
 

@@ -372,13 +372,8 @@ def read_current(folder: Path, access: FileAccess) -> tuple[str | None, str | No
     except OSError as error:
         return None, f"{CURRENT} cannot be read: {error!r}", error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        wrong = FormatError(
-            "this does not name a version",
-            where=path,
-            found=repr(error)[:500],
-            expected='{"digest": "…"}',
-            remedy="delete the file; the next build writes it again",
-        )
+        what, remedy = "this does not name a version", "delete the file; the next build writes it again"
+        wrong = FormatError(what, where=path, found=repr(error)[:500], expected='{"digest": "…"}', remedy=remedy)
         wrong.__cause__ = error
         return None, f"{CURRENT} cannot be read: {wrong.found}", wrong
 

@@ -106,12 +106,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
                 asked_by[file] = asset, split
     if (fault := first_fault(outputs.access.sizes(nanoset.cache, sizes), sizes)) is not None:
         asset, split = asked_by[fault[0]]
-        raise MissingError(
-            "an index file that the trainer will look for is not there",
-            where=nanoset.cache / fault[0],
-            expected=f"{sizes[fault[0]]:,} bytes",
-            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again",
-        )
+        what, expected = "an index file that the trainer will look for is not there", f"{sizes[fault[0]]:,} bytes"
+        remedy = f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again"
+        raise MissingError(what, where=nanoset.cache / fault[0], expected=expected, remedy=remedy)
 
 
 def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:

@@ -170,12 +170,12 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
     for found in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
         if _gave(found, dataset):
             return found
-    raise MissingError(
-        "the shards that the dataset was merged from are not there any more",
-        where=outputs.folder / tokenization.STAGE / dataset.name,
-        expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
-        remedy="run `nanoset build`: it makes them again",
+    what, where = (
+        "the shards that the dataset was merged from are gone",
+        outputs.folder / TOKENIZED.folder / dataset.name,
     )
+    expected = f"those of the inventory {dataset.recipe['parents']['inventory']}"
+    raise MissingError(what, where=where, expected=expected, remedy="run `nanoset build`: it makes them again")
 
 
 def _gave(tokenized: Manifest, dataset: Manifest) -> bool:

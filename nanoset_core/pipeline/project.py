@@ -124,13 +124,9 @@ class Project:
         return self.config.webdatasets[name]
 
     def _no_such(self, name: str, key: str, known: Iterable[str]) -> ConfigError:
-        return ConfigError(
-            "no such name",
-            where=f"{self.config.file}: {key}",
-            found=repr(name),
-            expected=f"one of {', '.join(known) or 'none: it is empty'}",
-            remedy="correct the name, or add it there",
-        )
+        where, expected = f"{self.config.file}: {key}", f"one of {', '.join(known) or 'none: it is empty'}"
+        remedy = "correct the name, or add it there"
+        return ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
 
 
 def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:

@@ -93,12 +93,9 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     """Return the folder of one corpus; MissingError where there is none."""
     folder = project.config.corpus_folder(corpus)
     if not folder.is_dir():
-        raise MissingError(
-            "a corpus has no folder of raw text",
-            where=folder,
-            expected=f"one of {', '.join(corpora(project)) or 'none: the raw folder is empty'}",
-            remedy=f"put its files there, or take {corpus!r} out of {project.config.file.name}",
-        )
+        expected = f"one of {', '.join(corpora(project)) or 'none: the raw folder is empty'}"
+        remedy = f"put its files there, or take {corpus!r} out of {project.config.file.name}"
+        raise MissingError("a corpus has no folder of raw text", where=folder, expected=expected, remedy=remedy)
     return folder
 
 
@@ -150,12 +147,9 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
     folder, contents = project.config.corpus_folder(corpus), contents_now(project, corpus)
     rewritten = overwritten(project, corpus, contents.ordered) if settled else None
     if rewritten is not None:
-        raise SourceChangedError(
-            "something writes to this file, and what it held in the last build is gone",
-            where=folder / rewritten,
-            expected="a file that is left alone, or only appended to",
-            remedy="wait until nothing writes to it, or build by hand, which takes files as they are",
-        )
+        what = "something writes to this file, and what it held in the last build is gone"
+        remedy = "wait until nothing writes to it, or build by hand, which takes files as they are"
+        raise SourceChangedError(what, where=folder / rewritten, remedy=remedy)
     done = 0
 
     def hashed(count: int) -> None:

@@ -101,13 +101,12 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
 
 def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
     if project.eod != tokshuf.EOT:
-        raise ConfigError(
-            "tokshuf-rust ends documents with the token 0",
-            where=f"{project.config.file}: tokenizer.eod",
-            found=f"{project.config.tokenizer.eod!r}, the token {project.eod}",
-            expected=repr(tokens.eot),
-            remedy="name that token, or use the default preset",
+        what, remedy = "tokshuf-rust ends documents with the token 0", "name that token, or use the default preset"
+        where, found = (
+            f"{project.config.file}: tokenizer.eod",
+            f"{project.config.tokenizer.eod!r}, the token {project.eod}",
         )
+        raise ConfigError(what, where=where, found=found, expected=repr(tokens.eot), remedy=remedy)
 
 
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:

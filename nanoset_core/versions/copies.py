@@ -51,13 +51,9 @@ def remove_copies(project: Project) -> list[Copy]:
 def _copied(project: Project) -> FileAccess:
     access = project.outputs.access
     if not access.has_copies:
-        raise ConfigError(
-            "these outputs are no copies",
-            where=f"{project.config.file}: root",
-            found=project.config.root,
-            expected="s3://bucket/prefix, of which this machine keeps working copies",
-            remedy="leave out --copies",
-        )
+        where, expected = f"{project.config.file}: root", "s3://bucket/prefix, of which this machine keeps copies"
+        what, found = "these outputs are no copies", project.config.root
+        raise ConfigError(what, where=where, found=found, expected=expected, remedy="leave out --copies")
     return access
 
 

@@ -54,11 +54,8 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
     else:
         old, new = (_named(project.outputs, digest) for digest in (first, second))
     if old.name != new.name:
-        raise ConfigError(
-            "these are datasets of two corpora",
-            found=f"{old.name} and {new.name}",
-            expected="two versions of one corpus",
-        )
+        found, expected = f"{old.name} and {new.name}", "two versions of one corpus"
+        raise ConfigError("these are datasets of two corpora", found=found, expected=expected)
     return _open(project, old), _open(project, new)
 
 
@@ -76,12 +73,9 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
     for version in outputs.versions(indexed.STAGE, corpus, strict=True):
         if version.digest != current.manifest.digest:
             return version, current.manifest
-    raise MissingError(
-        "this corpus has no previous version",
-        where=folder,
-        found=f"the current one alone, {current.manifest.digest}",
-        remedy="name two digests, or build again once its text or settings changed",
-    )
+    found = f"the current one alone, {current.manifest.digest}"
+    remedy = "name two digests, or build again once its text or settings changed"
+    raise MissingError("this corpus has no previous version", where=folder, found=found, remedy=remedy)
 
 
 def _named(outputs: OutputRoot, digest: str) -> Manifest:
@@ -111,22 +105,15 @@ def _open(project: Project, dataset: Manifest) -> DatasetVersion:
     place = folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
     inventory = project.outputs.manifest_at(place)
     if inventory is None:
-        raise MissingError(
-            "the inventory of this version is gone",
-            where=place,
-            remedy="compare versions that `nanoset gc` has not taken apart",
-        )
+        remedy = "compare versions that `nanoset gc` has not taken apart"
+        raise MissingError("the inventory of this version is gone", where=place, remedy=remedy)
     files = read_inventory(inventory)
     pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
     ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
     if len(ranges) != len(digests):
-        raise FormatError(
-            "the shards of this version are not those of its inventory",
-            where=tokenized.folder,
-            found=f"{len(digests):,} shards",
-            expected=f"{len(ranges):,}",
-            remedy="delete the folder and run `nanoset build`",
-        )
+        what, remedy = "the shards of this version are not those of its inventory", "delete the folder, and build again"
+        found = f"{len(digests):,} shards instead of {len(ranges):,}"
+        raise FormatError(what, where=tokenized.folder, found=found, remedy=remedy)
     shards = {digest: source.files for digest, source in zip(digests, ranges, strict=True)}
     return DatasetVersion(dataset, tokenized, files, shards, folder / tokenization.SHARDS / dataset.name)
 

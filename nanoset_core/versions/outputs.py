@@ -194,13 +194,9 @@ def _needs(root: OutputRoot, version: Version, needed: Needed) -> list[str]:
 
 
 def _untold(output: Output, place: Path, why: str) -> StorageError:
-    return StorageError(
-        "it cannot be told what has to stay, so nothing is removed",
-        where=place,
-        found=why,
-        expected="a version that can be read, since it is current or another one needs it",
-        remedy=f"run `nanoset build`, which makes it again, or delete {output.folder} if you do not need it",
-    )
+    what = "a version that is current, or that another one needs, cannot be read, so nothing is removed"
+    remedy = f"run `nanoset build`, which makes it again, or delete {output.folder} if you do not need it"
+    return StorageError(what, where=place, found=why, remedy=remedy)
 
 
 def readable_manifests(listing: FileAccess, versions: Iterable[Version]) -> Iterator[Manifest]:

@@ -13,6 +13,7 @@ from built_project import one, poke, whats
 from sample_project import jsonl, sentences
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import handoff, indexed, raw, shuffling, stage, tokenization
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
@@ -74,13 +75,13 @@ def test_selecting(project):
 
 def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
     asked = Counter()
-    real = stage.current_version
+    real = OutputRoot.current_version
 
     def current_version(outputs, folder, name):
         asked[folder, name] += 1
         return real(outputs, folder, name)
 
-    monkeypatch.setattr(stage, "current_version", current_version)
+    monkeypatch.setattr(OutputRoot, "current_version", current_version)
     for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (shuffling.WEBDATASET, "shuffled")):
         assert stale_reasons(project, asset, stage.Key(subject)) == []
     datasets = [("datasets", corpus) for corpus in ("web", "code")]
