@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import groupby
 
 import dagster as dg
 
 from nanoset_assets.dagster_compat import interruptible_runs
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.failures import Failure, noted_failures
-from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.hosted import HostedProject
+from nanoset_assets.hosted import InProcess, ProjectDefs
 from nanoset_assets.instance import HistoryError, history_faults
-from nanoset_assets.jobs import job_of
+from nanoset_assets.instance_state import load_graph_state, register
 from nanoset_assets.names import Names
-from nanoset_assets.registration import register
-from nanoset_assets.running import REBUILD_TAG, terminal
-from nanoset_assets.runs import close_abandoned_runs, owner_tag
-from nanoset_assets.selection import check_names, selected
-from nanoset_core.errors import NanosetError, StorageError, one_line
+from nanoset_assets.running import REBUILD_TAG, close_abandoned_runs, owner_tag
+from nanoset_assets.stale_sensor import job_of
+from nanoset_core.errors import ConfigError, NanosetError, StorageError, one_line
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
@@ -89,14 +87,15 @@ def build(
         HistoryError: the history could not be written when a run was noted in it.
     """
     started = time.monotonic()
-    hosted = HostedProject.of(project.config)
+    process = InProcess(project.listener, project.seen)
+    hosted = ProjectDefs.of(project.config, process=process)
     names = hosted.names
     close_abandoned_runs(instance, names)
     sweep(project.outputs)
     found = raw.corpora(project)
     check_corpora(project.config, found)
     check_names(corpora, found)
-    register(project, names, instance, found)
+    register(instance, names, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)
@@ -119,9 +118,9 @@ def build(
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.label] = settings
-    builder = _Builder(project, definitions, instance, names, rebuild, verbose, report, say)
-    with terminal(project), connections_kept():
-        builder.execute_all(runs)
+    builder = _Builder(hosted, process, definitions, project, instance, report, rebuild, verbose)
+    with connections_kept():
+        builder.execute_all(runs, say)
         graph.look_again(step.node for step in chosen)
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
@@ -166,31 +165,33 @@ def _describe(run: list[Step]) -> str:
 
 
 class _Builder:
+    """Executes runs in this process and writes what became of them into the report."""
+
     def __init__(
         self,
-        project: Project,
+        hosted: ProjectDefs,
+        process: InProcess,
         definitions: dg.Definitions,
+        project: Project,
         instance: dg.DagsterInstance,
-        names: Names,
+        report: BuildReport,
         rebuild: bool,
         verbose: bool,
-        report: BuildReport,
-        say: Callable[[str], None],
     ) -> None:
-        self._project, self._say = project, say
-        self._definitions, self._instance, self._names, self._report = definitions, instance, names, report
-        self._tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
+        self._names, self._process, self._definitions = hosted.names, process, definitions
+        self._project, self._instance, self._report = project, instance, report
+        self._tags = owner_tag(hosted.names) | ({REBUILD_TAG: "true"} if rebuild else {})
         self._log_level = "INFO" if verbose else "CRITICAL"
         self._failed: set[StepKey] = set()
 
-    def execute_all(self, runs: Iterable[list[Step]]) -> None:
+    def execute_all(self, runs: Iterable[list[Step]], say: Callable[[str], None]) -> None:
         """Execute runs one after the other; those of one subject that follow one another share a lease."""
         for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
             with contextlib.ExitStack() as held:
                 with contextlib.suppress(StorageError):  # then each step says so for itself
                     held.enter_context(leased(self._project.outputs.access, names_of(self._project, subject)))
                 for run in following:
-                    self._say(_describe(run))
+                    say(_describe(run))
                     self._execute(run)
 
     def _execute(self, run: list[Step]) -> None:
@@ -199,29 +200,100 @@ class _Builder:
             self._report.skipped.extend(step.label for step in run)
             return
         started = time.monotonic()
-        job = self._definitions.resolve_job_def(self._names.unit(_family(run[0])[0]))
-        failed: Failure | None = None
-        with noted_failures() as noted:
-            try:
-                with history_faults(self._instance.root_directory), interruptible_runs(self._instance):
-                    job.execute_in_process(
-                        instance=self._instance,
-                        partition_key=run[0].partition,
-                        asset_selection=[self._names.asset(step.asset) for step in run],
-                        tags=self._tags,
-                        run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
-                    )
-            except HistoryError:  # the next run could not be noted either
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
-                failed = noted[0] if noted else Failure(run[0].node, error)
-        self._record(run, failed, time.monotonic() - started)
-
-    def _record(self, run: list[Step], failed: Failure | None, seconds: float) -> None:
-        """Note what became of a run: what comes before the step that failed is made, what comes after it is not."""
-        whole = len(run) if failed is None else [step.node for step in run].index(failed.node)
-        self._report.made.update({step.label: seconds / len(run) for step in run[:whole]})
-        if failed is not None:
-            self._report.failed[failed.node.label] = failed.error
+        job = self._definitions.resolve_job_def(self._names.definition(_family(run[0])[0]))
+        failures = self._process.failures
+        failures.clear()
+        try:
+            with history_faults(self._instance.root_directory), interruptible_runs(self._instance):
+                job.execute_in_process(
+                    instance=self._instance,
+                    partition_key=run[0].partition,
+                    asset_selection=[self._names.asset(step.asset) for step in run],
+                    tags=self._tags,
+                    run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
+                )
+        except HistoryError:  # the next run could not be noted either
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
+            node, reason = failures[0] if failures else (run[0].node, error)
+            whole = [step.node for step in run].index(node)
+            self._report.failed[node.label] = reason
             self._failed.update(step.key for step in run[whole:])
             self._report.skipped.extend(step.label for step in run[whole + 1 :])
+        else:
+            whole = len(run)
+        seconds = time.monotonic() - started
+        self._report.made.update({step.label: seconds / len(run) for step in run[:whole]})
+
+
+def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
+    """Refuse a corpus that is not there.
+
+    Raises:
+        ConfigError: one of those that were asked for is none of `corpora`.
+    """
+    for name in asked:
+        if name not in corpora:
+            raise ConfigError(
+                "this corpus is not in the raw folder",
+                where="--corpus",
+                found=repr(name),
+                expected=f"one of {', '.join(corpora) or 'none: there are no corpora'}",
+            )
+
+
+def selected(
+    nodes: Iterable[Node], select: Sequence[str], corpora: Collection[str], definitions: dg.Definitions, names: Names
+) -> set[Node]:
+    """Those of a project's outputs that are asked for.
+
+    Args:
+        nodes: the outputs.
+        select: Dagster's selection syntax, or names and patterns of corpora, nanosets, nanoset/split and webdatasets;
+            empty: everything.
+        corpora: only these; where nothing is selected, up to their datasets. Empty: no such limit.
+        definitions: of the project.
+        names: of the project.
+
+    Raises:
+        ConfigError: one of them selects nothing.
+    """
+    within = [node for node in nodes if not corpora or (node.stage.by_corpus and node.key.subject in corpora)]
+    if not select:
+        return {node for node in within if not corpora or node.stage.kind == raw.INVENTORY.kind}
+    return {node for text in select for node in _found(within, text, definitions, names)}
+
+
+def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names) -> list[Node]:
+    keys = _assets(text, definitions, names)
+    found = [node for node in nodes if (node.asset in keys if keys else _is_named(node, text))]
+    if not found:
+        assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
+        subjects = dict.fromkeys(node.key.subject for node in nodes)
+        raise ConfigError(
+            "this selects nothing",
+            where="--select",
+            found=repr(text),
+            expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(subjects)}), a "
+            "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
+        )
+    return found
+
+
+def _assets(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...]]:
+    """Keys of the assets that Dagster's syntax selects; none where it cannot make anything of the text."""
+    graph = definitions.resolve_asset_graph()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=dg.BetaWarning)  # of what Dagster itself uses for groups
+            keys = dg.AssetSelection.from_string(text).resolve(graph)
+    except Exception:  # noqa: BLE001 - the parser's errors have no common kind
+        return set()
+    return {path for key in keys if (path := names.path(key)) is not None}
+
+
+def _is_named(node: Node, pattern: str) -> bool:
+    """As `nanoset verify --select` does: web, pretrain, pretrain/train, pre*; and by asset: pretrain/*."""
+    key = node.key
+    names = (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset))
+    return any(fnmatchcase(name, pattern) for name in names)

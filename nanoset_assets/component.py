@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, create_m
 from pydantic_core import InitErrorDetails
 
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.hosted import Automation, HostedProject
+from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.names import names_of
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, check_config, config_from, load_config
@@ -189,7 +189,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         """
         return definitions_of(self.hosted(context.path), self.automation)
 
-    def hosted(self, folder: Path) -> HostedProject:
+    def hosted(self, folder: Path) -> ProjectDefs:
         """The project, with paths that start in a folder."""
         place = folder if folder.is_dir() else folder.parent
         named = [name for name in ("config", _INLINE) if getattr(self, name) is not None]
@@ -200,7 +200,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         else:
             fixed = config_from(self.project, place / "defs.yaml")
             config, reread = fixed, lambda: fixed
-        return HostedProject.of(
+        return ProjectDefs.of(
             config,
             self.key_prefix,
             self.group_prefix,

@@ -7,24 +7,22 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from nanoset_assets import assets as pages
-from nanoset_assets.automation import automation_sensor, eager
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
-from nanoset_assets.hosted import Automation, HostedProject
-from nanoset_assets.jobs import job_of, jobs_over
+from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.landing import landing_sensor
-from nanoset_assets.schedules import reconcile_schedule
-from nanoset_assets.sensors import raw_text_sensor
-from nanoset_assets.stage_assets import stage_asset, subjects_of
+from nanoset_assets.raw_text_sensor import raw_text_sensor
+from nanoset_assets.stages_table import stage_asset, subjects_of
+from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale_sensor
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stages import stages
 
-__all__ = ["build_definitions", "definitions_of", "defs", "pages"]
+__all__ = ["build_definitions", "definitions_of", "defs"]
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
+_JOBS = {"corpus": "One corpus, from files to .bin/.idx.", "packed": "A corpus as Modalities' .pbin."}
 
 
 @dg.definitions
@@ -42,7 +40,7 @@ def build_definitions(
     group_prefix: str | None = None,
     automation: Automation = "own",
 ) -> dg.Definitions:
-    """The definitions of one project, to be merged with others: no resource, executor or name is shared with them.
+    """Make the definitions of one project, to be merged with others: no resource, executor or name is shared with them.
 
     Args:
         config: the project; its file is read again by each run and tick.
@@ -55,23 +53,33 @@ def build_definitions(
     Raises:
         ConfigError: the prefix can be no part of a name, or is another than that of nanoset.yaml.
     """
-    return definitions_of(HostedProject.of(config, key_prefix, group_prefix), automation)
+    return definitions_of(ProjectDefs.of(config, key_prefix, group_prefix), automation)
 
 
-def definitions_of(hosted: HostedProject, automation: Automation = "own") -> dg.Definitions:
-    """The definitions of a project: an asset for each stage and subject, a job for each subject."""
+def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
+    """Make the definitions of a project: an asset for each stage and subject, a job for each subject."""
     by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
         for subject in subjects_of(stage, hosted.config):
             by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject))
-    jobs = jobs_over(hosted.names, by_job, hosted.run_tags)
+    jobs = {
+        job: dg.define_asset_job(
+            hosted.names.definition(job),
+            assets,
+            description=_JOBS.get(job, f"All of {job}."),
+            tags=hosted.run_tags,
+            # Parallelism lives in worker processes of the core; a process for each step would only add seconds.
+            executor_def=dg.in_process_executor,
+        )
+        for job, assets in by_job.items()
+    }
     assets = [asset for assets in by_job.values() for asset in assets]
     corpus_job = jobs[INVENTORY.kind]
     sensors = [] if automation == "none" else [raw_text_sensor(hosted, corpus_job)]
     if hosted.upstream:
         sensors.append(landing_sensor(hosted, corpus_job))
     if automation == "own":
-        sensors.append(automation_sensor(hosted, jobs.values()))
+        sensors.append(stale_sensor(hosted, jobs.values()))
     return dg.Definitions(
         assets=list(eager(assets, hosted.names) if automation == "host" else assets),
         asset_checks=checks_for(hosted),

@@ -9,26 +9,26 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.dagster_compat import latest_materializations
-from nanoset_assets.hosted import HostedProject
-from nanoset_assets.registration import register
-from nanoset_assets.sensors import MOST_REQUESTS
-from nanoset_assets.sensors import SENSOR as RAW
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.instance_state import UnderWay, register
+from nanoset_assets.raw_text_sensor import MOST_REQUESTS
+from nanoset_assets.raw_text_sensor import SENSOR as RAW
 from nanoset_core.pipeline import raw
 
 SENSOR = "landed"
 SECONDS = 5
-"""Between two looks at the history; the raw folder is read only when something has landed."""
+"""Between two looks for events; the raw folder is read only when something has landed."""
 LANDED_TAG = ".dagster/nanoset_landed"
 """On runs that an asset of others caused. Dagster shows no tags of this prefix."""
 
 
-def landing_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
-    """The sensor over assets that land text; `job` builds one corpus."""
+def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
+    """Make the sensor over assets that land text; `job` builds one corpus."""
     names, spec = hosted.names, hosted.config.automation
     assets = list(dict.fromkeys(key for keys in hosted.upstream.values() for key in keys))
 
     @dg.sensor(
-        name=names.unit(SENSOR),
+        name=names.definition(SENSOR),
         job=job,
         minimum_interval_seconds=min(SECONDS, spec.sensor_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
@@ -45,7 +45,8 @@ def landing_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
         due = {corpus: event for corpus, event in newest.items() if event > handled.get(corpus, 0)}
         if not due:
             return dg.SensorResult(skip_reason=f"nothing has landed since the last look ({len(assets):,} assets)")
-        busy, writing = hosted.corpora_under_way(instance), hosted.being_landed(instance)
+        runs = UnderWay(instance, names)
+        busy, writing = hosted.corpora_under_way(runs), hosted.being_landed(runs)
         free = [corpus for corpus in due if corpus not in busy and corpus not in writing][:MOST_REQUESTS]
         project = hosted.load()
         there = raw.scan(project).corpora if free else {}
@@ -60,7 +61,7 @@ def landing_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
         requests = [_request(names.tag(LANDED_TAG), corpus, due[corpus]) for corpus in free if corpus in there]
         for note in notes:
             context.log.info(note)
-        register(project, names, instance, [str(request.partition_key) for request in requests])
+        register(instance, names, [str(request.partition_key) for request in requests])
         return dg.SensorResult(requests, skip_reason=None if requests else "; ".join(notes), cursor=json.dumps(handled))
 
     return landed
@@ -71,7 +72,7 @@ def _request(tag: str, corpus: str, event: int) -> dg.RunRequest:
 
 
 def _handled(cursor: str | None) -> dict[str, int]:
-    """Corpus → the latest event of which it was built; of anything else than a cursor of ours, nothing."""
+    """Read corpus → the latest event of which it was built; a cursor of another sensor counts as none."""
     try:
         value: Mapping[str, Any] = json.loads(cursor or "{}")
         return {corpus: int(event) for corpus, event in value.items()}

@@ -50,7 +50,7 @@ class Names:
         """What the instance knows these partitions by."""
         return self.corpora.name or ""
 
-    def unit(self, name: str) -> str:
+    def definition(self, name: str) -> str:
         """The name of a job, sensor or schedule."""
         return "__".join([*self.key_prefix, name])
 

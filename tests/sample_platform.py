@@ -10,10 +10,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from nanoset_assets import automation, sensors
+from nanoset_assets import raw_text_sensor, stale_sensor
 from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import HostedProject
+from nanoset_assets.hosted import ProjectDefs
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
@@ -42,7 +42,7 @@ class Platform:
         self.raw = self.config.raw_folder
         self.definitions = build_definitions(self.config)
         self._repository = self.definitions.get_repository_def()
-        self.names = HostedProject.of(self.config).names
+        self.names = ProjectDefs.of(self.config).names
 
     @property
     def corpora(self) -> set[str]:
@@ -54,11 +54,11 @@ class Platform:
             dg.build_sensor_context(instance=self.instance, cursor=cursor, repository_def=self._repository) as context,
             dg.partition_loading_context(dynamic_partitions_store=self.instance),
         ):
-            return self._repository.get_sensor_def(self.names.unit(sensor)).evaluate_tick(context)
+            return self._repository.get_sensor_def(self.names.definition(sensor)).evaluate_tick(context)
 
     def look(self):
         """One tick; its partition requests are carried out, its runs are not."""
-        tick = self.evaluate(sensors.SENSOR, self.cursor)
+        tick = self.evaluate(raw_text_sensor.SENSOR, self.cursor)
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:
             if isinstance(request, dg.AddDynamicPartitionsRequest):
@@ -73,7 +73,7 @@ class Platform:
         return {request.partition_key: request.run_key for request in self.look().run_requests or []}
 
     def run(self, request, *, raises: bool = True) -> dg.ExecuteInProcessResult:
-        return self.definitions.resolve_job_def(self.names.unit("corpus")).execute_in_process(
+        return self.definitions.resolve_job_def(self.names.definition("corpus")).execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             tags={**request.tags, "dagster/run_key": request.run_key},
@@ -89,7 +89,7 @@ class Platform:
 
     def automation(self) -> dict[str, set[str | None]]:
         """One tick of the sensor over everything downstream: asset → partitions asked for."""
-        tick = self.evaluate(automation.SENSOR, self.automation_cursor)
+        tick = self.evaluate(stale_sensor.SENSOR, self.automation_cursor)
         self.automation_cursor, self.asked_for = tick.cursor, tick.run_requests or []
         asked: dict[str, set[str | None]] = defaultdict(set)
         for request in self.asked_for:

@@ -162,14 +162,8 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]
         _check_sum(report, shard.folder, facts)
     _check_sum(report, tokenized.folder, total)
     for name in _COUNTS:
-        if getattr(total, name) != getattr(added, name):
-            report.error(
-                f"the shards together have another number of {name} than their corpus",
-                where=tokenized.folder,
-                found=f"{getattr(added, name):,}",
-                expected=f"{getattr(total, name):,}",
-                remedy=_AGAIN,
-            )
+        what = f"the shards together have another number of {name} than their corpus"
+        report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), _AGAIN)
     rejected = (total.rejected + total.faults) / max(total.lines, 1)
     report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
 
@@ -247,18 +241,15 @@ def _check_shard(report: Report, shard: Manifest) -> None:
     report.include(check_files(shard, report.output, deep=True, remedy=BUILD))
     facts = ShardFacts.of(shard.facts)
     with report.catching(_remedy(shard)):
-        if (tokens := _rows(shard).tokens()) != facts.tokens:
-            report.error(
-                "the table of documents holds another number of tokens than its shard",
-                where=shard.path(DOCUMENTS),
-                found=f"{tokens:,}",
-                expected=f"{facts.tokens:,}",
-                remedy=_remedy(shard),
-            )
+        what = "the table of documents holds another number of tokens than its shard"
+        report.compare(what, shard.path(DOCUMENTS), _rows(shard).tokens(), facts.tokens, _remedy(shard))
     expected = Expected(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
     part = verify_dataset(shard.path(TOKENS), expected=expected, output=report.output)
     report.findings.extend(part.findings)
-    _check_rejects(report, shard, facts, _remedy(shard))
+    with open_regular(shard.path(REJECTS)) as lines:
+        rejects = sum(1 for _ in lines)
+    what, expected_rejects = "rejected lines are not all listed", facts.rejected + facts.faults
+    report.compare(what, shard.path(REJECTS), rejects, expected_rejects, _remedy(shard))
     shard.access.drop(shard.folder / name for name in shard.files)
 
 
@@ -268,19 +259,6 @@ def _remedy(shard: Manifest) -> str:
 
 def _rows(shard: Manifest) -> DocumentRows:
     return DocumentRows(shard.path(DOCUMENTS), ShardFacts.of(shard.facts).documents)
-
-
-def _check_rejects(report: Report, shard: Manifest, facts: ShardFacts, remedy: str) -> None:
-    with open_regular(shard.path(REJECTS)) as lines:
-        rejects = sum(1 for _ in lines)
-    if rejects != facts.rejected + facts.faults:
-        report.error(
-            "rejected lines are not all listed",
-            where=shard.path(REJECTS),
-            found=f"{rejects:,}",
-            expected=f"{facts.rejected + facts.faults:,}",
-            remedy=remedy,
-        )
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
@@ -312,14 +290,8 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     if not fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
         return
     for name in ("documents", "sequences", "tokens"):
-        if dataset.facts[name] != tokenized.facts[name]:
-            report.error(
-                f"the dataset has another number of {name} than the shards that it was merged from",
-                where=dataset.folder,
-                found=f"{dataset.facts[name]:,}",
-                expected=f"{tokenized.facts[name]:,}",
-                remedy=_AGAIN,
-            )
+        what = f"the dataset has another number of {name} than the shards that it was merged from"
+        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], _AGAIN)
 
 
 def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:

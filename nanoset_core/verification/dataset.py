@@ -108,14 +108,9 @@ def _check_counts(report: Report, dataset: MMapIndexedDataset, expected: Expecte
     counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": tokens}
     report.figures.update(counts)
     for name, count in counts.items():
-        if (wanted := getattr(expected, name)) not in (None, count):
-            report.error(
-                f"the .idx has another number of {name} than its manifest",
-                where=idx_path(dataset.prefix),
-                found=f"{count:,}",
-                expected=f"{wanted:,}",
-                remedy=REMEDY,
-            )
+        if (wanted := getattr(expected, name)) is not None:
+            what = f"the .idx has another number of {name} than its manifest"
+            report.compare(what, idx_path(dataset.prefix), count, wanted, REMEDY)
     if expected.dtype not in (None, dataset.dtype.name):
         report.error(
             "the tokens have another type than the tokenizer asks for",

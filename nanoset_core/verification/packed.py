@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +21,7 @@ from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.verification.files import BUILD, check_file, check_freshness, live_manifest
+from nanoset_core.verification.files import BUILD, check_files, check_freshness, live_manifest
 from nanoset_core.verification.ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.tasks import PART_BYTES, DeepCheck, Run, run_here
@@ -44,11 +44,8 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = 
         manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus)
         check_freshness(report, project, packed_stage.PACKED, Key(corpus), manifest)
         report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
-        whole = [
-            check_file(report, manifest, file, fact.size, fact.sha256 if deep else None, BUILD)
-            for file, fact in manifest.files.items()
-        ]
-        if all(whole):
+        report.include(check_files(manifest, report.output, deep=deep, remedy=BUILD))
+        if report.passed:
             _check_content(report, project, manifest, deep, run)
     return report
 
@@ -68,14 +65,21 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     if _check_index(report, manifest.facts, file, index, remedy) and (
         dataset is None or _check_borders(report, file, index, dataset, remedy)
     ):
-        check = _token_check(manifest, file, dataset, project.tokenizer.max_id, remedy, as_copies=as_copy)
-        whole = deep or index.tokens <= QUICK_TOKENS
-        parts = list(_ranges(index.tokens, PART_BYTES // file.token_bytes) if whole else spread_chunks(index.tokens))
+        store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
+        packed, other = StoredArray(store, name, file.dtype, file.layout.header_bytes), None
+        if dataset is not None:
+            store, prefix = dataset.stored(as_copies=as_copy)
+            other = StoredArray(store, f"{prefix}.bin", dataset.dtype)
+        check = PackedCheck(report.output, packed, other, project.tokenizer.max_id, remedy)
+        parts = [*spread_chunks(index.tokens)]
+        if deep or index.tokens <= QUICK_TOKENS:
+            size = PART_BYTES // file.token_bytes
+            parts = [(begin, min(begin + size, index.tokens)) for begin in range(0, index.tokens, size)]
         report.include((run if deep else run_here)(check, parts))
 
 
 def _dataset_of(project: Project, manifest: Manifest) -> MMapIndexedDataset | None:
-    """The dataset that a .pbin was made from; None where it is gone, or damaged: a finding of its own."""
+    """Open the dataset that a .pbin was made from; None where it is gone or damaged, which is its own finding."""
     folder = project.outputs.folder / indexed.STAGE / manifest.name / manifest.recipe["parents"]["dataset"]
     try:
         found = project.outputs.manifest_at(folder)
@@ -85,38 +89,24 @@ def _dataset_of(project: Project, manifest: Manifest) -> MMapIndexedDataset | No
 
 
 def _check_index(report: Report, facts: Mapping[str, Any], file: PackedFile, index: IndexFacts, remedy: str) -> bool:
-    """Whether layout, counts and index are those of the file that was written."""
-    expected = {
-        "layout": "D",
-        "bytes a token": facts["token_bytes"],
-        "documents": facts["documents"],
-        "tokens": facts["tokens"],
-        "documents without tokens": 0,
-        "back to back": True,
-        "shifts by a merge": 0,
+    """Check that layout, counts and index are those of the file that was written."""
+    # what → (found, expected)
+    values = {
+        "layout": (file.layout.name, "D"),
+        "bytes a token": (file.token_bytes, facts["token_bytes"]),
+        "documents": (index.documents, facts["documents"]),
+        "tokens": (index.tokens, facts["tokens"]),
+        "documents without tokens": (index.empty_documents, 0),
+        "back to back": (index.is_contiguous, True),
+        "shifts by a merge": (index.merge_faults, 0),
     }
-    found = dict(
-        zip(
-            expected,
-            (
-                file.layout.name,
-                file.token_bytes,
-                index.documents,
-                index.tokens,
-                index.empty_documents,
-                index.is_contiguous,
-                index.merge_faults,
-            ),
-            strict=True,
-        )
-    )
-    wrong = [name for name in expected if found[name] != expected[name]]
+    wrong = {name: pair for name, pair in values.items() if pair[0] != pair[1]}
     if wrong:
         report.error(
             "the index does not cover the tokens as it did when it was written",
             where=f"{file.path}, byte {file.index_begin}",
-            found=", ".join(f"{name}: {found[name]}" for name in wrong),
-            expected=", ".join(f"{name}: {expected[name]}" for name in wrong),
+            found=", ".join(f"{name}: {found}" for name, (found, _) in wrong.items()),
+            expected=", ".join(f"{name}: {expected}" for name, (_, expected) in wrong.items()),
             remedy=remedy,
         )
     return not wrong
@@ -125,7 +115,7 @@ def _check_index(report: Report, facts: Mapping[str, Any], file: PackedFile, ind
 def _check_borders(
     report: Report, file: PackedFile, index: IndexFacts, dataset: MMapIndexedDataset, remedy: str
 ) -> bool:
-    """Whether every document begins and ends where it does in the dataset."""
+    """Check that every document begins and ends where it does in the dataset."""
     ours = rechunk(document_entries(file, index), _CHUNK_DOCUMENTS)
     theirs = rechunk(document_spans(dataset), _CHUNK_DOCUMENTS)
     first = 0
@@ -197,25 +187,3 @@ class PackedCheck(DeepCheck[tuple[int, int], tuple[int, _Difference | None]]):
                 remedy=self.remedy,
             )
         return report
-
-
-def _ranges(total: int, size: int) -> Iterator[tuple[int, int]]:
-    return ((begin, min(begin + size, total)) for begin in range(0, total, size))
-
-
-def _token_check(
-    manifest: Manifest,
-    file: PackedFile,
-    dataset: MMapIndexedDataset | None,
-    limit: int,
-    remedy: str,
-    *,
-    as_copies: bool,
-) -> PackedCheck:
-    store, name = manifest.access.stored_at(file.path, as_copy=as_copies)
-    packed, other = StoredArray(store, name, file.dtype, file.layout.header_bytes), None
-    if dataset is not None:
-        store, prefix = dataset.stored(as_copies=as_copies)
-        other = StoredArray(store, f"{prefix}.bin", dataset.dtype)
-    output = f"{packed_stage.STAGE}/{manifest.name}"
-    return PackedCheck(output, packed, other, limit, remedy)

@@ -72,6 +72,12 @@ class Report:
         texts = {key: None if value is None else str(value) for key, value in details.items()}
         self.findings.append(Finding(severity, self.output, what, **texts))
 
+    def compare(self, what: str, where: object, found: int, expected: int, remedy: str) -> bool:
+        """Note an error where a count is not the expected one; return whether it is."""
+        if found != expected:
+            self.error(what, where=where, found=f"{found:,}", expected=f"{expected:,}", remedy=remedy)
+        return found == expected
+
     def note_error(self, error: NanosetError, severity: Severity = "error", remedy: str | None = None) -> None:
         """Note a NanosetError; `remedy` is taken where the error has none."""
         names = ("where", "found", "expected")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from nanoset_core.shuffling.members import decode_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.sources import TokenSource, gather
-from nanoset_core.shuffling.tar import TarMember, iterate_members, map_archive
+from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.verification.files import BUILD, check_file, check_freshness, live_manifest
@@ -30,6 +29,7 @@ from nanoset_core.verification.report import Report
 from nanoset_core.verification.tasks import PART_BYTES, ProjectCheck, Run, run_here, runs
 
 _AGAIN = f"{BUILD} --force"
+_REMOVE = f"delete the tar, and {BUILD}"
 _TARS_OPENED = 8
 _TILE = 256
 _MOST_PARTS = 64
@@ -41,18 +41,17 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
     Every tar is there, of the size written (`deep`: sha256), the three lists name just these tars with these counts;
     in 8 tars, spread evenly (`deep`: all), the members are counted, their first and last (`deep`: all) have one length,
     tokens of the vocabulary, and no pad tokens but at their end. They are those that the plan names; where the datasets
-    lie in a bucket and no copy may stay here, the first and last of each tar are compared. `run` has tars looked at.
+    lie in a bucket and no copy may stay here, the first and last of each tar are compared.
     """
     report = Report(f"{shuffling.STAGE}/{name}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, shuffling.STAGE, name)
         check_freshness(report, project, shuffling.WEBDATASET, Key(name), manifest)
         _check_shuffle(report, project, manifest)
-        facts = manifest.facts
-        report.figures.update({key: facts[key] for key in ("shards", "sequences", "tokens", "pad_tokens")})
-        report.figures["tokens_dropped"] = facts["tokens_dropped"]
+        names = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
+        report.figures.update({figure: manifest.facts[figure] for figure in names})
         manifest = replace(manifest, stored=manifest.sizes())
-        rows = list(facts["shards_written"])
+        rows = list(manifest.facts["shards_written"])
         tars = {_tar(row) for row in rows}
         sound = {
             file: check_file(
@@ -92,7 +91,7 @@ class TarCheck(ProjectCheck[tuple[int, ...]]):
         for number in part:
             row = rows[number]
             tar = _tar(row)
-            with report.catching(f"delete the tar, and {BUILD}"):
+            with report.catching(_REMOVE):
                 fact = manifest.files[tar]
                 if not self.deep or check_file(report, manifest, tar, fact.size, fact.sha256, _AGAIN):
                     read += _check_tar(report, manifest.path(tar), row, expect, self.deep)
@@ -111,7 +110,7 @@ class TarCheck(ProjectCheck[tuple[int, ...]]):
 
 
 def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:
-    """Whether the order is as even as chance gives, by the measures that were taken when it was planned."""
+    """Check that the order is as even as chance gives, by the measures that were taken when it was planned."""
     found, _ = shuffling.current_plan(project, manifest.name)
     if found.digest != manifest.recipe["parents"]["plan"]:
         return  # of another version: a finding already
@@ -130,14 +129,11 @@ def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None
 
 
 def _check_lists(report: Report, manifest: Manifest) -> None:
-    """Whether manifest.jsonl, index.json and exp_data.json say of the tars what was written."""
+    """Check that manifest.jsonl, index.json and exp_data.json say of the tars what was written."""
     if not all(manifest.path(name).is_file() for name in (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)):
         return  # a finding already
     text = read_regular(manifest.path(MANIFEST_NAME))
-    written = {
-        f"{shard_stem(row['shard'])}.tar": (row["sequences"], row["size_bytes"])
-        for row in manifest.facts["shards_written"]
-    }
+    written = {_tar(row): (row["sequences"], row["size_bytes"]) for row in manifest.facts["shards_written"]}
     try:
         rows = [json.loads(line) for line in text.splitlines()]
         listed = {f"{row['shard']}.tar": (row["num_sequences"], row["bytes"]) for row in rows}
@@ -148,8 +144,8 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
         report.error("a list of the tars cannot be read", where=manifest.folder, found=repr(error), remedy=BUILD)
         return
     for name, found in ((MANIFEST_NAME, listed), (WIDS_NAME, indexed_shards)):
-        if found != written:
-            wrong = sorted(key for key in {*found, *written} if found.get(key) != written.get(key))
+        wrong = sorted(key for key in {*found, *written} if found.get(key) != written.get(key))
+        if wrong:
             report.error(
                 "a list does not name the tars that were written",
                 where=manifest.path(name),
@@ -168,35 +164,31 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
 
 
 def _tar(row: Mapping[str, Any]) -> str:
-    """A tar's name, from its facts."""
+    """Return a tar's name, from its facts."""
     return f"{shard_stem(row['shard'])}.tar"
 
 
 def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expectation, deep: bool) -> int:
-    """Check one tar; → contexts read."""
+    """Check one tar; return how many contexts were read."""
     archive = map_archive(path)
     members = list(iterate_members(archive, path))
-    if len(members) != row["sequences"]:
-        report.error(
-            "a tar has another number of members than it should",
-            where=path,
-            found=f"{len(members):,}",
-            expected=f"{row['sequences']:,}",
-            remedy=f"delete the tar, and {BUILD}",
-        )
+    what = "a tar has another number of members than it should"
+    if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
         return 0
     chosen = range(len(members)) if deep else sorted({0, len(members) - 1})
     for begin in range(0, len(chosen), _TILE):
         tile = list(chosen[begin : begin + _TILE])
-        contexts = [_decoded(archive, members[number], path) for number in tile]
+        contexts = [
+            decode_member(
+                member.name,
+                archive[member.offset : member.offset + member.size_bytes],
+                f"{path}, offset {member.offset}",
+            )
+            for member in (members[number] for number in tile)
+        ]
         if not expect.check(report, path, row["shard"], tile, contexts):
             return begin
     return len(chosen)
-
-
-def _decoded(archive: mmap.mmap | bytes, member: TarMember, path: Path) -> NDArray[Any]:
-    body = archive[member.offset : member.offset + member.size_bytes]
-    return decode_member(member.name, body, f"{path}, offset {member.offset}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +203,7 @@ class _Expectation:
     sources: tuple[TokenSource, ...]
     ends_alone: bool = False
     """Whether only the first and last context of a tar are compared with the plan: the others' tokens lie scattered
-    over datasets in a bucket, of which no copies are to be made."""
+    over datasets in a bucket, of which no copies are made."""
 
     @staticmethod
     def of(project: Project, manifest: Manifest, deep: bool) -> _Expectation:
@@ -229,12 +221,12 @@ class _Expectation:
         return _Expectation(length, greatest, plan, sources, any(source.access is not None for source in sources))
 
     def forget(self) -> None:
-        """Give back the room of tokens that were brought."""
+        """Free the memory of tokens that were fetched."""
         for source in self.sources:
             source.evict()
 
     def _of_plan(self, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
-        """Number → tokens of those contexts of a shard that are compared."""
+        """Return number → tokens of those contexts of a shard that are compared."""
         if self.plan is None:
             return {}
         planned = self.plan.shard_contexts(shard)
@@ -246,7 +238,7 @@ class _Expectation:
     def check(
         self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[NDArray[Any]]
     ) -> bool:
-        """Whether some contexts of a shard are as they must be; notes the first that is not."""
+        """Check some contexts of a shard; note the first that is not as it must be."""
         expected = self._of_plan(shard, numbers)
         for number, context in zip(numbers, contexts, strict=True):
             found = None
@@ -262,14 +254,14 @@ class _Expectation:
                     where=path,
                     found=found,
                     expected=wish,
-                    remedy=f"delete the tar, and {BUILD}",
+                    remedy=_REMOVE,
                 )
                 return False
         return True
 
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
-    """A corpus's tokens: brought as they are needed, where no copy is here, nor may be made for all of them."""
+    """Open a corpus's tokens, which are fetched as they are needed where no copy is here, nor may be made."""
     dataset = indexed.current_dataset(project, corpus)
     path, access = dataset.folder / f"{dataset.facts['prefix']}.bin", dataset.access
     if access.has_copies and not path.is_file() and (not deep or access.capacity is not None):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 import time
+from itertools import zip_longest
 
 import dagster as dg
 import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import run_requests as requests
-from nanoset_assets.automation import SENSOR
-from nanoset_assets.names import Names
+from nanoset_assets import instance_state as requests
+from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
@@ -68,50 +68,49 @@ def test_everything_is_missing_at_the_first_start(make_project, tmp_path):
         assert platform.automation() == {}
 
 
-def test_a_changed_corpus_rebuilds_what_is_made_of_it_and_nothing_else(built):
+def taken_back(platform):
+    change(platform, "web", 10)
+    (platform.raw / "web/new-10.jsonl").unlink()
+    platform.look()
+    assert platform.tick() == ["web"]
+
+
+def outside_of_every_blend(platform):
+    (platform.raw / "extra").mkdir()
+    change(platform, "extra")
+    assert "extra" in platform.corpora
+
+
+def several(platform):
+    for corpus, count in (("web", 10), ("code", 10), ("web", 20)):
+        change(platform, corpus, count)
+
+
+NANOSET = {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
+EVENTS = {
+    "a changed corpus": (lambda at: change(at, "web"), DOWNSTREAM_OF_WEB[0]),
+    "another": (lambda at: change(at, "books"), {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}}),
+    "several changes": (several, DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}),
+    "a change taken back": (taken_back, {}),
+    "a corpus outside of every blend": (outside_of_every_blend, {}),
+    "an edited nanoset": (lambda at: edit(at, "seed: 7", "seed: 8", reload=False), NANOSET),
+}
+OLD_CURSORS = ['{"__class__": "AssetDaemonCursor", "evaluation_id": 7}', '{"shuffled/shuffle_plan": ["run", "0", 0]}']
+
+
+@pytest.mark.parametrize(("event", "cursor"), list(zip_longest(EVENTS, OLD_CURSORS)))
+def test_an_event_asks_for_what_is_made_of_it_and_nothing_else(built, event, cursor):
+    happen, asked = EVENTS[event]
+    happen(built)
+    built.automation_cursor = cursor
+    assert built.automation() == asked
+
+
+def test_all_that_follows_is_made_in_a_run_a_partition(built):
     change(built, "web")
     before = runs(built)
     assert built.follow() == DOWNSTREAM_OF_WEB
     assert runs(built) - before == 3 + 1 + 1 + 3 + 1
-    change(built, "books")
-    assert built.automation() == {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}}
-
-
-def test_a_corpus_outside_of_every_blend_touches_nothing(built):
-    (built.raw / "extra").mkdir()
-    change(built, "extra")
-    assert "extra" in built.instance.get_dynamic_partitions(Names().corpora_name)
-    assert built.automation() == {}
-
-
-def test_a_packed_corpus_is_packed_again_and_no_other(built):
-    change(built, "web")
-    assert "packed_dataset" not in built.automation()
-    change(built, "code")
-    assert built.automation()["packed_dataset"] == {"code"}
-
-
-def test_two_changes_within_a_tick_are_one_rebuild(built):
-    change(built, "web", 10)
-    change(built, "code", 10)
-    change(built, "web", 20)
-    assert built.automation() == DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}
-
-
-def test_a_change_that_is_taken_back_rebuilds_nothing(built):
-    change(built, "web", 10)
-    (built.raw / "web/new-10.jsonl").unlink()
-    built.look()
-    assert built.tick() == ["web"]
-    assert built.automation() == {}
-
-
-@pytest.mark.parametrize("keep_cursor", [True, False])
-def test_what_happened_while_the_daemon_was_down_is_made_up_for(built, keep_cursor):
-    change(built, "web")
-    if not keep_cursor:
-        built.automation_cursor = None
-    assert built.automation() == DOWNSTREAM_OF_WEB[0]
 
 
 def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
@@ -137,11 +136,6 @@ def test_new_settings_of_the_tokens_rebuild_a_corpus_in_one_run(built):
     before = runs(built)
     built.carry_out()
     assert runs(built) - before == 3
-
-
-def test_an_edited_nanoset_is_rebuilt_alone_and_without_a_restart(built):
-    edit(built, "seed: 7", "seed: 8", reload=False)
-    assert built.automation() == {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
 
 
 def test_a_deleted_output_is_made_again_with_what_stands_on_it(built):
@@ -254,18 +248,14 @@ def test_a_failure_is_not_repeated_while_nothing_changes(failing):
         assert "shuffled/shuffle_plan" not in failing.automation()
 
 
-def test_after_a_failure_another_input_is_tried(failing):
-    change(failing, "books", 31)
-    assert failing.automation()["shuffled/shuffle_plan"] == {None}
-
-
-def test_after_a_failure_other_settings_are_tried(failing):
-    edit(failing, "seed: 5", "seed: 6")
-    assert failing.automation()["shuffled/shuffle_plan"] == {None}
-
-
-def test_after_a_failure_a_restart_tries_again(failing, monkeypatch):
-    monkeypatch.setattr(requests, "LOADED", time.time())
+@pytest.mark.parametrize("event", ["another input", "other settings", "a restart"])
+def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, event, monkeypatch):
+    if event == "another input":
+        change(failing, "books", 31)
+    elif event == "other settings":
+        edit(failing, "seed: 5", "seed: 6")
+    else:
+        monkeypatch.setattr(requests, "LOADED", time.time())
     assert failing.automation()["shuffled/shuffle_plan"] == {None}
 
 
@@ -317,17 +307,11 @@ def test_the_assets_of_a_partition_share_a_run(built):
     }
 
 
-def test_the_cursor_of_an_older_sensor_is_no_obstacle(built):
-    change(built, "web")
-    built.automation_cursor = '{"__class__": "AssetDaemonCursor", "evaluation_id": 7}'
-    assert built.automation() == DOWNSTREAM_OF_WEB[0]
-
-
 def test_a_tick_says_what_has_to_wait_and_why(failing):
     failing.follow()
     tick = failing.evaluate(SENSOR, failing.automation_cursor)
     assert "shuffle_plan" in tick.skip_message
-    assert "nothing that it is made from has changed since" in tick.skip_message
+    assert "it is built when what it is made from changes" in tick.skip_message
 
 
 def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):

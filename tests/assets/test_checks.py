@@ -9,9 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from nanoset_assets import instance_state
 from nanoset_assets.build import build
-from nanoset_assets.checks import CHECK, VerificationError, unverified_of
+from nanoset_assets.checks import VerificationError
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
@@ -112,7 +114,7 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
 
 
 def unverified(instance, definitions):
-    return unverified_of(instance, definitions.resolve_asset_graph().asset_check_keys, Names())
+    return instance_state.unverified(instance, definitions.resolve_asset_graph().asset_check_keys, Names())
 
 
 def test_a_warning_shows_and_does_not_block(make_project, instance):

@@ -12,10 +12,10 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import automation, registration, sensors
+from nanoset_assets import raw_text_sensor, stale_sensor
 from nanoset_assets.build import build
 from nanoset_assets.names import Names
-from nanoset_assets.runs import close_abandoned_runs
+from nanoset_assets.running import close_abandoned_runs
 from nanoset_core.pipeline.project import Project
 
 TICKS = int(os.environ.get("TICKS", "30"))
@@ -73,7 +73,7 @@ def test_ticks_of_one_project_touch_nothing_of_another(make_project, instance):
             write(folder, 3 + tick % 3)
         for _ in range(2):
             asked = platform.look().run_requests or []
-            assert {request.job_name for request in asked} <= {None, platform.names.unit("corpus")}
+            assert {request.job_name for request in asked} <= {None, platform.names.definition("corpus")}
             for request in asked[: choose.randrange(3)]:
                 assert platform.run(request).success
         platform.automation()
@@ -84,7 +84,7 @@ def test_ticks_of_one_project_touch_nothing_of_another(make_project, instance):
         prefix = platform.names.key_prefix
         begun = instance.get_runs_count() - runs
         for run in instance.get_runs(limit=begun) if begun else []:
-            assert run.job_name == platform.names.unit("corpus")
+            assert run.job_name == platform.names.definition("corpus")
             assert any(tag.endswith(".".join(["nanoset_process", *prefix])) for tag in run.tags)
     for platform in platforms.values():
         for _ in range(3):
@@ -107,15 +107,12 @@ def test_unprefixed_projects_of_two_locations_do_not_delete_each_others_corpora(
     assert one.corpora == {"web", "code"}
 
 
-def test_a_project_from_before_it_remembered_retires_what_it_took_in(make_project, instance):
-    config = project(make_project, "old", ["web", "code"])
-    platform = Platform(config, instance)
+def test_what_this_sensor_has_never_seen_text_of_is_not_retired(make_project, instance):
+    platform = Platform(project(make_project, "old", ["web", "code"]), instance)
     instance.add_dynamic_partitions("corpora", ["somebody_elses"])
     platform.tick()
     platform.tick()
-    shutil.rmtree(platform.config.root_folder / "inventory" / ".registered")
     shutil.rmtree(platform.raw / "code")
-    platform.cursor = None
     for _ in range(3):
         platform.tick()
     assert platform.corpora == {"web", "somebody_elses"}
@@ -170,26 +167,11 @@ def test_nanoset_build_records_under_the_prefix(make_project, instance):
     platform.look()
     assert platform.tick() == []
     assert platform.automation() == {}
-    tick = platform.evaluate(automation.SENSOR, None)
+    tick = platform.evaluate(stale_sensor.SENSOR, None)
     assert "none is missing or stale" in tick.skip_message
-
-
-def test_what_was_registered_is_remembered_until_it_is_taken_away(make_project, instance):
-    opened = Project.open(project(make_project, "one", ["web"]))
-    names = Names()
-    registration.register(opened, names, instance, ["web"])
-    assert registration.own(opened, names, ["web", "other"]) == {"web"}
-    registration.forget(opened, names, ["web", "other"])
-    assert registration.own(opened, names, ["web", "other"]) == {"web"}
-    registration.forget(opened, names, ["other"])
-    assert registration.own(opened, names, ["web", "other"], seen=["other"]) == set()
-    shutil.rmtree(opened.config.root_folder)
-    opened.config.root_folder.write_text("not a folder")
-    registration.register(opened, names, instance, ["more"])
-    assert registration.own(opened, names, ["web", "other"], seen=["other"]) == {"other"}
 
 
 def test_sensor_names(make_project, instance):
     platform = Platform(project(make_project, "one", ["web"], "llm"), instance)
     names = {sensor.name for sensor in platform.definitions.get_repository_def().sensor_defs}
-    assert names == {f"llm__{sensors.SENSOR}", f"llm__{automation.SENSOR}"}
+    assert names == {f"llm__{raw_text_sensor.SENSOR}", f"llm__{stale_sensor.SENSOR}"}

@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from nanoset_assets.build import build
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
+from nanoset_assets.instance_state import register
 from nanoset_assets.names import Names
-from nanoset_assets.registration import register
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.pipeline.project import Project
@@ -60,7 +60,7 @@ def begin(file, barrier):
     config = load_config(file)
     barrier.wait()
     with open_instance(config) as instance:
-        register(Project(config), Names(), instance, ["books", "code", "web"])
+        register(instance, Names(), ["books", "code", "web"])
         instance.get_runs()
 
 
@@ -90,7 +90,7 @@ def test_corpora_that_another_build_registers_at_that_moment_are_no_error(config
             add(name, keys)
 
         monkeypatch.setattr(instance, "add_dynamic_partitions", late)
-        register(Project(config), Names(), instance, ["web"])
+        register(instance, Names(), ["web"])
         assert instance.get_dynamic_partitions(Names().corpora_name) == ["web"]
 
 

@@ -11,7 +11,7 @@ from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.hosted import HostedProject
+from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.landing import LANDED_TAG, SENSOR
 from nanoset_core.config.project import load_config
 
@@ -26,7 +26,7 @@ class Host(Platform):
 
     def load(self) -> None:
         super().load()
-        hosted = HostedProject.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
+        hosted = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
         self.names = hosted.names
         self.definitions = dg.Definitions.merge(definitions_of(hosted), dg.Definitions(assets=[dedup, crawl]))
         self._repository = self.definitions.get_repository_def()
@@ -184,5 +184,5 @@ def test_lineage_shows_what_lands_the_text(host):
 
 
 def test_a_project_without_such_assets_has_no_such_sensor(make_project):
-    hosted = HostedProject.of(load_config(make_project()))
+    hosted = ProjectDefs.of(load_config(make_project()))
     assert SENSOR not in {sensor.name for sensor in definitions_of(hosted).get_repository_def().sensor_defs}

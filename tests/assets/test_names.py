@@ -8,15 +8,15 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from nanoset_assets import checks
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import HostedProject
+from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names, names_of
 from nanoset_core.config.project import config_from, load_config
 from nanoset_core.config.running import DagsterSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.verification.report import Report
+from nanoset_core.verification.verify import CHECKS
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_nothing_that_a_host_has_is_brought_along(config):
 def test_nanoset_yaml_may_give_the_prefix(config):
     named = replace_dagster(config, DagsterSpec(("llm",)))
     assert everything(build_definitions(named)) == everything(build_definitions(config, key_prefix="llm"))
-    assert HostedProject.of(named, "llm").names == Names(("llm",))
+    assert ProjectDefs.of(named, "llm").names == Names(("llm",))
     with pytest.raises(ConfigError, match=r"another key prefix already\n  found: llm\n  expected: other"):
         build_definitions(named, key_prefix="other")
 
@@ -180,7 +180,7 @@ def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(config, 
     if not passed:
         faulty = Report("datasets/books")
         faulty.error("it is not right")
-        monkeypatch.setitem(checks._CHECKS, DATASET, (checks._CHECKS[DATASET][0], lambda project, key: faulty))
+        monkeypatch.setitem(CHECKS, DATASET, (lambda project, corpus: faulty, ""))
     definitions = build_definitions(config, automation="host")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance, warnings.catch_warnings():
         warnings.simplefilter("ignore")

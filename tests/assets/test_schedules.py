@@ -12,7 +12,7 @@ from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
 from nanoset_assets.names import Names
-from nanoset_assets.schedules import SCHEDULE
+from nanoset_assets.stale_sensor import SCHEDULE
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.pipeline import raw

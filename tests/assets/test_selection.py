@@ -11,11 +11,10 @@ import dagster as dg
 import pytest
 from sample_project import jsonl, sentences
 
-from nanoset_assets.build import build
+from nanoset_assets.build import build, selected
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.selection import selected
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.graph import Graph, graph_over
 from nanoset_core.pipeline.project import Project

@@ -12,11 +12,11 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import run_requests as requests
-from nanoset_assets import sensors
+from nanoset_assets import instance_state as requests
+from nanoset_assets import raw_text_sensor as sensors
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.runs import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
+from nanoset_assets.running import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.pipeline import raw, tokenization
@@ -40,6 +40,17 @@ def built(built_platform):
     return built_platform
 
 
+def write(platform, corpus, *, name="new", count=20, seconds=3600.0):
+    """Add a file of text to a corpus, which was written so long ago."""
+    (platform.raw / corpus).mkdir(exist_ok=True)
+    (platform.raw / corpus / f"{name}.jsonl").write_bytes(jsonl(sentences(name, count)))
+    age(platform.raw / corpus, seconds)
+
+
+def documents(project, corpus="web"):
+    return tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, corpus)).documents
+
+
 def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):
     first = platform.look()
     assert platform.corpora == {"books", "code", "web"}
@@ -60,8 +71,7 @@ def test_folders_in_which_nothing_is_read_are_named(platform):
 def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_written(built, monkeypatch):
     web = built.raw / "web"
     grown, lines = web / "part-0/web-0.jsonl", jsonl(sentences("more", 5))
-    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(web)
+    write(built, "web")
     with grown.open("ab") as file:
         file.write(lines)
     (web / "trickle.jsonl").write_bytes(lines)
@@ -76,23 +86,20 @@ def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_wr
     assert sum(piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl") == (
         grown.stat().st_size - len(lines)
     )
-    documents = tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, "web")).documents
-    assert documents == 240 + 20, "none is dropped, and none is half taken"
+    assert documents(project) == 240 + 20, "none is dropped, and none is half taken"
     assert verify_corpus(project, "web").passed
     assert not built.look().run_requests, "nothing new has been left alone"
     monkeypatch.undo()
     age(web)
     assert not built.look().run_requests
     assert built.tick() == ["web"]
-    documents = tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, "web")).documents
-    assert documents == 240 + 20 + 10
+    assert documents(project) == 240 + 20 + 10
     assert "nothing has changed" in built.look().skip_message
 
 
 def test_a_corpus_of_which_a_file_is_written_anew_again_and_again_is_waited_for(built, monkeypatch):
     web = built.raw / "web"
-    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(web)
+    write(built, "web")
     (web / "part-0/web-0.jsonl").write_bytes(jsonl(sentences("rotated", 90)))
     built.look()
     monkeypatch.setattr(sensors, "PATIENCE", 0)
@@ -105,8 +112,7 @@ def test_a_corpus_of_which_a_file_is_written_anew_again_and_again_is_waited_for(
 
 
 def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     (built.raw / "web/coming.jsonl").write_bytes(b"{}\n")
     for _ in range(3):
         assert not built.look().run_requests
@@ -131,33 +137,51 @@ def test_a_repeated_tick_gives_the_same_run_keys(platform):
     assert platform.asked() == first
 
 
-def test_one_changed_added_or_removed_file_asks_for_its_corpus_alone(built):
-    changes = {
-        "changed": lambda: (built.raw / "web/part-0/web-0.jsonl").write_bytes(jsonl(sentences("other", 50))),
-        "added": lambda: (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20))),
-        "removed": lambda: (built.raw / "web/new.jsonl").unlink(),
-        "renamed": lambda: (built.raw / "web/part-0/web-0.jsonl").rename(built.raw / "web/part-0/first.jsonl"),
-    }
-    for name, change in changes.items():
-        change()
-        age(built.raw / "web", 1000)
-        assert built.tick() == [], f"{name}: not settled yet"
-        assert built.tick() == ["web"], name
-        assert built.tick() == [], name
+def both(platform):
+    for corpus in ("web", "code"):
+        for name in "ab":
+            write(platform, corpus, name=name, count=10)
 
 
-def test_a_changed_file_is_tokenized_again_and_no_other(built):
-    folder = built.config.root_folder / "shards" / "web"
-    before = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    file = built.raw / "web/part-0/web-0.jsonl"
-    file.write_bytes(file.read_bytes().replace(b"model", b"modem"))
-    built.look()
-    age(built.raw, 1000)
-    built.look()
-    assert built.tick() == ["web"]
-    after = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    assert len(after - before) == 1
-    assert len(before) > 2
+def many(platform):
+    (platform.raw / "web/many").mkdir()
+    for number in range(1_000):
+        (platform.raw / f"web/many/{number}.jsonl").write_bytes(b"{}\n")
+
+
+def unfinished(platform):
+    for name in ("a.jsonl.tmp", "b.jsonl.part", "c.jsonl.partial", "d.jsonl.crdownload", ".e.jsonl"):
+        (platform.raw / "web" / name).write_text("{}\n")
+
+
+FIRST = "web/part-0/web-0.jsonl"
+EVENTS = {
+    "changed": (lambda at: (at.raw / FIRST).write_bytes(jsonl(sentences("other", 50))), ["web"]),
+    "added": (lambda at: write(at, "web"), ["web"]),
+    "removed": (lambda at: (at.raw / FIRST).unlink(), ["web"]),
+    "renamed": (lambda at: (at.raw / FIRST).rename(at.raw / "web/part-0/first.jsonl"), ["web"]),
+    "a new corpus": (lambda at: write(at, "extra", count=10), ["extra"]),
+    "two changes of two corpora": (both, ["code", "web"]),
+    "a thousand files": (many, ["web"]),
+    "unfinished uploads": (unfinished, []),
+    "a deleted inventory": (lambda at: shutil.rmtree(at.config.root_folder / "inventory/web"), ["web"]),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_asks_for_its_corpora_once_when_two_looks_agree(built, event):
+    change, asked = EVENTS[event]
+    change(built)
+    for corpus in asked:
+        age(built.raw / corpus, 500)
+    if event != "a deleted inventory":
+        assert built.asked() == {}, "not settled yet"
+    assert sorted(built.asked()) == asked
+    if event not in ("a thousand files", "two changes of two corpora"):
+        built.cursor = None
+        built.look()
+        assert built.tick() == asked
+        assert built.tick() == []
 
 
 def test_files_that_are_being_written_are_left_alone(built):
@@ -174,59 +198,18 @@ def test_files_that_are_being_written_are_left_alone(built):
     assert list(built.asked()) == ["web"]
 
 
-def test_names_of_unfinished_uploads_are_no_change(built):
-    for name in ("a.jsonl.tmp", "b.jsonl.part", "c.jsonl.partial", "d.jsonl.crdownload", ".e.jsonl"):
-        (built.raw / "web" / name).write_text("{}\n")
-    assert "nothing has changed" in built.look().skip_message
-
-
-def test_other_times_of_the_same_text_start_no_run(built):
-    age(built.raw, 1000)
-    built.look()
-    said = built.look().skip_message
-    assert "web: other times, but the same text" in said
-    assert "nothing has changed" in built.look().skip_message
-
-
-def test_two_changes_within_a_tick_are_one_run_each(built):
-    for corpus in ("web", "code"):
-        (built.raw / corpus / "a.jsonl").write_bytes(jsonl(sentences("a", 10)))
-        (built.raw / corpus / "b.jsonl").write_bytes(jsonl(sentences("b", 10)))
-    age(built.raw, 500)
-    built.look()
-    assert built.tick() == ["code", "web"]
-    assert built.tick() == []
-
-
 @pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"marks": 1}', '{"marks": {"web": "x"}}'])
 def test_without_its_cursor_nothing_is_missed_and_nothing_made_twice(built, cursor):
     built.cursor = cursor
     assert "nothing has changed" in built.look().skip_message
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     built.cursor = cursor
     built.look()
     assert list(built.asked()) == ["web"]
 
 
-def test_after_a_day_of_absence_everything_comes_right(built):
-    """New, changed and removed corpora at once, with the cursor of yesterday."""
-    (built.raw / "extra").mkdir()
-    (built.raw / "extra/a.jsonl").write_bytes(jsonl(sentences("extra", 10)))
-    (built.raw / "web/part-0/web-0.jsonl").unlink()
-    age(built.raw)
-    built.look()
-    assert built.tick() == ["extra", "web"]
-    shutil.rmtree(built.raw / "extra")
-    built.look()
-    built.look()
-    assert built.corpora == {"books", "code", "web"}
-
-
 def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(built):
-    (built.raw / "extra").mkdir()
-    (built.raw / "extra/a.jsonl").write_bytes(jsonl(sentences("extra", 10)))
-    age(built.raw / "extra")
+    write(built, "extra", count=10)
     built.look()
     assert built.tick() == ["extra"]
     (built.raw / "extra").rename(built.raw.parent / "away")
@@ -249,8 +232,7 @@ def test_a_corpus_that_something_needs_is_never_retired_and_the_tick_fails(built
     assert caught.value.remedy is not None
     assert "code" in built.corpora
     # The others are still looked after.
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     built.look()
     assert list(built.asked()) == ["web"]
 
@@ -271,8 +253,7 @@ def test_one_unreadable_corpus_fails_the_tick_and_the_others_go_on(built):
     (built.raw / "web/loop").symlink_to(built.raw / "web")
     (built.raw / "bad name").mkdir()
     (built.raw / "bad name/a.jsonl").write_text("{}\n")
-    (built.raw / "code/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "code")
+    write(built, "code")
     built.look()
     assert built.tick() == ["code"]
     built.look()
@@ -290,8 +271,7 @@ def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
         job_def=platform.definitions.resolve_job_def("corpus"), tags=request.tags, status=dg.DagsterRunStatus.STARTED
     )
     assert sorted(platform.asked()) == ["books", "code"]
-    (platform.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(platform.raw / "web")
+    write(platform, "web")
     platform.look()
     assert sorted(platform.asked()) == ["books", "code"], "not even when its files have changed meanwhile"
     platform.instance.report_run_canceled(run)
@@ -345,14 +325,13 @@ def test_a_run_that_dagster_will_start_again_is_left_to_it(platform):
 
 
 def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(built, monkeypatch):
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     built.look()
     request = only(built, "web")
     fail(built, request, killed=False)
     said = built.look().skip_message
     assert "web: its run" in said
-    assert "failed; it is built when its files change" in said
+    assert "failed; it is built when what it is made from changes" in said
     with monkeypatch.context() as patch:
         patch.setattr(requests, "LOADED", time.time())
         assert "web" in built.asked()
@@ -370,28 +349,11 @@ def test_what_dagster_has_no_record_of_is_built_though_it_is_there(built, tmp_pa
         assert "nothing has changed" in platform.look().skip_message
 
 
-def test_outputs_that_were_deleted_are_made_again(built):
-    shutil.rmtree(built.config.root_folder / "inventory" / "web")
-    built.look()
-    assert built.tick() == ["web"]
-    assert built.tick() == []
-
-
 def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
     monkeypatch.setattr(sensors, "MOST_REQUESTS", 2)
     platform.look()
     assert platform.tick() == ["books", "code"]
     assert platform.tick() == ["web"]
-
-
-def test_a_thousand_files_at_once_are_one_run(built):
-    folder = built.raw / "web" / "many"
-    folder.mkdir()
-    for number in range(1_000):
-        (folder / f"{number}.jsonl").write_bytes(b"{}\n")
-    age(built.raw / "web")
-    assert "3 corpora, 1,006 files" in built.look().skip_message
-    assert list(built.asked()) == ["web"]
 
 
 def test_it_is_off_and_on_from_the_configuration(make_project):
@@ -449,12 +411,12 @@ def test_runs_of_an_older_version_count_among_the_attempts(platform):
 
 
 EDITS = {
-    "the new nanoset 'late'": {"nanosets:": "nanosets:\n  late: {blend: web, sequence_length: 8}"},
-    "no longer has the nanoset 'plain'": {"  plain:": "  renamed:"},
-    "other corpora or parts of the nanoset 'plain'": {"blend: books": "blend: {books: 1, web: 2}"},
-    "other corpora or parts of the webdataset 'shuffled'": {"groups: 3": "groups: 4"},
-    "the new asset packed_dataset": {"webdatasets:": "packed: [web]\nwebdatasets:"},
-    "other settings of automation": {"raw: raw": "raw: raw\nautomation: {sensor_seconds: 9}"},
+    "nanoset 'late'": {"nanosets:": "nanosets:\n  late: {blend: web, sequence_length: 8}"},
+    "nanoset 'plain', nanoset 'renamed'": {"  plain:": "  renamed:"},
+    "nanoset 'plain' than": {"blend: books": "blend: {books: 1, web: 2}"},
+    "webdataset 'shuffled'": {"groups: 3": "groups: 4"},
+    "asset packed_dataset": {"webdatasets:": "packed: [web]\nwebdatasets:"},
+    "automation": {"raw: raw": "raw: raw\nautomation: {sensor_seconds: 9}"},
 }
 
 
@@ -496,14 +458,12 @@ def test_a_folder_of_two_corpora_has_both_registered_and_built(built):
     assert built.corpora == {"books", "code", "web", "web_ids"}
     assert built.tick() == ["web_ids"], "the other corpora are built"
     assert "nothing has changed" in built.look().skip_message
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     built.look()
     assert built.tick() == ["web", "web_ids"]
     project = Project.open(built.config_file)
     for corpus in ("web", "web_ids"):
-        tokenized = project.outputs.current(tokenization.STAGE, corpus)
-        assert tokenization.tokenized_facts(tokenized).documents == 240 + 20
+        assert documents(project, corpus) == 240 + 20
         assert verify_corpus(project, corpus).passed
     built.config_file.write_text(text)
     built.look()
@@ -516,7 +476,6 @@ def test_a_corpus_of_a_folder_that_is_not_there_fails_the_tick_and_the_others_go
     with pytest.raises(ConfigError, match=r"corpora\.web_ids: this corpus is not in the raw folder"):
         built.look()
     assert built.corpora == {"books", "code", "web"}
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
+    write(built, "web")
     built.look()
     assert list(built.asked()) == ["web"]

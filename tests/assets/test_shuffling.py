@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 from sample_project import build_all
 
-from nanoset_assets.assets import shuffling as pages
-from nanoset_assets.hosted import HostedProject
-from nanoset_assets.stage_assets import stage_asset
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.stages_table import stage_asset
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
 
 CORPORA = "corpora: [web, code, books]"
 
@@ -19,7 +19,7 @@ CORPORA = "corpora: [web, code, books]"
 def materialised(make_project):
     file = make_project(replacements={CORPORA: "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"})
     build_all(file)
-    assets = [stage_asset(pages.shuffling.SHUFFLE_PLAN, HostedProject.of(load_config(file)), "shuffled")]
+    assets = [stage_asset(SHUFFLE_PLAN, ProjectDefs.of(load_config(file)), "shuffled")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's own, on sources outside of this selection
         outcome = dg.materialize([assets[0]])

@@ -15,8 +15,8 @@ from dask_cluster import within
 from sample_project import build_all, tree
 from slurm_cluster import Slurm, slurm
 
-from nanoset_assets.hosted import HostedProject
-from nanoset_assets.registration import register
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.instance_state import register
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor
@@ -240,7 +240,7 @@ def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
     local, config = build_all(make_project("local")), make_project("slurm")
     monkeypatch.setenv("NANOSET_CONFIG", str(config))
     project = Project.open(config)
-    register(project, HostedProject.of(project.config).names, runs.instance, raw.corpora(project))
+    register(runs.instance, ProjectDefs.of(project.config).names, raw.corpora(project))
     run_id = runs.launch("-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web")
     run = runs.until(run_id, "SUCCESS")
     runs.cluster.until(lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED"))

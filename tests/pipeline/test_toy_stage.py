@@ -11,8 +11,8 @@ from sample_platform import Platform, age
 from sample_project import CONFIG, jsonl, sentences, write_raw
 from versions.changing import change_web
 
-from nanoset_assets import stage_assets
 from nanoset_assets.build import build
+from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.status_tables import print_tables
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -65,7 +65,7 @@ class Counts(Stage):
 COUNTS = Counts()
 
 
-# What one file in nanoset_assets/assets holds.
+# What a page in nanoset_assets/stages_table.py needs.
 
 
 def counts_page(work):
@@ -75,8 +75,7 @@ def counts_page(work):
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    monkeypatch.setattr(stage_assets, "_pages", dict(stage_assets._pages))
-    stage_assets.page_of(COUNTS, lambda config, subject: {"description": "Counts of a corpus."})(counts_page)
+    monkeypatch.setitem(PAGES, COUNTS, Page("Counts of a corpus.", make=counts_page))
     with added(COUNTS):
         yield
 

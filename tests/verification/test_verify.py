@@ -97,27 +97,7 @@ def test_nothing_was_built(copy):
         assert "has not been built" in whats(report)[0]
 
 
-def test_a_tar_that_is_gone_hides_no_damage_of_another(copy):
-    project = copy()
-    tars = sorted(project.outputs.folder.glob("webdatasets/shuffled/*/*.tar"))
-    tars[0].unlink()
-    poke(tars[-1], 3000, b"\xff\xff\xff")
-    assert whats(verify_webdataset(project, "shuffled")) == ["a file is missing"]
-    assert {"a file is missing", "a file has other bytes than when it was written"} <= set(
-        whats(verify_webdataset(project, "shuffled", deep=True))
-    )
-
-
 # corpora
-
-
-def test_too_many_rejects_for_the_present_policy(copy):
-    project = copy()
-    file = project.config.file
-    file.write_text(file.read_text().replace("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"))
-    report = verify_shards(Project.open(file), "web")
-    assert whats(report) == ["too many lines are no documents"]
-    assert whats(report, "warning") == [], "told once"
 
 
 def change_facts(path, **changes):
@@ -127,77 +107,185 @@ def change_facts(path, **changes):
     path.write_text(json.dumps(value))
 
 
-def test_lines_that_are_not_accounted_for(copy):
-    project = copy()
-    change_facts(one(project, "tokenized/web/*/manifest.json"), lines=999)
-    found = whats(verify_shards(project, "web"))
-    assert "lines are not accounted for" in found
-    assert "the shards together have another number of lines than their corpus" in found
-
-
-def test_a_shard_that_is_missing_or_cut(copy):
-    project = copy()
-    one(project, "shards/web/*/tokens.bin").write_bytes(b"")
-    assert whats(verify_corpus(project, "web")) == ["a shard is not whole"]
-
-
-def test_a_cut_table_of_documents(copy):
-    project = copy()
-    path = one(project, "shards/web/*/documents.parquet")
-    content = path.read_bytes()
-    poke(path, len(content) - 20, b"\xff" * 20)
-    report = verify_shards(project, "web")
-    assert whats(report) == ["this is not the table of the shard's documents"]
-    assert str(path) in report.errors[0].where
-
-
-def test_other_shards_than_the_files_give(copy):
-    project = copy()
-    path = one(project, "tokenized/web/*/manifest.json")
-    change_facts(path, shards=json.loads(path.read_bytes())["facts"]["shards"][::-1])
-    assert whats(verify_shards(project, "web")) == ["the shards are not those of the corpus's files"]
-
-
-def test_changed_bytes_are_found_by_checksum(copy):
-    project = copy()
-    path = one(project, "shards/web/*/rejects.jsonl")
-    path = next(p for p in project.outputs.folder.glob("shards/web/*/rejects.jsonl") if p.stat().st_size)
-    poke(path, path.read_bytes().index(b"no json"), b"so")
-    assert verify_shards(project, "web").passed
-    assert whats(verify_shards(project, "web", deep=True)) == ["a file has other bytes than when it was written"]
-
-
 def dataset_file(project, corpus, ending):
     return one(project, f"datasets/{corpus}/*/*.{ending}")
 
 
-@pytest.mark.parametrize(
-    ("ending", "offset", "data", "what"),
-    [
-        ("idx", 0, b"X", "not an index of an indexed dataset"),
-        ("idx", 17, b"\x04", "sequence 1 has an impossible pointer"),
-        ("bin", 0, struct.pack("<H", 401), "a token is not in the vocabulary"),
-        ("bin", -2, struct.pack("<H", 7), "a sequence does not begin and end with the tokens that it should"),
-        ("bin", 0, struct.pack("<H", 300), "a document's source line gives other tokens"),
-    ],
+def at(pattern, offset, data, which=0):
+    """Overwrite bytes of one of the files that fit a pattern; a negative offset counts from the end."""
+
+    def damage(project):
+        path = sorted(project.outputs.folder.glob(pattern))[which]
+        poke(path, offset % path.stat().st_size, data)
+
+    return damage
+
+
+def cut(pattern, size):
+    def damage(project):
+        path = one(project, pattern)
+        path.write_bytes(path.read_bytes()[:size])
+
+    return damage
+
+
+def facts(pattern, change):
+    def damage(project):
+        path = one(project, pattern)
+        change_facts(path, **change(json.loads(path.read_bytes())["facts"]))
+
+    return damage
+
+
+def instead(pattern, old, new):
+    def damage(project):
+        path = next(path for path in sorted(project.outputs.folder.glob(pattern)) if old in path.read_bytes())
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+    return damage
+
+
+def edited(old, new):
+    def damage(project):
+        file = project.config.file
+        file.write_text(file.read_text().replace(old, new))
+
+    return damage
+
+
+def of(check, *arguments):
+    return lambda project, deep: check(Project.open(project.config.file), *arguments, deep)
+
+
+def other_tokenizer(project):
+    file = project.config.tokenizer_file
+    file.write_text(file.read_text() + "\n")
+
+
+def tars_gone_cut_and_changed(project):
+    tars = sorted(project.outputs.folder.glob(TAR))
+    tars[0].unlink()
+    tars[1].write_bytes(tars[1].read_bytes()[:-10240])
+    poke(tars[-1], 3000, b"\xff\xff\xff")
+
+
+SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_corpus, "web")
+MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
+TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
+SHUFFLE = "nanosets/pretrain/cache/*-train-shuffle_index.npy"
+GONE, SIZE, BYTES = (
+    "a file is missing",
+    "a file has another size than when it was written",
+    "a file has other bytes than when it was written",
 )
-def test_a_byte_of_a_dataset(copy, ending, offset, data, what):
-    project = copy()
-    path = dataset_file(project, "web", ending)
-    poke(path, offset % path.stat().st_size, data)
-    report = verify_indexed(project, "web")
-    assert any(found.startswith(what) for found in whats(report))
-    assert "a file has other bytes than when it was written" in whats(verify_indexed(project, "web", deep=True))
+CONTEXT = "context 0 of a tar is not what it must be"
+FRAMING = "a sequence does not begin and end with the tokens that it should"
+SOURCE = "a document's source line gives other tokens"
+# (damage, check, what is found without `deep`, what is found with it): each begins a finding, in whatever order
+FAULTS = {
+    "lines not accounted for": (
+        facts("tokenized/web/*/manifest.json", lambda found: {"lines": 999}),
+        SHARDS,
+        ["lines are not accounted for", "the shards together have another number of lines than their corpus"],
+        None,
+    ),
+    "other shards": (
+        facts("tokenized/web/*/manifest.json", lambda found: {"shards": found["shards"][::-1]}),
+        SHARDS,
+        ["the shards are not those of the corpus's files"],
+        None,
+    ),
+    "a cut shard": (cut("shards/web/*/tokens.bin", 0), CORPUS, ["a shard is not whole"], None),
+    "a damaged table of documents": (
+        at("shards/web/*/documents.parquet", -20, b"\xff" * 20),
+        SHARDS,
+        ["this is not the table of the shard's documents"],
+        None,
+    ),
+    "a changed reject": (instead("shards/web/*/rejects.jsonl", b"no json", b"so json"), SHARDS, [], [BYTES]),
+    "magic of an idx": (at("datasets/web/*/*.idx", 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
+    "type of an idx": (
+        at("datasets/web/*/*.idx", 17, b"\x04"),
+        INDEXED,
+        ["sequence 1 has an impossible pointer"],
+        [BYTES],
+    ),
+    "an id": (at(BIN, 0, struct.pack("<H", 401)), INDEXED, ["a token is not in the vocabulary"], [BYTES]),
+    "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
+    "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
+    "a cut bin": (cut(BIN, -2), INDEXED, [SIZE, "the token file is shorter than its index says"], None),
+    "a cut index file": (
+        cut(SHUFFLE, -4),
+        MAPPINGS,
+        ["an index file has another size than when it was written"],
+        None,
+    ),
+    "a changed index file": (
+        at(SHUFFLE, -8, b"\1\0\0\0\0\0\0\0"),
+        MAPPINGS,
+        [],
+        ["an index file has other bytes than when it was written"],
+    ),
+    "tars": (tars_gone_cut_and_changed, TARS, [GONE, SIZE], [GONE, SIZE, BYTES]),
+    "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
+    "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
+    "a header of a tar": (at(TAR, 148, b"7777777"), TARS, ["the header's checksum is wrong"], [BYTES]),
+    "another count in a list": (
+        instead(LIST, b'"num_sequences":128', b'"num_sequences":129'),
+        TARS,
+        ["a list does not name the tars that were written"],
+        [BYTES],
+    ),
+    "a list without a line end": (at(LIST, -1, b" "), TARS, ["a list does not say how many sequences"], [BYTES]),
+    "a list that is no JSON": (at(LIST, -5, b"xxxxx"), TARS, ["a list of the tars cannot be read"], [BYTES]),
+}
 
 
-def test_a_cut_bin(copy):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_named(copy, fault):
+    damage, check, quick, deep = FAULTS[fault]
     project = copy()
-    path = dataset_file(project, "web", "bin")
-    path.write_bytes(path.read_bytes()[:-2])
-    assert whats(verify_indexed(project, "web")) == [
-        "a file has another size than when it was written",
-        "the token file is shorter than its index says",
-    ]
+    damage(project)
+    for expected, is_deep in ((quick, False), (quick if deep is None else deep, True)):
+        found = whats(check(project, is_deep))
+        assert all(any(what.startswith(one) for what in found) for one in expected), found
+        assert bool(found) == bool(expected)
+        assert is_deep or len(found) == len(expected), found
+
+
+WARNINGS = {
+    "another tokenizer": (other_tokenizer, INDEXED, "the tokenizer is not the one", None),
+    "other settings of a nanoset": (edited("seed: 7", "seed: 8"), MAPPINGS, "this output is stale", "seed: 7 → 8"),
+    "other settings of tars": (edited("seed: 5", "seed: 6"), TARS, "this output is stale", "seed: 5 → 6"),
+    "an uneven shuffle": (
+        facts(
+            "shuffle_plans/shuffled/*/manifest.json",
+            lambda found: {"quality": found["quality"] | {"even": False, "rank_correlation": 0.5}},
+        ),
+        TARS,
+        "the contexts are not shuffled as evenly as chance would have it",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("change", WARNINGS)
+def test_what_is_right_but_not_as_it_should_be_is_a_warning(copy, change):
+    happen, check, what, found = WARNINGS[change]
+    project = copy()
+    happen(project)
+    report = check(project, False)
+    assert report.passed
+    (warning,) = [finding for finding in report.warnings if finding.what.startswith(what)]
+    assert found in (None, warning.found)
+
+
+def test_too_many_rejects_for_the_present_policy(copy):
+    project = copy()
+    edited("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")(project)
+    report = SHARDS(project, False)
+    assert whats(report) == ["too many lines are no documents"]
+    assert whats(report, "warning") == [], "told once"
 
 
 def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
@@ -230,15 +318,6 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     report = verify_inventory(project, "web")
     assert report.passed
     assert report.findings[0].where.endswith("dangling.jsonl")
-
-
-def test_a_changed_tokenizer_is_a_warning(copy):
-    project = copy()
-    file = project.config.tokenizer_file
-    file.write_text(file.read_text() + "\n")
-    report = verify_indexed(Project.open(project.config.file), "web")
-    assert report.passed
-    assert any("tokenizer is not the one" in what for what in whats(report, "warning"))
 
 
 def test_documents_at_other_places_than_their_shards_say(copy):
@@ -281,22 +360,6 @@ def test_a_note_in_which_one_value_changed(copy, check):
         "the note of what index files were made from does not say what was planned, and what was written"
     }
     assert "description: " in report.errors[0].found
-
-
-def test_a_cut_index_file_and_one_of_other_bytes(copy):
-    project = copy()
-    path = cache_file(project, "pretrain", "train", "shuffle_index.npy")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-4])
-    assert whats(verify_mappings(project, "pretrain", "train")) == [
-        "an index file has another size than when it was written"
-    ]
-    poke(path, 0, whole[:-8] + whole[-4:] + whole[-8:-4])
-    path.write_bytes(whole[:-8] + whole[-4:] + whole[-8:-4])
-    assert verify_mappings(project, "pretrain", "train").passed
-    assert whats(verify_mappings(project, "pretrain", "train", deep=True)) == [
-        "an index file has other bytes than when it was written"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -373,75 +436,7 @@ def test_a_stale_cache(copy):
     assert report.errors[0].where == str(idx)
 
 
-def test_other_settings_than_the_present_ones_are_a_warning(copy):
-    project = copy()
-    file = project.config.file
-    file.write_text(file.read_text().replace("seed: 7", "seed: 8"))
-    report = verify_nanoset(Project.open(file), "pretrain", "train")
-    assert report.passed
-    assert whats(report, "warning") == ["this output is stale"]
-    assert report.warnings[0].found == "seed: 7 → 8"
-
-
 # webdatasets
-
-
-def test_tars_that_are_missing_cut_or_changed(copy):
-    project = copy()
-    tars = sorted(project.outputs.folder.glob("webdatasets/shuffled/*/shard-*.tar"))
-    poke(tars[2], 512 + 128 + 4, b"\xff\xff")
-    report = verify_webdataset(project, "shuffled")
-    assert whats(report) == ["context 0 of a tar is not what it must be"]
-    assert whats(verify_webdataset(project, "shuffled", deep=True)) == [
-        "a file has other bytes than when it was written"
-    ]
-    tars[0].unlink()
-    tars[1].write_bytes(tars[1].read_bytes()[:-10240])
-    report = verify_webdataset(project, "shuffled")
-    assert [(finding.what, finding.where) for finding in report.errors] == [
-        ("a file is missing", str(tars[0])),
-        ("a file has another size than when it was written", str(tars[1])),
-    ]
-
-
-def test_contexts_that_are_not_those_of_the_plan(copy):
-    project = copy()
-    tar = one(project, "webdatasets/shuffled/*/shard-00000000.tar")
-    first = tar.read_bytes()[512 + 128 : 512 + 128 + 66]
-    token = struct.unpack("<H", first[4:6])[0]
-    poke(tar, 512 + 128 + 4, struct.pack("<H", (token + 1) % 400))
-    report = verify_webdataset(project, "shuffled")
-    assert whats(report) == ["context 0 of a tar is not what it must be"]
-    assert "by the plan" in report.errors[0].expected
-
-
-def test_a_tar_with_a_broken_header(copy):
-    project = copy()
-    tar = one(project, "webdatasets/shuffled/*/shard-00000000.tar")
-    poke(tar, 148, b"7777777")
-    assert whats(verify_webdataset(project, "shuffled")) == ["the header's checksum is wrong"]
-
-
-def test_lists_that_do_not_name_the_tars(copy):
-    project = copy()
-    path = one(project, "webdatasets/shuffled/*/manifest.jsonl")
-    lines = path.read_bytes()
-    path.write_bytes(lines.replace(b'"num_sequences":128', b'"num_sequences":129'))
-    assert whats(verify_webdataset(project, "shuffled")) == ["a list does not name the tars that were written"]
-    path.write_bytes(lines[:-1] + b" ")
-    assert whats(verify_webdataset(project, "shuffled"))[0].startswith("a list does not say how many sequences")
-    path.write_bytes(lines[:-5] + b"xxxxx")
-    assert whats(verify_webdataset(project, "shuffled")) == ["a list of the tars cannot be read"]
-
-
-def test_tars_of_an_older_dataset_are_a_warning(copy):
-    project = copy()
-    file = project.config.file
-    file.write_text(file.read_text().replace("seed: 5", "seed: 6"))
-    report = verify_webdataset(Project.open(file), "shuffled")
-    assert report.passed
-    assert whats(report, "warning") == ["this output is stale"]
-    assert report.warnings[0].found == "seed: 5 → 6"
 
 
 def rebuild(project, corpus):
@@ -464,14 +459,3 @@ def test_documents_of_another_length_than_before_are_a_warning(copy):
     assert report.passed
     assert whats(report, "warning") == ["documents have another length than in the version before"]
     assert "nanoset diff code" in report.findings[0].remedy
-
-
-def test_an_uneven_shuffle_is_a_warning(copy):
-    project = copy()
-    path = one(project, "shuffle_plans/shuffled/*/manifest.json")
-    quality = json.loads(path.read_bytes())["facts"]["quality"]
-    assert quality["even"]
-    change_facts(path, quality=quality | {"even": False, "rank_correlation": 0.5})
-    report = verify_webdataset(project, "shuffled")
-    assert report.passed
-    assert whats(report, "warning") == ["the contexts are not shuffled as evenly as chance would have it"]

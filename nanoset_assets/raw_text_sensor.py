@@ -1,43 +1,41 @@
-"""What notices new, changed and removed raw text, and has the corpora concerned built."""
+"""The sensor that notices new, changed and removed raw text, and has the corpora concerned built."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.graph_state import current_inventories
-from nanoset_assets.hosted import HostedProject
-from nanoset_assets.registration import forget, own, remember
-from nanoset_assets.reloading import not_loaded
-from nanoset_assets.run_requests import RAW_TAG, Attempts
-from nanoset_assets.runs import close_abandoned_runs
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.instance_state import RAW_TAG, Attempts, UnderWay, current_inventories
+from nanoset_assets.running import close_abandoned_runs
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import check_corpora, named_corpora
+from nanoset_core.pipeline.graph import asked_nodes, check_corpora, named_corpora
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Node
 from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent
 
 SENSOR = "raw_text"
 MOST_REQUESTS = 200
 """Runs that one tick asks for; the next ticks ask for the rest."""
-HASHED_BYTES = 32 << 20
-"""As much text may a tick read, to see that files whose times alone have changed need no run."""
 PATIENCE = 20
-"""For so many times settle_seconds is a corpus waited for that something writes to; then the rest of it is built."""
+"""So many times settle_seconds a corpus is waited for that something writes to; then the rest of it is built."""
 _NAMES_SHOWN = 5
+RELOAD = "choose Reload on the page Deployment, Code locations"
 
 
-def raw_text_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
-    """The sensor over the raw folder; `job` builds one corpus."""
+def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
+    """Make the sensor over the raw folder; `job` builds one corpus."""
     spec = hosted.config.automation
 
     @dg.sensor(
-        name=hosted.names.unit(SENSOR),
+        name=hosted.names.definition(SENSOR),
         job=job,
         minimum_interval_seconds=spec.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
@@ -60,7 +58,7 @@ def raw_text_sensor(hosted: HostedProject, job: Any) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tick before saw. Without it, everything is compared again: nothing is missed and nothing made twice."""
+    """What the tick before saw, kept in the cursor; without it everything is compared again, and nothing made twice."""
 
     marks: Mapping[str, str] = field(default_factory=dict)
     """corpus → mark of its files"""
@@ -73,7 +71,7 @@ class Seen:
 
     @staticmethod
     def from_json(cursor: str | None) -> Seen:
-        """The cursor of an earlier tick; anything else than one of ours is as good as none."""
+        """Read the cursor of an earlier tick; one that this sensor did not write counts as none."""
         try:
             value = json.loads(cursor or "{}")
             return Seen(
@@ -92,7 +90,7 @@ class _Tick:
     """One look at the raw folder, compared with what is registered, made and under way."""
 
     def __init__(
-        self, hosted: HostedProject, project: Project, instance: dg.DagsterInstance, text: RawText, before: Seen
+        self, hosted: ProjectDefs, project: Project, instance: dg.DagsterInstance, text: RawText, before: Seen
     ) -> None:
         self._hosted, self._names = hosted, hosted.names
         self._project, self._instance, self._text, self._before = project, instance, text, before
@@ -102,16 +100,17 @@ class _Tick:
         self._retired = self._removed()
         self._taken = self._inventoried()
         self._waiting: dict[str, float] = {}
-        self._later, self._hashable = 0, HASHED_BYTES
+        self._later = 0
         self._requests = list(self._ask(self._changed()))
 
     def _removed(self) -> set[str]:
-        """This project's registered corpora that were gone at the last look too, and that nothing needs."""
+        """Return registered corpora that were gone at the last look too, and that nothing needs.
+
+        Partitions that this sensor has never seen text of may be another project's, and stay.
+        """
         there = [*self._text.corpora, *self._text.faults]
-        gone = self._registered.difference(there)
-        forget(self._project, self._names, self._registered)
         seen = self._before.marks.keys() | self._before.gone
-        self._gone = own(self._project, self._names, gone, seen)
+        self._gone = self._registered.difference(there) & seen
         awaited = self._hosted.upstream.keys() - set(there) - self._registered
         for corpus in sorted(awaited):
             landing = ", ".join(key.to_user_string() for key in self._hosted.upstream[corpus])
@@ -123,7 +122,7 @@ class _Tick:
         return (self._gone & self._before.gone) - named_corpora(self._project.config)
 
     def _inventoried(self) -> dict[str, str]:
-        """Corpus → digest of its current inventory, for those whose inventory is one of the files as they are."""
+        """Return corpus → digest of its current inventory, where that is one of the files as they are."""
         recipes = current_inventories(self._project, self._text.corpora)
         self._current = {name: recipe.digest for name, recipe in recipes.items()}
         files = self._text.corpora
@@ -137,7 +136,7 @@ class _Tick:
         return inventory is not None and raw.inventory_recipe(inventory).digest == digest
 
     def _changed(self) -> list[CorpusFiles]:
-        """Corpora whose inventory is not one of their files, or that Dagster has no record of."""
+        """Return corpora whose inventory is not one of their files, or that Dagster has no record of."""
         corpora = self._text.corpora
         self._unrecorded = corpora.keys() - self._instance.get_materialized_partitions(
             self._names.asset(raw.INVENTORY.asset)
@@ -145,8 +144,9 @@ class _Tick:
         return [corpora[name] for name in corpora if name not in self._taken or name in self._unrecorded]
 
     def _ask(self, changed: list[CorpusFiles]) -> Iterable[dg.RunRequest]:
-        under_way = self._hosted.corpora_under_way(self._instance) if changed else set()
-        landing = self._hosted.being_landed(self._instance) if changed and self._hosted.upstream else {}
+        runs = UnderWay(self._instance, self._names)
+        under_way = self._hosted.corpora_under_way(runs) if changed else set()
+        landing = self._hosted.being_landed(runs) if changed and self._hosted.upstream else {}
         asked, now_ns = 0, time.time_ns()
         settle = self._project.config.automation.settle_seconds
         for found in changed:
@@ -158,8 +158,6 @@ class _Tick:
                 self.notes.append(f"{name}: waits until {landing[name]} has ended")
             elif not quiet and self._is_awaited(found, now_ns / 1e9):
                 continue
-            elif quiet and self._is_the_same_text(found):
-                self.notes.append(f"{name}: other times, but the same text")
             elif asked == MOST_REQUESTS:
                 self._later += 1
             elif (request := self._request(found, quiet)) is not None:
@@ -167,7 +165,7 @@ class _Tick:
                 yield request
 
     def _request(self, found: CorpusFiles, quiet: bool) -> dg.RunRequest | None:
-        """The run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
+        """Return the run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
         name = found.corpus
         attempts = Attempts.of(self._instance, self._names, f"{name}:{found.signature}" + ("" if quiet else ":in_part"))
         if attempts.held is not None:
@@ -183,7 +181,7 @@ class _Tick:
         return None
 
     def _is_awaited(self, found: CorpusFiles, now: float) -> bool:
-        """Whether a corpus that something writes to is left alone for now.
+        """Return whether a corpus that something writes to is left alone for now.
 
         That is so until nothing has been written for settle_seconds, so that an upload is one build; but where it goes
         on for PATIENCE times as long, the files that have been left alone are built, if there is anything new and
@@ -205,32 +203,16 @@ class _Tick:
             return False
         return True
 
-    def _is_the_same_text(self, found: CorpusFiles) -> bool:
-        """Hash a small corpus, as far as its files are not known, and compare it with its inventory."""
-        if found.corpus not in self._current or found.corpus in self._unrecorded or found.size > self._hashable:
-            return False
-        self._hashable -= found.size
-        try:
-            inventory = raw.survey(self._project, found.corpus)
-        except NanosetError:
-            return False  # its run will say what is wrong
-        digest = raw.inventory_recipe(inventory).digest
-        if digest != self._current.get(found.corpus):
-            return False
-        self._taken[found.corpus] = digest
-        return True
-
     def result(self) -> dg.SensorResult:
-        """What the tick asks for.
+        """Return what the tick asks for.
 
         Raises:
-            NanosetError: something is wrong with the raw folder and nothing else is to be done, so that the tick is
+            NanosetError: Something is wrong with the raw folder and nothing else is to be done, so that the tick is
                 shown as failed. (A tick that asks for something reports it in its log, and the next one fails.)
         """
         new = sorted(self._text.corpora.keys() - self._registered)
         partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
         if new:
-            remember(self._project, self._names, new)
             partitions.append(self._names.corpora.build_add_request(new))
         if self._retired:
             partitions.append(self._names.corpora.build_delete_request(sorted(self._retired)))
@@ -273,3 +255,34 @@ def _together(errors: list[NanosetError]) -> NanosetError:
     if len(errors) == 1:
         return errors[0]
     return InputError(f"{len(errors)} things are wrong with the raw text:\n" + "\n".join(map(str, errors)))
+
+
+def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> str | None:
+    """Return what changed in nanoset.yaml that shows only once the definitions are loaded again; None: nothing.
+
+    Values are read anew by every run and tick. Which assets there are, their partitions and dependencies, and when
+    sensors and schedule tick, belong to the definitions.
+    """
+    before, after = (
+        _shape(config)
+        | {
+            "automation": replace(config.automation, settle_seconds=0),
+            "dagster": config.dagster,
+            "raw or root": (config.raw, config.root),
+        }
+        for config in (loaded, now)
+    )
+    changed = sorted(what for what in before.keys() | after.keys() if before.get(what) != after.get(what))
+    return f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}" if changed else None
+
+
+def _shape(config: ProjectConfig) -> dict[str, object]:
+    """Return nanoset, webdataset, or asset of all corpora → its outputs, each with what it is made from."""
+    shape: dict[str, set[tuple[Node, frozenset[Node]]]] = {}
+    for node in asked_nodes(config):
+        if node.stage.by_corpus:
+            shape[f"asset {node.stage.asset}"] = set()  # its partitions are the corpora, whichever they are
+        else:
+            outputs = shape.setdefault(f"{node.stage.kind} {node.key.subject!r}", set())
+            outputs.add((node, frozenset(node.inputs(config).values())))
+    return dict(shape)

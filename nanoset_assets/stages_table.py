@@ -1,0 +1,338 @@
+"""The assets, one for each stage and subject: key, partitions and dependencies come from the stage, the rest from here.
+
+`PAGES` says of a stage how its output is made and what the UI shows of it. A stage without a page gets a plain asset.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.instance_state import was_automatic
+from nanoset_assets.names import Names
+from nanoset_assets.running import WORKERS_POOL, open_in_run
+from nanoset_assets.ui.corpus import dataset_metadata, packed_metadata, raw_metadata, tokenized_metadata
+from nanoset_assets.ui.metadata import per_second, result, snapshot_before
+from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
+from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.raw.contents import awaited
+from nanoset_core.raw.pieces import Inventory
+from nanoset_core.tokenization.shards import engine_choice
+
+GROUP = "corpora"
+"""Group of the assets whose partitions are corpora; others have their nanoset's or webdataset's."""
+COLUMNS = dg.TableSchema(
+    [
+        dg.TableColumn("file", "string", description="relative to the corpus's folder"),
+        dg.TableColumn("line", "int64", description="from 1; in a Parquet or Arrow file the row"),
+        dg.TableColumn("byte_offset", "int64", description="of the line in the decompressed file; -1 for a row"),
+        dg.TableColumn("id", "string", description="the document's own id, where it has one"),
+        dg.TableColumn("tokens", "int32", description="of the document, special ones included"),
+    ]
+)
+"""Of documents.parquet, which lies beside the tokens of every shard."""
+
+
+@dataclass(slots=True)
+class AssetRun:
+    """One run of an asset, or of one partition of it."""
+
+    context: dg.AssetExecutionContext
+    names: Names
+    project: Project
+    stage: Stage
+    key: Key
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    """From the start until the output was there."""
+    manifest: Manifest | None = None
+    """Of the output, once it is there."""
+
+    def make(self) -> Manifest:
+        """Make the output."""
+        return self.made(self.stage.make(self.project, self.key))
+
+    def made(self, manifest: Manifest) -> Manifest:
+        """Take an output for the one that was to be made, and note how long it took."""
+        self.manifest, self.seconds = manifest, time.monotonic() - self.started
+        return manifest
+
+
+def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
+    corpus, project = run.key.subject, run.project
+    before = _last_inventory(project, corpus)
+    settled = was_automatic(run.names, run.context.run.tags)
+    inventory = raw.survey(project, corpus, settled=settled, executor=project.executor)
+    run.made(raw.publish_inventory(project, inventory))
+    notices = [*awaited(inventory.awaited), *raw.notices(project, corpus)]
+    for notice in notices:
+        run.context.log.warning(notice.text)
+    return raw_metadata(project, before, inventory, notices)
+
+
+def _last_inventory(project: Project, corpus: str) -> Inventory | None:
+    try:
+        manifest = project.outputs.current(raw.STAGE, corpus)
+    except FormatError:
+        return None  # damaged; what is made now takes its place
+    return None if manifest is None else Inventory.from_json(json.loads(manifest.path(raw.FILE).read_bytes()))
+
+
+def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
+    project, context = run.project, run.context
+    is_new = snapshot_before(project, project.outputs.folder / tokenization.SHARDS / run.key.subject)
+    manifest = run.make()
+    facts = manifest.facts
+    engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
+    context.log.info(f"engine {engine}")
+    if facts["rejected"] or facts["faults"]:
+        context.log.warning(f"rejected {facts['rejected']:,} of {facts['lines']:,} lines: {facts['reasons']}")
+    shards = tokenization.current_shards(project, manifest)
+    made = {digest for digest in facts["shards"] if is_new(digest)}
+    return tokenized_metadata(project, manifest, shards, made, seconds=run.seconds, engine=engine)
+
+
+def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
+    project = run.project
+    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.key.subject)
+    manifest = run.make()
+    speed = {"tokens_per_second": per_second(manifest.facts["tokens"], run.seconds)} if is_new(manifest.digest) else {}
+    return packed_metadata(manifest) | speed
+
+
+def _split(run: AssetRun) -> Mapping[str, Any]:
+    return split_metadata(run.project, run.make(), run.key.subject, split_of(run.key))
+
+
+def _shuffle_plan(run: AssetRun) -> Mapping[str, Any]:
+    manifest = run.make()
+    _, plan = shuffling.current_plan(run.project, run.key.subject)
+    return plan_metadata(plan, manifest.facts["quality"])
+
+
+def _tars(run: AssetRun) -> dg.MaterializeResult[Any]:
+    """Write one group of tars; its data version is that of the plan."""
+    project, name = run.project, run.key.subject
+    plan, _ = shuffling.current_plan(project, name)
+    is_new = snapshot_before(project, project.outputs.place(shuffling.webdataset_recipe(name, plan.digest)))
+    shards = shuffling.write_group(project, name, int(run.key.part or 0))
+    run.made(plan)
+    made = [shard for shard in shards if is_new(f"{shard.stem}.tar")]
+    return dg.MaterializeResult(
+        metadata=tars_metadata(shards, made, run.seconds), data_version=dg.DataVersion(plan.digest)
+    )
+
+
+def _plain(run: AssetRun) -> Mapping[str, Any]:
+    run.make()
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What an asset is, and how its output is made."""
+
+    description: str | None = None
+    """In which {subject} stands for the nanoset or webdataset."""
+    kinds: frozenset[str] = frozenset()
+    folder: str | None = None
+    """Of the stage in the code, shown as a tag."""
+    make: Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]] = _plain
+    """Makes the output; returns the metadata, or the whole result where it is not that of a manifest."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else `dagster.asset` takes."""
+
+
+PAGES: dict[Stage, Page] = {
+    raw.INVENTORY: Page(
+        "Raw text of a corpus as it lies in the raw folder: every file with its size and content digest, in document "
+        "order. Its data version changes when a file is added, removed, renamed or edited.",
+        frozenset({"json", "file"}),
+        "raw",
+        _raw_jsonl,
+    ),
+    tokenization.TOKENIZED: Page(
+        "A corpus tokenized: content-addressed shards, each with its tokens, its table of documents (file, line, byte "
+        "offset, id, tokens) and its rejected lines. Only ranges whose files changed are tokenized again.",
+        frozenset({"numpy", "huggingface", "parquet"}),
+        "tokenization",
+        _tokenized_shards,
+        {"metadata": {"dagster/column_schema": COLUMNS}, "pool": WORKERS_POOL},
+    ),
+    indexed.DATASET: Page(
+        "A corpus as one Megatron indexed dataset: the .bin and .idx that preprocess_data.py would have written for "
+        "the same lines, byte for byte. Give trainers the prefix in its folder, without the ending.",
+        frozenset({"numpy", "file"}),
+        "indexed",
+        lambda run: dataset_metadata(run.project, run.make()),
+    ),
+    INDEX_MAPPINGS: Page(
+        "Document, sample and shuffle index of each corpus of {subject}, for each split, under the trainer's cache "
+        "names.",
+        frozenset({"numpy"}),
+        "mapping",
+        _split,
+    ),
+    BLENDED: Page(
+        "Which corpus, and which of its samples, is the k-th sample of {subject}: the trainer's blend indices, under "
+        "its cache names.",
+        frozenset({"numpy"}),
+        "mapping",
+        _split,
+    ),
+    TRAINER_FILES: Page(
+        "The files and arguments with which a trainer starts on {subject}, and a check that every index file that it "
+        "will look for is there.",
+        frozenset({"file"}),
+        "mapping",
+        lambda run: handoff_metadata(run.project, run.make(), run.key.subject),
+    ),
+    shuffling.SHUFFLE_PLAN: Page(
+        "How the corpora of {subject} become shuffled shards: contexts of one length in one order.",
+        frozenset({"numpy"}),
+        "shuffling",
+        _shuffle_plan,
+    ),
+    shuffling.SHUFFLED_TARS: Page(
+        "Shuffled tar shards, an even share of them in each partition. Under Partitions, choose one to see its tars; "
+        "{subject}/manifest shows the whole.",
+        frozenset({"numpy", "file"}),
+        "shuffling",
+        _tars,
+        {"pool": WORKERS_POOL},
+    ),
+    shuffling.WEBDATASET: Page(
+        "manifest.jsonl (OpenLM), index.json (wids) and exp_data.json (DCLM) beside the tars; with them the webdataset "
+        "is complete. Give trainers this folder.",
+        frozenset({"json"}),
+        "shuffling",
+        lambda run: webdataset_metadata(run.project, run.make()),
+    ),
+    packed.PACKED: Page(
+        "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset. Only corpora that nanoset.yaml "
+        "lists under `packed`: other partitions stay missing, and a run of one makes nothing.",
+        frozenset({"numpy", "file"}),
+        "packed",
+        _packed_dataset,
+        {"output_required": False},
+    ),
+}
+"""Stage → its page; a stage of your own may add one."""
+
+
+def subjects_of(stage: Stage, config: ProjectConfig) -> list[str]:
+    """List the subjects that have an asset of their own; "" stands for all corpora."""
+    if stage.asset is None:
+        return []
+    subjects = dict.fromkeys(key.subject for key in stage.keys(config, ("",)))
+    return list(subjects) if not stage.by_corpus else [""] * bool(subjects)
+
+
+@lru_cache(maxsize=64)
+def _keys_by_subject(stage: Stage, config: ProjectConfig) -> Mapping[str, list[Key]]:
+    """Return subject → keys; each subject is asked about several times, which would be quadratic."""
+    keys: dict[str, list[Key]] = {}
+    for key in stage.keys(config, ()):
+        keys.setdefault(key.subject, []).append(key)
+    return keys
+
+
+def partitions_of(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of a stage's asset; None for an asset without."""
+    if stage.by_corpus:
+        return hosted.names.corpora
+    keys = _keys_by_subject(stage, hosted.config).get(subject, [])
+    parts = [key.part for key in keys if key.part is not None]
+    return dg.StaticPartitionsDefinition(parts) if parts else None
+
+
+def _dependencies_of(stage: Stage, hosted: ProjectDefs, subject: str) -> list[dg.AssetDep]:
+    """List what a stage's asset depends on: of the assets of corpora, on no other corpora than it is made of."""
+    if stage is raw.INVENTORY:
+        # Which of its corpora an asset lands is no partition mapping that Dagster could show: that of all is shown.
+        landing = dict.fromkeys(key for keys in hosted.upstream.values() for key in keys)
+        return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in landing]
+    keys = [Key(subject)] if stage.by_corpus else _keys_by_subject(stage, hosted.config).get(subject, [])
+    inputs: dict[tuple[str, ...], list[Node]] = {}
+    for key in keys:
+        for node in Node(stage, key).direct_inputs(hosted.config):
+            inputs.setdefault(node.asset, []).append(node)
+    return [_dependency(stage, hosted.names, asset, nodes) for asset, nodes in inputs.items()]
+
+
+def _dependency(stage: Stage, names: Names, asset: tuple[str, ...], nodes: list[Node]) -> dg.AssetDep:
+    if stage.by_corpus or not nodes[0].stage.by_corpus:
+        return dg.AssetDep(names.asset(asset))
+    corpora = list(dict.fromkeys(node.key.subject for node in nodes))
+    return dg.AssetDep(names.asset(asset), partition_mapping=dg.SpecificPartitionsPartitionMapping(corpora))
+
+
+def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
+    """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was loaded."""
+    key = Key("<corpus>") if stage.by_corpus else Key(subject, "<split>")
+    if stage is raw.INVENTORY:
+        return f"{config.raw_folder}/{key.subject}"
+    if config.root_place is not None:
+        return f"{config.root_place.url}/{stage.folder}/{stage.name(key)}/<digest>"
+    return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
+
+
+def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDefinition:
+    """Make the asset of a stage: of one nanoset or webdataset, or of all corpora."""
+    config, names, page = hosted.config, hosted.names, PAGES.get(stage, Page())
+    details = dict(page.details)
+    # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
+    details["metadata"] = {"dagster/uri": _live_place(stage, config, subject)} | details.get("metadata", {})
+    if "pool" in details:
+        details["pool"] = names.pool(details["pool"])
+    tags = {} if page.folder is None else {"nanoset/stage": page.folder}
+    if page.folder == "mapping":
+        tags["nanoset/preset"] = config.nanosets[subject].preset
+
+    decorate = dg.asset(
+        key=names.asset(Node(stage, Key(subject)).asset),
+        deps=_dependencies_of(stage, hosted, subject),
+        partitions_def=partitions_of(stage, hosted, subject),
+        group_name=names.group(GROUP if stage.by_corpus else subject),
+        code_version=str(stage.version),
+        owners=list(hosted.owners),
+        kinds=set(page.kinds),
+        tags={**tags, **hosted.tags},
+        description=page.description and page.description.replace("{subject}", subject),
+        **details,
+    )
+
+    def asset(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        part = context.partition_key if context.has_partition_key else None
+        key = Key(part or "") if stage.by_corpus else Key(subject, part)
+        opened = open_in_run(hosted, context)
+        # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
+        if not details.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
+            context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
+            return
+        run = AssetRun(context, names, opened, stage, key)
+        try:
+            found = page.make(run)
+        except Exception as error:
+            hosted.note_failure(Node(stage, key), error)
+            raise
+        if isinstance(found, dg.MaterializeResult):
+            yield found
+        elif run.manifest is not None:
+            yield result(opened, run.manifest, run.seconds, found)
+
+    definition: dg.AssetsDefinition = decorate(asset)
+    return definition
