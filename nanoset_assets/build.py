@@ -69,22 +69,22 @@ def build(
     """Discover corpora, register their partitions, and materialise every step that is missing or stale.
 
     What a selected step needs is made too, where it is missing or stale. A step is left alone when its output belongs
-    to the inputs as they are now and Dagster's history says so too.
+    to the inputs as they are now and Dagster has recorded it.
 
     Args:
-        project: the project; its listener hears the progress.
-        instance: where the history goes.
+        project: The project; its listener is called with the progress.
+        instance: Where runs are recorded.
         select: Dagster's asset selection syntax, such as `+pretrain/blend`, or names of corpora, nanosets,
             nanoset/split and webdatasets; other steps are left as they are.
         corpora: only these are looked at, and built up to their datasets where nothing is selected; empty: all.
         rebuild: make the selected steps again even where they are up to date.
         verbose: let Dagster's own log through.
-        say: hears one line for each run that starts.
+        say: Called with a line for each run that starts.
 
     Raises:
         ConfigError: the configuration asks for what cannot be, or nothing is selected.
         MissingError: there is no raw folder.
-        HistoryError: the history could not be written when a run was noted in it.
+        HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
     process = InProcess(project.listener, project.seen)
@@ -132,7 +132,7 @@ def build(
 
 
 def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[Node, Exception]]:
-    """Inventories of the corpora that can be read, and what is wrong with the others."""
+    """Return inventories of the corpora that can be read, and what is wrong with the others."""
     inventories: dict[str, Recipe] = {}
     failed: dict[Node, Exception] = {}
     for corpus in corpora:
@@ -145,7 +145,7 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], di
 
 
 def _held_up(graph: Graph) -> list[str]:
-    """What is made of corpora that cannot be read: names of nanosets and webdatasets, labels of outputs of corpora."""
+    """List what is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora."""
     blocked = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
     return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
@@ -245,7 +245,7 @@ def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
 def selected(
     nodes: Iterable[Node], select: Sequence[str], corpora: Collection[str], definitions: dg.Definitions, names: Names
 ) -> set[Node]:
-    """Those of a project's outputs that are asked for.
+    """Select those of a project's outputs that are asked for.
 
     Args:
         nodes: the outputs.
@@ -281,7 +281,7 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
 
 
 def _assets(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...]]:
-    """Keys of the assets that Dagster's syntax selects; none where it cannot make anything of the text."""
+    """Return keys of the assets that Dagster's syntax selects; none where the text is no such syntax."""
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():
@@ -293,7 +293,7 @@ def _assets(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[s
 
 
 def _is_named(node: Node, pattern: str) -> bool:
-    """As `nanoset verify --select` does: web, pretrain, pretrain/train, pre*; and by asset: pretrain/*."""
+    """Match as `nanoset verify --select` does: web, pretrain, pretrain/train, pre*; and by asset: pretrain/*."""
     key = node.key
     names = (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset))
     return any(fnmatchcase(name, pattern) for name in names)

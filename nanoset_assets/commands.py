@@ -99,7 +99,7 @@ def show_report(project: Project, report: BuildReport) -> None:
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:
-    """What took the place of outputs of other settings, which somebody may still mean to use."""
+    """Yield what replaced outputs of other settings, which may still be in use."""
     told: dict[str, list[str]] = defaultdict(list)
     for step in report.steps:
         if step.label in report.made and (settings := report.replaced.get(step.label)):
@@ -113,7 +113,7 @@ def _replaced(report: BuildReport) -> Iterator[str]:
 
 
 def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, str | None]]) -> Iterator[str]:
-    """What to do with the result; `readable` are the (nanoset, split) that have samples."""
+    """Yield what to do with the result; `readable` are the (nanoset, split) that have samples."""
     from nanoset_assets.instance import HOME_VARIABLE, dagster_home
 
     config = project.config
@@ -131,7 +131,7 @@ def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, st
 
 
 def _reading(config: ProjectConfig, name: str, split: str) -> str:
-    """A program that prints the first sample of a split."""
+    """Return a program that prints the first sample of a split."""
     endpoint = config.storage.endpoint_url
     imports, storage = "load_nanoset", ""
     if config.root_place is not None and endpoint is not None:
@@ -142,5 +142,5 @@ def _reading(config: ProjectConfig, name: str, split: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text as a Python literal in double quotes, which a shell takes as it is within single ones."""
+    """Return text as a Python literal in double quotes, which a shell leaves alone within single ones."""
     return json.dumps(text, ensure_ascii=False)

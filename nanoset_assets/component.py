@@ -1,4 +1,4 @@
-"""A project as a component of somebody's Dagster: `type: nanoset_assets.NanosetComponent` in a defs.yaml."""
+"""A project as a component of any Dagster: `type: nanoset_assets.NanosetComponent` in a defs.yaml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INLINE_HELP = "The keys of a nanoset.yaml, instead of `config`; relative paths 
 
 
 def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
-    """A value with its templates filled in; text without one stays as it is, and "80,15,5" does not become a tuple."""
+    """Fill in a value's templates; text without one stays as it is, and "80,15,5" does not become a tuple."""
     if isinstance(value, Mapping):
         return {key: _rendered(context, item) for key, item in value.items()}
     if isinstance(value, list):
@@ -35,7 +35,7 @@ def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def _checked(attributes: Any) -> Any:
-    """Point to the key that cannot be; what has templates is checked once they are filled in."""
+    """Point to an invalid key; a value with templates is checked once they are filled in."""
     if not isinstance(attributes, Mapping):
         return attributes
     value = attributes.get(_INLINE)
@@ -68,7 +68,7 @@ def _no_project(named: Sequence[str]) -> ConfigError:
 
 
 def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
-    """The path of a nanoset.yaml, read here so that the line that names it is told where it cannot be."""
+    """Return the path of a nanoset.yaml; it is read here, so that an error points to the line that names it."""
     path: str | None = _rendered(context, value)
     if path is not None:
         load_config(context.resolve_source_relative_path(path))
@@ -87,7 +87,7 @@ def _pointing_to(errors: Sequence[tuple[ConfigError, tuple[str | int, ...]]], va
 
 
 def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
-    """The keys of a place such as `project: nanosets.pretrain.blend`, as deep as they are there."""
+    """Return the keys of a place such as `project: nanosets.pretrain.blend`, as deep as they exist."""
     rest, path = where.removeprefix(f"{_INLINE}: "), list[str | int]()
     while isinstance(value, Mapping) and rest:
         key = next((key for key in value if rest == key or rest.startswith((f"{key}.", f"{key}["))), None)
@@ -99,12 +99,12 @@ def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
 
 
 class CorpusUpstream(dg.Resolvable, dg.Model):
-    """Whose work the text of a corpus is."""
+    """The assets that land the text of a corpus."""
 
     deps: Sequence[dg.ResolvedAssetKey] = Field(
         default=(),
         description="Assets that land the text: when one was materialised, the corpus is built at once. One that "
-        "nobody defines is shown as an external asset.",
+        "no definition has is shown as an external asset.",
     )
 
 
@@ -118,7 +118,7 @@ Corpora = Annotated[
 
 
 class ScaffoldParams(BaseModel):
-    """What `dg scaffold defs` may be told."""
+    """Options of `dg scaffold defs`."""
 
     config: str | None = Field(default=None, description="A nanoset.yaml that is there; default: a new one.")
     key_prefix: str | None = Field(
@@ -178,11 +178,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """What the attributes are checked with: as Dagster derives it, and each key of an inline project."""
+        """Return the model that attributes are checked with: Dagster's own, and each key of an inline project."""
         return _model(cls)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the project.
+        """Make the definitions of the project.
 
         Raises:
             ConfigError: neither or both of `config` and `project` are given, or what they say cannot be.
@@ -190,7 +190,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         return definitions_of(self.hosted(context.path), self.automation)
 
     def hosted(self, folder: Path) -> ProjectDefs:
-        """The project, with paths that start in a folder."""
+        """Return the project, with paths that start in a folder."""
         place = folder if folder.is_dir() else folder.parent
         named = [name for name in ("config", _INLINE) if getattr(self, name) is not None]
         if len(named) != 1:

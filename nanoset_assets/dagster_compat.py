@@ -40,7 +40,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 def latest_data_versions(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
 ) -> dict[str | None, str]:
-    """Partition → data version of its last materialisation, None standing for an asset without partitions.
+    """Return partition → data version of its last materialisation; None stands for an asset without partitions.
 
     Those that were never materialised are left out.
     """
@@ -61,13 +61,13 @@ def latest_data_versions(
 
 
 def backfilled_assets(instance: dg.DagsterInstance) -> set[dg.AssetKey]:
-    """Assets of all backfills that have not ended."""
+    """Return assets of all backfills that have not ended."""
     going_on = BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING])
     return {key for backfill in instance.get_backfills(going_on) for key in backfill.asset_selection or ()}
 
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
-    """Asset → id of the event of its last materialisation, of whatever partition; ids grow with time."""
+    """Return asset → id of the event of its last materialisation, of any partition; ids grow with time."""
     found = {}
     for record in instance.get_asset_records(assets):
         entry = record.asset_entry
@@ -77,7 +77,7 @@ def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.As
 
 
 def latest_planned_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> str | None:
-    """Id of the last run that was to make an asset, or one partition of it."""
+    """Return the id of the last run that was to make an asset, or one partition of it."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     return None if planned is None else planned.run_id
 
@@ -85,7 +85,7 @@ def latest_planned_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partiti
 def unsuccessful_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str | None, dg.AssetCheckEvaluation | None]]:
-    """(check, partition, what it found) of checks whose last run was no success; None: it never came to its end."""
+    """Return (check, partition, what it found) of checks whose last run was no success; None: it did not end."""
     storage = instance.event_log_storage
     found = []
     for info in storage.get_asset_check_partition_info(list(checks)):

@@ -1,4 +1,4 @@
-"""For assets of others that train on a nanoset: from the materialisation of its handoff to its samples."""
+"""For other assets that train on a nanoset: from the materialisation of its handoff to its samples."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ Automation = Literal["own", "host", "none"]
 
 @dataclass(slots=True)
 class InProcess:
-    """What `nanoset build` and the runs that it executes in its process tell each other."""
+    """What `nanoset build` shares with the runs that it executes in its process."""
 
     listener: ProgressCallback
-    """Hears the progress."""
+    """Called with the progress."""
     seen: Seen | None = None
     """What was found in a bucket, which the next run need not ask for."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The Dagster instance that holds a project's history: where it lies, how it is opened, what can be wrong with it."""
+"""The Dagster instance of a project: where its storage lies, how it is opened, and what can be wrong with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nanoset_core.storage.os_errors import explained
 HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
 LOCK = ".lock"
-"""Held by whoever opens the history: two who make Dagster's tables at once leave them broken."""
+"""Locked while an instance is opened: two processes that make Dagster's tables at once leave them broken."""
 _ROOM = "make room there and run again: what is finished is kept"
 _ASIDE = "move the folder away and run again: a new history is begun, and what is finished is kept"
 _FAULTS = {
@@ -44,7 +44,7 @@ class HistoryError(StorageError):
 
 
 def dagster_home(config: ProjectConfig) -> Path:
-    """DAGSTER_HOME where it is set, else the history of nanoset.yaml; made, with our dagster.yaml, where missing.
+    """Return DAGSTER_HOME where it is set, else `history` of nanoset.yaml; make it, with a dagster.yaml, where missing.
 
     Raises:
         StorageError: it cannot be made.
@@ -58,7 +58,7 @@ def dagster_home(config: ProjectConfig) -> Path:
 
 
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
-    """The project's instance; sets DAGSTER_HOME for this process and its children.
+    """Open the project's instance; set DAGSTER_HOME for this process and its children.
 
     Raises:
         HistoryError: the history cannot be read or written.
@@ -67,7 +67,7 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     setting = HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else f"`history` in {config.file}"
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
-    with _alone_in(home) as refusal:
+    with _locked(home) as refusal:
         try:
             with history_faults(home):
                 return dg.DagsterInstance.get()
@@ -88,10 +88,10 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 
 @contextlib.contextmanager
-def _alone_in(home: Path) -> Iterator[str | None]:
-    """Keep others who open the history waiting; → why the file system refuses that: the lock is of SQLite's own kind.
+def _locked(home: Path) -> Iterator[str | None]:
+    """Hold an exclusive lock on DAGSTER_HOME, of SQLite's own kind; yield the lock error, if any.
 
-    Whoever may not write to the folder waits for nobody: what Dagster needs of it is for Dagster to say.
+    Without the right to write to the folder there is no lock, and no error: Dagster says what it needs.
     """
     with contextlib.ExitStack() as held:
         refusal = None
@@ -106,10 +106,10 @@ def _alone_in(home: Path) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
-    """Say what is to be done where the history in a folder cannot be read or written.
+    """Explain an error of the database in a folder, and say what to do.
 
     Raises:
-        HistoryError: that is so.
+        HistoryError: The database cannot be read or written.
     """
     try:
         yield
@@ -126,7 +126,7 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _database_fault(error: BaseException | None) -> BaseException | None:
-    """The error of a database that another one was raised from, or for."""
+    """Return the database error that caused another error, if any."""
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 

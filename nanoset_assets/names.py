@@ -32,11 +32,11 @@ class Names:
     group_prefix: str | None = None
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
-        """The key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
+        """Return the key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
         return dg.AssetKey([*self.key_prefix, *([path] if isinstance(path, str) else path)])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """What the pipeline knows an asset by; None for an asset without this project's prefix."""
+        """Return what the pipeline knows an asset by; None for an asset without this project's prefix."""
         path, length = tuple(key.path), len(self.key_prefix)
         return path[length:] if path[:length] == self.key_prefix else None
 
@@ -51,20 +51,20 @@ class Names:
         return self.corpora.name or ""
 
     def definition(self, name: str) -> str:
-        """The name of a job, sensor or schedule."""
+        """Return the name of a job, sensor or schedule."""
         return "__".join([*self.key_prefix, name])
 
     def pool(self, name: str) -> str:
-        """The name of a pool of concurrent runs."""
+        """Return the name of a pool of concurrent runs."""
         return "/".join([*self.key_prefix, name])
 
     def group(self, name: str) -> str:
-        """The name of a group of assets."""
+        """Return the name of a group of assets."""
         prefix = "".join(f"{part}_" for part in self.key_prefix) if self.group_prefix is None else self.group_prefix
         return f"{prefix}{name}".replace("-", "_")
 
     def tag(self, name: str) -> str:
-        """The name of a tag by which this project, and no other, finds its runs."""
+        """Return the name of a tag by which this project, and no other, finds its runs."""
         return ".".join([name, *self.key_prefix])
 
 
@@ -75,7 +75,7 @@ def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
 
 
 def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *, where: object) -> Names:
-    """The names under a prefix, checked.
+    """Return the names under a prefix, checked.
 
     Args:
         key_prefix: the parts of the prefix, or its parts with `/` between them; empty: no prefix.
@@ -90,7 +90,7 @@ def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *
     for part in parts:
         if _PART.fullmatch(part) is None:
             raise ConfigError(
-                "this can be no part of a key prefix",
+                "this is no valid part of a key prefix",
                 where=where,
                 found=repr(part),
                 expected="letters and digits, with single _ between them",
@@ -106,7 +106,7 @@ def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *
         )
     if _GROUP.fullmatch(group_prefix or "") is None:
         raise ConfigError(
-            "this can be no part of a group's name",
+            "this is no valid part of a group's name",
             where=where,
             found=repr(group_prefix),
             expected="letters, digits and _",

@@ -35,7 +35,7 @@ _SCRIPT = "#!/bin/sh\nexec {command}\n"
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
-    """Submits each run by sbatch, with the environment of whoever launches it; tells Dagster what becomes of the job.
+    """Submits each run by sbatch, with the environment of the launching process; reports the job's state to Dagster.
 
     What the job runs, it finds under the same paths: Python, nanoset.yaml, and the folders that it names. The history
     has to be one for several machines.
@@ -45,7 +45,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self, log_folder: str, options: Sequence[str] = (), inst_data: ConfigurableClassData | None = None
     ) -> None:
         """Args:
-        log_folder: where jobs write what they say; seen by the nodes.
+        log_folder: Where jobs write their logs; seen by the nodes.
         options: of sbatch, such as `--partition=cpu`.
         inst_data: as Dagster gives it.
         """
@@ -59,7 +59,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     @classmethod
     def config_type(cls) -> Mapping[str, Any]:
         return {
-            "log_folder": dg.Field(dg.StringSource, description="Where jobs write what they say."),
+            "log_folder": dg.Field(dg.StringSource, description="Where jobs write their logs."),
             "options": dg.Field([dg.StringSource], default_value=[], description="Options of sbatch for every run."),
         }
 
@@ -97,7 +97,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_engine_event(f"Submitted as Slurm job {job}; it writes to {log}", run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel a run's job, by force where that was asked for before; → whether there was anything to cancel."""
+        """Cancel a run's job, by force at the second request; return whether there was anything to cancel."""
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)
         if run is None or run.is_finished or job is None:
@@ -107,7 +107,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         state, said = _state(job)
         if state not in _ALIVE and (state is not None or _FORGOTTEN in said):
             run = self._instance.get_run_by_id(run_id) or run
-            if not run.is_finished:  # its job ended before the run began: nobody else could say so
+            if not run.is_finished:  # its job ended before the run began
                 self._instance.report_run_canceled(run)
             return True
         # To the run's process alone: it ends what it has started.
@@ -123,7 +123,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """What Slurm says of a run's job; one that it cannot tell of at the moment is taken to be under way."""
+        """Return the state of a run's job; where Slurm does not answer, the job counts as under way."""
         job = run.tags.get(JOB_TAG)
         if job is None:
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
@@ -140,7 +140,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return CheckRunHealthResult(status, f"Slurm job {job} is {state}", run_worker_id=job)
 
     def get_run_worker_debug_info(self, run: dg.DagsterRun, include_container_logs: bool | None = True) -> str | None:
-        """Where the job's log lies, and what Slurm knows of the job."""
+        """Return where the job's log lies, and what Slurm knows of the job."""
         job = run.tags.get(JOB_TAG)
         if job is None:
             return None
@@ -148,7 +148,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
 
 def _state(job: str) -> tuple[str | None, str]:
-    """(state of a job, such as RUNNING, or None where Slurm does not tell it; what it said)."""
+    """Return (state of a job, such as RUNNING, or None where it is unknown; what Slurm said)."""
     asked = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
     state = asked.stdout.strip()
     if asked.returncode == 0 and not state:  # as some versions say that they have forgotten it

@@ -23,13 +23,12 @@ from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.job import shard_recipe
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset, verify_pieces
-from nanoset_core.verification.files import BUILD, check_files, check_freshness, live_manifest
+from nanoset_core.verification.files import AGAIN, BUILD, check_files, check_freshness, live_manifest
 from nanoset_core.verification.ranges import Expected
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.round_trip import check_round_trip
 from nanoset_core.verification.tasks import ProjectCheck, Run, run_here, runs
 
-_AGAIN = f"{BUILD} --force"
 MOST_DRIFT = 1.5
 """Change of the mean length of documents from one version to the next, as a factor, that is worth a warning."""
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
@@ -163,7 +162,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]
     _check_sum(report, tokenized.folder, total)
     for name in _COUNTS:
         what = f"the shards together have another number of {name} than their corpus"
-        report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), _AGAIN)
+        report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), AGAIN)
     rejected = (total.rejected + total.faults) / max(total.lines, 1)
     report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
 
@@ -197,7 +196,7 @@ def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:
             found=f"{facts.lines:,} lines read",
             expected=f"{accounted:,} = {facts.documents:,} documents + {facts.skipped:,} skipped "
             f"+ {facts.rejected:,} rejected",
-            remedy=_AGAIN,
+            remedy=AGAIN,
         )
 
 
@@ -214,7 +213,7 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest) -> Non
             where=tokenized.folder,
             found=f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
             expected=f"{len(expected):,} shards, one for each range of files, in that order",
-            remedy=_AGAIN,
+            remedy=AGAIN,
         )
 
 
@@ -291,7 +290,7 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         return
     for name in ("documents", "sequences", "tokens"):
         what = f"the dataset has another number of {name} than the shards that it was merged from"
-        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], _AGAIN)
+        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
 
 
 def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
@@ -311,7 +310,7 @@ def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset)
                     where=dataset.prefix,
                     found=f"{int(np.diff(starts)[at]):,} tokens",
                     expected=f"{int(lengths[at]):,} tokens",
-                    remedy=_AGAIN,
+                    remedy=AGAIN,
                 )
                 return
 

@@ -15,6 +15,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.verification.report import Report
 
 BUILD = "run `nanoset build`"
+AGAIN = "run `nanoset build --force`"
 
 
 def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:

@@ -31,7 +31,7 @@ from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.verification.files import BUILD, check_file, check_freshness, check_written, live_manifest
+from nanoset_core.verification.files import AGAIN, BUILD, check_file, check_freshness, check_written, live_manifest
 from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report
 
@@ -119,7 +119,7 @@ def _check_cache(report: Report, manifest: Manifest, sets: Mapping[str, FileSet]
         path, fact = cache / file, facts.get(file)
         if fact is None:
             what = "the trainer looks for a file that the build does not list"
-            report.error(what, where=path, remedy=f"{BUILD} --force")
+            report.error(what, where=path, remedy=AGAIN)
             whole = False
             continue
         sha256 = fact["sha256"] if deep else None

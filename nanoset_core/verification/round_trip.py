@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +12,26 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.lineage.excerpts import Retokenizer, retokenizer
+from nanoset_core.lineage.excerpts import retokenizer
 from nanoset_core.lineage.source_state import file_state
 from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_texts
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.files import AGAIN, BUILD
 from nanoset_core.verification.ranges import spread_rows
-from nanoset_core.verification.report import Report, Severity
+from nanoset_core.verification.report import Report
 
 SAMPLED_DOCUMENTS = 64
 _MOST_TOKENS = 1 << 20
 _QUICK_SKIPPED_BYTES = 16 << 20
+
+
+class _Difference(NamedTuple):
+    """A document whose source line does not give its tokens."""
+
+    origin: DocumentOrigin
+    what: str
+    found: str
+    expected: str | None
 
 
 def check_round_trip(
@@ -33,7 +42,8 @@ def check_round_trip(
     What lies deep in compressed files is left out unless `deep`; so are documents of more than a Mi tokens. A line that
     gives other tokens is an error, unless its file was changed since: that is a warning, and so is a file that is gone.
     """
-    again = retokenizer(project.config.tokenizer_file, lineage.dataset.recipe["options"])
+    options, folder = lineage.dataset.recipe["options"], project.config.corpus_folder(lineage.corpus)
+    again = retokenizer(project.config.tokenizer_file, options)
     if again is None:
         report.warn(
             "the tokenizer is not the one that made the tokens: documents were not compared with their source",
@@ -41,90 +51,60 @@ def check_round_trip(
             remedy="run `nanoset build`: it tokenizes the corpus anew",
         )
         return
-    documents = len(dataset.document_indices) - 1
-    origins = lineage.origins(spread_rows(documents, SAMPLED_DOCUMENTS).tolist())
-    comparison = _Comparison(project, lineage, dataset, again, None if deep else _QUICK_SKIPPED_BYTES)
-    outcomes = comparison.compare(origins)
-    report.figures["documents_sampled"] = len(origins)
-    report.figures["documents_compared"] = len(origins) - outcomes.count("not read")
-    for severity, note in (("error", report.error), ("warning", report.warn)):
-        wrong = [outcome for outcome in outcomes if isinstance(outcome, _Difference) and outcome.severity == severity]
-        if wrong:
-            more = f" ({len(wrong):,} of {len(origins):,} sampled documents)" if len(wrong) > 1 else ""
-            first = wrong[0]
-            note(first.what + more, where=first.where, found=first.found, expected=first.expected, remedy=first.remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """A document that does not come from its source line any more."""
-
-    severity: Severity
-    what: str
-    where: str
-    found: str
-    expected: str | None
-    remedy: str
-
-
-_Outcome = _Difference | Literal["same", "not read"]
-
-
-class _Comparison:
-    """Compares documents of one dataset with their source lines."""
-
-    def __init__(
-        self,
-        project: Project,
-        lineage: Lineage,
-        dataset: MMapIndexedDataset,
-        again: Retokenizer,
-        most_skipped_bytes: int | None,
-    ) -> None:
-        self._dataset, self._again, self._most = dataset, again, most_skipped_bytes
-        self._folder = project.config.corpus_folder(lineage.corpus)
-        self._root = project.outputs.folder
-        self._text_key = lineage.dataset.recipe["options"]["text_key"]
-        self._inventory = InspectionContext.of(project).inventory_of(lineage.dataset)
-
-    def compare(self, origins: Sequence[DocumentOrigin]) -> list[_Outcome]:
-        """Tokenize the lines of documents, given in their order, again."""
-        read = [origin for origin in origins if origin.tokens <= _MOST_TOKENS]
-        lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in read]
-        self._bring(np.array([origin.document for origin in read], np.int64))
-        texts = read_texts(self._folder, lines, self._text_key, most_skipped_bytes=self._most)
-        too_long: list[_Outcome] = ["not read"] * (len(origins) - len(read))
-        return [self._compare(origin, text) for origin, text in zip(read, texts, strict=True)] + too_long
-
-    def _bring(self, documents: NDArray[np.int64]) -> None:
-        """Let the tokens of documents come at once, where they lie in a bucket."""
-        dataset = self._dataset
-        first, end = dataset.document_indices[documents], dataset.document_indices[documents + 1]
-        filled = end > first
-        first, last = first[filled], end[filled] - 1
-        widths = dataset.sequence_lengths[last].astype(np.int64) * dataset.dtype.itemsize
-        dataset.tokens_for(dataset.sequence_pointers[first], dataset.sequence_pointers[last] + widths)
-
-    def _compare(self, origin: DocumentOrigin, text: str | NanosetError) -> _Outcome:
-        found = _tokens(self._dataset, origin.document)
+    origins = lineage.origins(spread_rows(len(dataset.document_indices) - 1, SAMPLED_DOCUMENTS).tolist())
+    short = [origin for origin in origins if origin.tokens <= _MOST_TOKENS]
+    _fetch(dataset, np.array([origin.document for origin in short], np.int64))
+    lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in short]
+    texts = read_texts(folder, lines, options["text_key"], most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES)
+    compared, differences = 0, list[_Difference]()
+    for origin, text in zip(short, texts, strict=True):
         if isinstance(text, NotReadError):
-            return "not read"
+            continue
+        compared += 1
         if isinstance(text, NanosetError):
-            return self._difference(origin, text.what, text.found or "nothing", None)
-        expected, _ = self._again.encode(text)
-        if np.array_equal(expected, found):
-            return "same"
-        what = "a document's source line gives other tokens"
-        return self._difference(origin, what, _spelled(found), _spelled(expected))
+            differences.append(_Difference(origin, text.what, text.found or "nothing", None))
+            continue
+        found, (expected, _) = _tokens(dataset, origin.document), again.encode(text)
+        if not np.array_equal(expected, found):
+            what = "a document's source line gives other tokens"
+            differences.append(_Difference(origin, what, _spelled(found), _spelled(expected)))
+    report.figures |= {"documents_sampled": len(origins), "documents_compared": compared}
+    if not differences:
+        return
+    inventory = InspectionContext.of(project).inventory_of(lineage.dataset)
 
-    def _difference(self, origin: DocumentOrigin, what: str, found: str, expected: str | None) -> _Difference:
-        state = file_state(self._inventory, self._root, self._folder, origin.file, max(origin.byte_offset, 0))
-        where = f"{self._folder / origin.file}:{origin.line} (document {origin.document})"
-        if state == "unchanged":
-            return _Difference("error", what, where, found, expected, "run `nanoset build --force`")
-        remedy = "run `nanoset build`: it reads the files anew"
-        changed = {"changed": "the file was changed since", "gone": "the file is gone"}
-        return _Difference("warning", what, where, changed.get(state, found), expected, remedy)
+    def state(origin: DocumentOrigin) -> str:
+        return file_state(inventory, project.outputs.folder, folder, origin.file, max(origin.byte_offset, 0))
+
+    states = [state(difference.origin) for difference in differences]
+    for is_error, note in ((True, report.error), (False, report.warn)):
+        wrong = [
+            (one, state) for one, state in zip(differences, states, strict=True) if (state == "unchanged") == is_error
+        ]
+        _note_first(note, wrong, len(origins), str(folder))
+
+
+def _note_first(note: Callable[..., None], wrong: Sequence[tuple[_Difference, str]], sampled: int, folder: str) -> None:
+    """Note the first of some differences, and how many there are."""
+    if not wrong:
+        return
+    (origin, what, found, expected), state = wrong[0]
+    note(
+        what + (f" ({len(wrong):,} of {sampled:,} sampled documents)" if len(wrong) > 1 else ""),
+        where=f"{folder}/{origin.file}:{origin.line} (document {origin.document})",
+        found={"changed": "the file was changed since", "gone": "the file is gone"}.get(state, found),
+        expected=expected,
+        remedy=AGAIN if state == "unchanged" else f"{BUILD}: it reads the files anew",
+    )
+
+
+def _fetch(dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> None:
+    """Fetch the tokens of documents at once, where they lie in a bucket."""
+    first, end = dataset.document_indices[documents], dataset.document_indices[documents + 1]
+    filled = end > first
+    first, last = first[filled], end[filled] - 1
+    widths = dataset.sequence_lengths[last].astype(np.int64) * dataset.dtype.itemsize
+    dataset.tokens_for(dataset.sequence_pointers[first], dataset.sequence_pointers[last] + widths)
 
 
 def _spelled(tokens: NDArray[Any]) -> str:

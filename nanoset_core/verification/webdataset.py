@@ -23,12 +23,11 @@ from nanoset_core.shuffling.sources import TokenSource, gather
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.verification.files import BUILD, check_file, check_freshness, live_manifest
+from nanoset_core.verification.files import AGAIN, BUILD, check_file, check_freshness, live_manifest
 from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.tasks import PART_BYTES, ProjectCheck, Run, run_here, runs
 
-_AGAIN = f"{BUILD} --force"
 _REMOVE = f"delete the tar, and {BUILD}"
 _TARS_OPENED = 8
 _TILE = 256
@@ -55,7 +54,7 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
         tars = {_tar(row) for row in rows}
         sound = {
             file: check_file(
-                report, manifest, file, fact.size, fact.sha256 if deep and file not in tars else None, _AGAIN
+                report, manifest, file, fact.size, fact.sha256 if deep and file not in tars else None, AGAIN
             )
             for file, fact in manifest.files.items()
         }
@@ -93,7 +92,7 @@ class TarCheck(ProjectCheck[tuple[int, ...]]):
             tar = _tar(row)
             with report.catching(_REMOVE):
                 fact = manifest.files[tar]
-                if not self.deep or check_file(report, manifest, tar, fact.size, fact.sha256, _AGAIN):
+                if not self.deep or check_file(report, manifest, tar, fact.size, fact.sha256, AGAIN):
                     read += _check_tar(report, manifest.path(tar), row, expect, self.deep)
             manifest.access.drop([manifest.folder / tar])
             expect.forget()
@@ -151,7 +150,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
                 where=manifest.path(name),
                 found=f"{len(found):,} tars; wrong or missing: {', '.join(wrong[:5])}",
                 expected=f"{len(written):,} tars",
-                remedy=_AGAIN,
+                remedy=AGAIN,
             )
     if described != manifest.facts["sequences"] or not text.endswith(b"\n"):
         report.error(
@@ -159,7 +158,7 @@ def _check_lists(report: Report, manifest: Manifest) -> None:
             where=manifest.folder,
             found=f"{described:,} sequences, {text[-20:]!r}",
             expected=f"{manifest.facts['sequences']:,} sequences",
-            remedy=_AGAIN,
+            remedy=AGAIN,
         )
 
 

@@ -221,7 +221,7 @@ def test_the_scaffold_keeps_the_prefix_of_a_project_that_has_one(sandbox, make_p
 def test_the_scaffold_and_the_command_agree_on_the_prefix(sandbox):
     sandbox.scaffold_component(NanosetComponent, defs_path="llm")
     assert load_config(sandbox.project_root / "llm" / "nanoset.yaml").dagster.key_prefix == ("llm",)
-    with pytest.raises(ConfigError, match="can be no part of a key prefix"):
+    with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
         sandbox.scaffold_component(NanosetComponent, defs_path="my.llm")
 
 
@@ -241,7 +241,7 @@ def test_an_error_in_a_name_points_to_its_line(sandbox, make_project):
     file = add(sandbox, "one", {"config": str(make_project()), "key_prefix": ["a b"]})
     message = failure(sandbox)
     assert f"defs.yaml:{number_of(file, 'key_prefix')}" in message
-    assert "can be no part of a key prefix" in message
+    assert "is no valid part of a key prefix" in message
 
 
 def test_dagster_finds_the_component():

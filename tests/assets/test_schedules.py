@@ -62,24 +62,57 @@ def test_a_new_project_is_registered_and_its_corpora_are_built(make_project, tmp
         assert set(instance.get_dynamic_partitions(Names().corpora_name)) == {"books", "code", "web"}
 
 
-def test_what_changed_unseen_is_asked_for(built):
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web", 100)
-    assert asked(built) == [("web", CHAIN)], "its files are hashed in the run and not in the tick"
+def write(platform, name="new.jsonl", seconds=100.0):
+    (platform.raw / "web" / name).write_bytes(jsonl(sentences("new", 20)))
+    age(platform.raw / "web", seconds)
 
 
-def test_a_corpus_that_is_being_written_waits_for_another_night(built):
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    tick = evaluate(built)
-    assert not tick.run_requests
-    assert "something writes to web" in tick.skip_message
+def unreadable_beside_changed(platform):
+    (platform.raw / "bad name").mkdir()
+    (platform.raw / "bad name/a.jsonl").write_text("{}\n")
+    write(platform)
 
 
-def test_a_corpus_of_which_a_file_is_being_written_anew_waits_for_another_night(built):
-    web = built.raw / "web"
-    (web / "new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(web, 100)
-    (web / "part-0/web-0.jsonl").write_bytes(jsonl(sentences("rotated", 90)))
+def remove(*places):
+    def happen(platform):
+        for place in places:
+            shutil.rmtree(platform.config.root_folder / place)
+
+    return happen
+
+
+def wipe(platform):
+    platform.instance.wipe_assets([dg.AssetKey("packed_dataset"), dg.AssetKey(["pretrain", "handoff"])])
+
+
+def second(platform):
+    file = platform.config_file
+    file.write_text(file.read_text() + "corpora: {web_ids: {folder: web, text_key: id}}\n")
+
+
+SPLIT = ("train", ["pretrain/index_mappings", "pretrain/blend"])
+EVENTS = {
+    "new text, which is hashed in the run and not in the tick": (write, [("web", CHAIN)]),
+    "new text beside a corpus that cannot be read": (unreadable_beside_changed, [("web", CHAIN)]),
+    "a second corpus of a folder": (second, [("web_ids", CHAIN)]),
+    "deleted outputs": (remove("datasets/books", "nanosets/pretrain/train"), [("books", ["indexed_dataset"]), SPLIT]),
+    "a deleted plan, whose tars follow by themselves": (remove("shuffle_plans"), [(None, ["shuffled/shuffle_plan"])]),
+    "what Dagster has no record of": (wipe, [(None, ["pretrain/handoff"]), ("code", ["packed_dataset"])]),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_is_asked_for_as_far_as_it_can_be_made(built, event):
+    happen, expected = EVENTS[event]
+    happen(built)
+    assert asked(built) == expected
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_corpus_that_is_being_written_waits_for_another_night(built, rewritten):
+    if rewritten:
+        write(built)
+    (built.raw / "web" / ("part-0/web-0.jsonl" if rewritten else "new.jsonl")).write_bytes(jsonl(sentences("now", 90)))
     tick = evaluate(built)
     assert not tick.run_requests
     assert "something writes to web" in tick.skip_message
@@ -91,26 +124,6 @@ def test_one_damaged_inventory_does_not_hide_the_other_corpora(built):
     file.write_bytes(file.read_bytes().replace(b'"digest": "', b'"digexx": "', 1))
     shutil.rmtree(built.config.root_folder / "datasets" / "books")
     assert ("books", ["indexed_dataset"]) in asked(built)
-
-
-def test_deleted_outputs_are_asked_for_as_far_as_they_can_be_made(built):
-    root = built.config.root_folder
-    shutil.rmtree(root / "datasets" / "books")
-    shutil.rmtree(root / "nanosets" / "pretrain" / "train")
-    assert asked(built) == [
-        ("books", ["indexed_dataset"]),
-        ("train", ["pretrain/index_mappings", "pretrain/blend"]),
-    ]
-
-
-def test_steps_that_need_each_other_share_a_run_only_within_a_partition(built):
-    shutil.rmtree(built.config.root_folder / "shuffle_plans")
-    assert asked(built) == [(None, ["shuffled/shuffle_plan"])], "the tars follow by themselves"
-
-
-def test_what_dagster_has_no_record_of_is_asked_for(built):
-    built.instance.wipe_assets([dg.AssetKey("packed_dataset"), dg.AssetKey(["pretrain", "handoff"])])
-    assert asked(built) == [(None, ["pretrain/handoff"]), ("code", ["packed_dataset"])]
 
 
 def test_what_is_under_way_is_not_asked_for(built):
@@ -150,14 +163,6 @@ def test_without_the_raw_folder_the_tick_fails(built):
     assert "the folder of raw text does not exist" in str(caught.value.__cause__)
 
 
-def test_a_fault_in_one_corpus_does_not_stop_the_others(built):
-    (built.raw / "bad name").mkdir()
-    (built.raw / "bad name/a.jsonl").write_text("{}\n")
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web", 100)
-    assert asked(built) == [("web", CHAIN)]
-
-
 def configured(make_project, text, name="project"):
     return make_project(name, {"raw: raw": f"automation: {{{text}}}\nraw: raw"})
 
@@ -172,32 +177,9 @@ def test_the_schedule_comes_from_the_configuration(make_project):
     assert build_definitions(config).get_repository_def().schedule_defs == []
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        ("reconcile: nightly", "automation.reconcile"),
-        ("reconcile: '0 3 * *'", "automation.reconcile"),
-        ("timezone: Middle/Earth", "automation.timezone"),
-        ("sensor_seconds: 0", "automation.sensor_seconds"),
-        ("settle_seconds: 1", "automation.settle_seconds"),
-        ("enable: true", "automation.enable"),
-    ],
-)
-def test_settings_that_cannot_be_are_named(make_project, text, where):
-    with pytest.raises(ConfigError) as caught:
-        load_config(configured(make_project, text))
-    assert where in str(caught.value)
-
-
 def test_a_cron_line_that_can_never_come_is_refused_with_its_place(make_project):
     from nanoset_assets.definitions import build_definitions
 
     config = load_config(configured(make_project, 'reconcile: "61 25 * * *"'))
     with pytest.raises(ConfigError, match=r"automation\.reconcile"):
         build_definitions(config)
-
-
-def test_a_second_corpus_of_a_folder_is_registered_and_built(built):
-    built.config_file.write_text(built.config_file.read_text() + "corpora: {web_ids: {folder: web, text_key: id}}\n")
-    assert asked(built) == [("web_ids", CHAIN)]
-    assert "web_ids" in built.corpora

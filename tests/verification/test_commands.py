@@ -77,7 +77,7 @@ def test_verify_a_project(config, copy):
     next(project.outputs.folder.glob("webdatasets/shuffled/*/shard-00000002.tar")).unlink()
     text = run("verify", "-s", "shuffled", "-c", project.config.file, code=1)
     assert "error: webdatasets/shuffled: a file is missing" in text
-    assert "remedy: run `nanoset build`" in text
+    assert "remedy: run `nanoset build --force`" in text
 
 
 def test_verify_a_prefix(tmp_path, tokenizer_file):

@@ -8,6 +8,7 @@ import pytest
 from built_project import one, poke, whats
 
 from nanoset_core.packed import PackedDataset, write_packed
+from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import targets, verify_packed, verify_project
 
 
@@ -77,12 +78,12 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
     write_packed(path, moved, token_bytes=token_bytes)
     assert path.stat().st_size == size
     if deep:  # as if nothing had a checksum
-        monkeypatch.setattr("nanoset_core.verification.packed.check_file", lambda *_: True)
+        monkeypatch.setattr("nanoset_core.verification.packed.check_files", lambda *_, **options: Report("packed"))
     (finding,) = verify_packed(project, "web", deep=deep).errors
     assert finding.what == "document 7 is not that of the dataset"
     assert finding.found.startswith(f"{len(documents[7]) - 1} tokens from token ")
     write_packed(path, documents[1:], token_bytes=token_bytes)
-    monkeypatch.setattr("nanoset_core.verification.packed.check_file", lambda *_: True)
+    monkeypatch.setattr("nanoset_core.verification.packed.check_files", lambda *_, **options: Report("packed"))
     (finding,) = verify_packed(project, "web", deep=deep).errors
     assert finding.what == "the index does not cover the tokens as it did when it was written"
     assert f"documents: {len(documents)}" in finding.expected
