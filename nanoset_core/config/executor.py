@@ -123,30 +123,23 @@ def _named_by(spec: ExecutorSpec) -> str:
 
 def _no_such_key(where: str, kind: str, key: str, found: object) -> ConfigError:
     of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
-    return ConfigError(
-        f"{kind} have no {key}" if kind == "processes" else f"the executor {kind} has no {key}",
-        where=where,
-        found=repr(found),
-        expected=f"{key} only where executor.kind is {of}",
-        remedy=f"set executor.kind to {of}, or remove the key",
-    )
+    what = f"{kind} have no {key}" if kind == "processes" else f"the executor {kind} has no {key}"
+    expected, remedy = f"{key} only where executor.kind is {of}", f"set executor.kind to {of}, or remove the key"
+    return ConfigError(what, where=where, found=repr(found), expected=expected, remedy=remedy)
 
 
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
     if spec.address is not None and spec.scheduler_file is not None:
-        found = f"the address {spec.address}, and the file {spec.scheduler_file}"
-        remedy = "remove the other one"
-        yield ConfigError(
-            "the Dask scheduler is named twice", where=where, found=found, expected="one of them", remedy=remedy
+        what, found = (
+            "the Dask scheduler is named twice",
+            f"the address {spec.address}, and the file {spec.scheduler_file}",
         )
+        yield ConfigError(what, where=where, found=found, expected="one of them", remedy="remove the other one")
     elif spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
-        yield ConfigError(
-            "this is not the address of a Dask scheduler",
-            where=where,
-            found=repr(spec.address),
-            expected="tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
-            remedy="copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes",
-        )
+        what, found = "this is not the address of a Dask scheduler", repr(spec.address)
+        expected = "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"
+        remedy = "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes"
+        yield ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _slurm_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
@@ -154,26 +147,20 @@ def _slurm_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
         what, remedy = "the number of Slurm jobs is missing", 'add it: "jobs: 20"'
         yield ConfigError(what, where=f"{where}.jobs", expected="a whole number", remedy=remedy)
     if spec.time is not None and not _SHORTEST_JOB <= (_seconds(spec.time) or 0) <= _LONGEST_WAIT:
-        yield ConfigError(
-            "this is no time limit for a Slurm job",
-            where=f"{where}.time",
-            found=repr(spec.time),
-            expected="a number with m, h or d, from 2m to 366d",
-            remedy="write 90m, 4h or 2d",
-        )
+        what, found = "this is no time limit for a Slurm job", repr(spec.time)
+        expected, remedy = "a number with m, h or d, from 2m to 366d", "write 90m, 4h or 2d"
+        yield ConfigError(what, where=f"{where}.time", found=found, expected=expected, remedy=remedy)
     if spec.memory is not None and not _MEMORY.fullmatch(spec.memory):
-        found, expected = repr(spec.memory), "a number with MB, GB or TB"
-        yield ConfigError(
-            "this is no size of memory", where=f"{where}.memory", found=found, expected=expected, remedy="write 8GB"
-        )
+        what, found, expected = "this is no size of memory", repr(spec.memory), "a number with MB, GB or TB"
+        yield ConfigError(what, where=f"{where}.memory", found=found, expected=expected, remedy="write 8GB")
 
 
 def _wait_errors(wait: str | float, where: str) -> Iterator[ConfigError]:
     seconds = _seconds(wait)
     if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
+        what, remedy = "this is no time to wait", "write 90, 30m or 24h"
         expected = "seconds, or a number with s, m, h or d, up to 366d"
-        remedy = "write 90, 30m or 24h"
-        yield ConfigError("this is no time to wait", where=where, found=repr(wait), expected=expected, remedy=remedy)
+        yield ConfigError(what, where=where, found=repr(wait), expected=expected, remedy=remedy)
 
 
 def _seconds(text: str | float) -> float | None:

@@ -31,25 +31,19 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     yield from _sample_errors(where, nanoset)
     for corpus in nanoset.max_epochs if isinstance(nanoset.max_epochs, Mapping) else ():
         if corpus not in nanoset.corpora:
-            yield ConfigError(
-                "this corpus is not in the blend",
-                where=f"{where}.max_epochs.{corpus}",
-                expected=f"one of {', '.join(nanoset.corpora)}",
-                remedy="name a corpus of the blend, or remove the key",
-            )
+            expected = f"one of {', '.join(nanoset.corpora)}"
+            remedy = "name a corpus of the blend, or remove the key"
+            place = f"{where}.max_epochs.{corpus}"
+            yield ConfigError("this corpus is not in the blend", where=place, expected=expected, remedy=remedy)
 
 
 def _data_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     given = ["blend"] if nanoset.blend is not None else []
     given += [key for key in ("blend_per_split", "phases") if getattr(nanoset, key)]
     if len(given) != 1:
-        yield ConfigError(
-            "the data must be given once",
-            where=where,
-            found=" and ".join(given) or "none of them",
-            expected="one of blend, blend_per_split, phases",
-            remedy="name the corpora, for example blend: {web: 0.8, code: 0.2}",
-        )
+        found, expected = " and ".join(given) or "none of them", "one of blend, blend_per_split, phases"
+        remedy = "name the corpora, for example blend: {web: 0.8, code: 0.2}"
+        yield ConfigError("the data must be given once", where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _blends(nanoset: NanosetSpec) -> list[tuple[str, BlendSpec]]:
@@ -62,59 +56,43 @@ def _blends(nanoset: NanosetSpec) -> list[tuple[str, BlendSpec]]:
 
 def _weight_errors(where: str, weights: Mapping[str, float]) -> Iterator[ConfigError]:
     if weights and sum(weights.values()) == 0:
-        found = ", ".join(f"{corpus}: {weight}" for corpus, weight in weights.items())
+        found, expected = ", ".join(f"{corpus}: {weight}" for corpus, weight in weights.items()), "weights above 0"
         remedy = "give each corpus a share"
-        yield ConfigError("the weights sum to 0", where=where, found=found, expected="weights above 0", remedy=remedy)
+        yield ConfigError("the weights sum to 0", where=where, found=found, expected=expected, remedy=remedy)
         return
     for corpus, weight in weights.items():
         if weight <= 0:
-            yield ConfigError(
-                "a weight is negative" if weight < 0 else "a weight is 0",
-                where=f"{where}.{corpus}",
-                found=weight,
-                expected="a number above 0",
-                remedy="give it a share, or leave the corpus out of the blend",
-            )
+            what = "a weight is negative" if weight < 0 else "a weight is 0"
+            place, remedy = f"{where}.{corpus}", "give it a share, or leave the corpus out of the blend"
+            yield ConfigError(what, where=place, found=weight, expected="a number above 0", remedy=remedy)
 
 
 def _per_split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     if nanoset.split is not None:
-        yield ConfigError(
-            "split cuts a blend that all splits share; here each has its own",
-            where=f"{where}.split",
-            found=nanoset.split,
-            remedy="remove it, or give `blend` instead of `blend_per_split`",
-        )
+        what, found = "split cuts a blend that all splits share; here each has its own", nanoset.split
+        remedy = "remove it, or give `blend` instead of `blend_per_split`"
+        yield ConfigError(what, where=f"{where}.split", found=found, remedy=remedy)
     if not nanoset.corpora:
         yield ConfigError("no split has data", where=f"{where}.blend_per_split", remedy="give train a blend at least")
     if not get_preset(nanoset.preset).per_split_blends:
-        yield ConfigError(
-            "this trainer cannot take a blend for each split",
-            where=f"{where}.blend_per_split",
-            found=f"preset {nanoset.preset}",
-            remedy="give `blend` and `split`",
-        )
+        what, found = "this trainer cannot take a blend for each split", f"preset {nanoset.preset}"
+        yield ConfigError(what, where=f"{where}.blend_per_split", found=found, remedy="give `blend` and `split`")
 
 
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     if nanoset.schedule is None:
-        yield ConfigError(
-            "phases are counted in iterations, which need a schedule",
-            where=f"{where}.schedule",
-            expected="iterations and global_batch_size",
-            remedy="add it, with the numbers that the trainer is started with",
-        )
+        what, expected = "phases are counted in iterations, which need a schedule", "iterations and global_batch_size"
+        remedy = "add it, with the numbers that the trainer is started with"
+        yield ConfigError(what, where=f"{where}.schedule", expected=expected, remedy=remedy)
         return
     ends = [phase.until for phase in nanoset.phases]
     in_order = all(begin < end for begin, end in pairwise(nanoset.phase_bounds))
     if None in ends[:-1] or ends[-1] not in (None, nanoset.schedule.iterations) or not in_order:
-        yield ConfigError(
-            "phases must follow one another",
-            where=f"{where}.phases",
-            found=f"until {', '.join(str(end) for end in ends)} of {nanoset.schedule.iterations} iterations",
-            expected="`until` for every phase but the last, growing, below schedule.iterations",
-            remedy="give each phase but the last an `until` above that of the phase before",
-        )
+        found = f"until {', '.join(str(end) for end in ends)} of {nanoset.schedule.iterations} iterations"
+        expected = "`until` for every phase but the last, growing, below schedule.iterations"
+        remedy = "give each phase but the last an `until` above that of the phase before"
+        place = f"{where}.phases"
+        yield ConfigError("phases must follow one another", where=place, found=found, expected=expected, remedy=remedy)
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
@@ -126,25 +104,18 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         yield ConfigError(error.what, where=place, found=error.found, expected=error.expected, remedy=remedy)
     for name in nanoset.masks:
         if name not in preset.masks:
-            yield ConfigError(
-                "this trainer has no such option, or fails with it",
-                where=f"{where}.{name}",
-                found=f"preset {nanoset.preset}",
-                expected=f"one of {', '.join(preset.masks)}" if preset.masks else "no masks at ends of documents",
-                remedy="remove the key",
-            )
+            what, found = "this trainer has no such option, or fails with it", f"preset {nanoset.preset}"
+            expected = f"one of {', '.join(preset.masks)}" if preset.masks else "no masks at ends of documents"
+            yield ConfigError(what, where=f"{where}.{name}", found=found, expected=expected, remedy="remove the key")
     for error in raised(check_masks, nanoset.masks):
         yield ConfigError(error.what, where=f"{where}.{error.where}", found=error.found, remedy=error.remedy)
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     if nanoset.schedule is not None and nanoset.samples:
-        yield ConfigError(
-            "samples and schedule both give the number of samples",
-            where=where,
-            found="both",
-            remedy="keep one of them; a schedule gives the numbers that the trainer computes",
-        )
+        what = "samples and schedule both give the number of samples"
+        remedy = "keep one of them; a schedule gives the numbers that the trainer computes"
+        yield ConfigError(what, where=where, found="both", remedy=remedy)
     if errors := raised(parse_split, nanoset.shares) if nanoset.shares else []:
         remedy = errors[0].remedy or 'write three numbers, such as "969,30,1"'
         found, expected = errors[0].found, errors[0].expected
@@ -153,10 +124,7 @@ def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
     for split in nanoset.samples:
         if shares[SPLITS.index(split)] == 0 or (nanoset.blend_per_split and nanoset.blend_of(split) is None):
-            yield ConfigError(
-                "samples are asked of a split that gets no documents",
-                where=f"{where}.samples.{split}",
-                found=f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it",
-                expected=f"a share of {split} above 0",
-                remedy=f"give {split} a share in `split`, or remove the key",
-            )
+            found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
+            what, expected = "samples are asked of a split that gets no documents", f"a share of {split} above 0"
+            remedy = f"give {split} a share in `split`, or remove the key"
+            yield ConfigError(what, where=f"{where}.samples.{split}", found=found, expected=expected, remedy=remedy)

@@ -178,12 +178,9 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
     """
     file = Path(path).expanduser().resolve()
     if not is_utf_8(file):
-        raise ConfigError(
-            "this path is not UTF-8, and would be written wrongly into other files",
-            where=file,
-            found=repr(os.fsencode(file)),
-            remedy="rename its folders" if is_locale_utf_8() else UTF_8_LOCALE,
-        )
+        what, found = "this path is not UTF-8, and would be written wrongly into other files", repr(os.fsencode(file))
+        remedy = "rename its folders" if is_locale_utf_8() else UTF_8_LOCALE
+        raise ConfigError(what, where=file, found=found, remedy=remedy)
     try:
         content = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
@@ -218,14 +215,10 @@ def config_from(value: object, file: Path) -> ProjectConfig:
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
     """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
     if value is None:
-        empty = ConfigError(
-            "the configuration is empty",
-            where=file,
-            found="no key",
-            expected="raw, root and tokenizer at the least",
-            remedy="remove it, and run `nanoset init` here to write one to start from",
-        )
-        return None, [empty]
+        expected = "raw, root and tokenizer at the least"
+        remedy = "remove it, and run `nanoset init` here to write one to start from"
+        what = "the configuration is empty"
+        return None, [ConfigError(what, where=file, found="no key", expected=expected, remedy=remedy)]
     parser = Parser(file)
     config = parser.read(ProjectConfig, value, "")
     errors = parser.errors
@@ -280,13 +273,10 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     if isinstance(raw, RemoteFolder) or config.root_place is not None:
         inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
     if inside:
-        yield ConfigError(
-            "the outputs would be inside the raw text, and be taken for it",
-            where=f"{config.file}: root",
-            found=config.root if config.root_place is not None else root,
-            expected=f"a folder that is not inside {raw}",
-            remedy="give root a folder of its own, such as data",
-        )
+        what = "the outputs would be inside the raw text, and be taken for it"
+        found, expected = root if config.root_place is None else config.root, f"a folder that is not inside {raw}"
+        remedy = "give root a folder of its own, such as data"
+        yield ConfigError(what, where=f"{config.file}: root", found=found, expected=expected, remedy=remedy)
     if config.root_place is None and root.is_file():
         what = "a file is where the folder of outputs should be"
         yield ConfigError(what, where=f"{config.file}: root", found=root, remedy="name a folder")
@@ -306,11 +296,8 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     for path in [*names, *(f"webdatasets.{name}" for name in config.webdatasets)]:
         plain = path.partition(".")[2].replace("-", "_")
         if plain in taken:
-            yield ConfigError(
-                "two things share a name",
-                where=f"{config.file}: {path}",
-                found=f"{taken[plain]} has the same",
-                expected="names of nanosets and webdatasets that differ in more than '-' and '_'",
-                remedy="rename one of them",
-            )
+            what, found = "two things share a name", f"{taken[plain]} has the same"
+            expected = "names of nanosets and webdatasets that differ in more than '-' and '_'"
+            where = f"{config.file}: {path}"
+            yield ConfigError(what, where=where, found=found, expected=expected, remedy="rename one of them")
         taken[plain] = path

@@ -54,21 +54,14 @@ def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]
         try:
             ZoneInfo(spec.timezone)
         except (KeyError, ValueError, OSError):
-            yield ConfigError(
-                "this timezone is not known",
-                where=f"{file}: automation.timezone",
-                found=repr(spec.timezone),
-                expected="a name of the IANA database, such as UTC or Europe/Vienna",
-                remedy="look the name up in that database, or remove the key to get UTC",
-            )
+            what, expected = "this timezone is not known", "a name of the IANA database, such as UTC or Europe/Vienna"
+            place, remedy = f"{file}: automation.timezone", "look the name up there, or remove the key to get UTC"
+            yield ConfigError(what, where=place, found=repr(spec.timezone), expected=expected, remedy=remedy)
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:
     """Return the error for a `reconcile` that is no cron line."""
-    return ConfigError(
-        "this is not a cron line",
-        where=f"{file}: automation.reconcile",
-        found=repr(found),
-        expected='minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
-        remedy='write five fields in quotes, such as "0 3 * * *"',
-    )
+    what, where = "this is not a cron line", f"{file}: automation.reconcile"
+    expected = 'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null'
+    remedy = 'write five fields in quotes, such as "0 3 * * *"'
+    return ConfigError(what, where=where, found=repr(found), expected=expected, remedy=remedy)

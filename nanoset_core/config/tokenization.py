@@ -129,10 +129,6 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
 
 def _text_key_errors(key: str, where: str) -> Iterator[ConfigError]:
     if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
-        yield ConfigError(
-            "this key cannot be part of a file's name",
-            where=where,
-            found=repr(key),
-            expected="up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document",
-            remedy="rename the key in the raw text",
-        )
+        what, remedy = "this key cannot be part of a file's name", "rename the key in the raw text"
+        expected = "up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document"
+        yield ConfigError(what, where=where, found=repr(key), expected=expected, remedy=remedy)

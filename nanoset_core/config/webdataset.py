@@ -97,47 +97,33 @@ def webdataset_errors(
 def _number_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
     numbers, weights = spec.numbers or {}, Range(1e-9, 1e6)
     if numbers and not any(numbers.values()):
-        yield ConfigError(
-            "every corpus is left out",
-            where=f"{where}.corpora",
-            found="frequencies of 0",
-            expected="a number above 0",
-            remedy="give one of them a frequency, 1 for each context once",
-        )
+        found, expected = "frequencies of 0", "a number above 0"
+        remedy, place = "give one of them a frequency, 1 for each context once", f"{where}.corpora"
+        yield ConfigError("every corpus is left out", where=place, found=found, expected=expected, remedy=remedy)
     elif spec.mix == "weights":
         for corpus, number in numbers.items():
             if number not in weights:
                 yield out_of_range(weights, number, f"{where}.corpora.{corpus}")
     if spec.mix == "weights" and not numbers:
-        yield ConfigError(
-            "mix: weights needs a weight for each corpus",
-            where=f"{where}.corpora",
-            expected="corpora: {web: 0.7, code: 0.3}",
-            remedy="give each corpus its weight, or remove the key mix",
-        )
+        what, expected = "mix: weights needs a weight for each corpus", "corpora: {web: 0.7, code: 0.3}"
+        remedy = "give each corpus its weight, or remove the key mix"
+        yield ConfigError(what, where=f"{where}.corpora", expected=expected, remedy=remedy)
     if spec.contexts is not None and spec.mix != "weights":
-        yield ConfigError(
-            "a number of contexts goes with weights",
-            where=f"{where}.contexts",
-            found="mix: frequencies, which say themselves how many there are",
-            remedy="set mix to weights, or remove the key",
-        )
+        what, found = "a number of contexts goes with weights", "mix: frequencies, which give that number themselves"
+        remedy = "set mix to weights, or remove the key"
+        yield ConfigError(what, where=f"{where}.contexts", found=found, remedy=remedy)
 
 
 def _tokshuf_errors(file: Path, where: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> Iterator[ConfigError]:
     if spec.tail != "drop" or spec.bos:
-        yield ConfigError(
+        what, found = (
             "the preset tokshuf pads each file, and adds no BOS",
-            where=where,
-            found=f"tail: {spec.tail}, bos: {str(spec.bos).lower()}",
-            expected="neither key",
-            remedy="remove them, or the preset",
+            f"tail: {spec.tail}, bos: {spec.bos}".lower(),
         )
+        yield ConfigError(what, where=where, found=found, expected="neither key", remedy="remove them, or the preset")
     if settings.preset != "tokshuf" or not settings.append_eod:
-        yield ConfigError(
-            "the preset tokshuf needs an end token after every document, empty ones too",
-            where=f"{file}: tokenization.preset",
-            found=f"preset: {settings.preset}, append_eod: {str(settings.append_eod).lower()}",
-            expected="preset: tokshuf, append_eod: true",
-            remedy="set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text",
-        )
+        what = "the preset tokshuf needs an end token after every document, empty ones too"
+        found = f"preset: {settings.preset}, append_eod: {settings.append_eod}".lower()
+        expected, place = "preset: tokshuf, append_eod: true", f"{file}: tokenization.preset"
+        remedy = "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"
+        yield ConfigError(what, where=place, found=found, expected=expected, remedy=remedy)

@@ -177,48 +177,36 @@ class Parser:
     def _missing(self, kind: type, field: dataclasses.Field[Any], path: str, *, there: bool) -> None:
         """Report a key without a default; the field's metadata may hold an `example` of its value."""
         words, explained = describe(type_hints(kind)[field.name]), field_help(kind, field.name)
-        self.errors.append(
-            ConfigError(
-                "this key has no value" if there else "a key is missing",
-                where=f"{self._where}: {path}",
-                found="no value" if there else None,
-                expected=f"{explained.rstrip('.')} ({words})" if explained else words,
-                remedy=f'{"write" if there else "add it:"} "{field.name}: {field.metadata.get("example", "…")}"',
-            )
-        )
+        expected = f"{explained.rstrip('.')} ({words})" if explained else words
+        example = f'"{field.name}: {field.metadata.get("example", "…")}"'
+        if there:
+            self._report("this key has no value", path, "no value", expected, f"write {example}")
+        else:
+            self._report("a key is missing", path, None, expected, f"add it: {example}")
 
     def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
-        """Report a key that is not known; the one that is probably meant."""
+        """Report a key that is not known; return the one that is probably meant."""
         names = list(known)
         meant = next(iter(difflib.get_close_matches(key, names, n=1)), None)
-        self.errors.append(
-            ConfigError(
-                "this key is not known",
-                where=f"{self._where}: {path}.{key}" if path else f"{self._where}: {key}",
-                expected=f"one of {', '.join(names)}",
-                remedy=f"did you mean {meant!r}?" if meant else "remove it",
-            )
+        remedy = f"did you mean {meant!r}?" if meant else "remove it"
+        self._report(
+            "this key is not known", f"{path}.{key}" if path else key, None, f"one of {', '.join(names)}", remedy
         )
         return meant
 
     def _wrong_key(self, key: object, path: str) -> None:
-        where, found = f"{self._where}: {path}.{key}", f"{key!r} ({type(key).__name__})"
-        remedy = f'put it in quotes: "{key}"'
-        self.errors.append(
-            ConfigError("this key has the wrong type", where=where, found=found, expected="text", remedy=remedy)
-        )
+        found = f"{key!r} ({type(key).__name__})"
+        self._report("this key has the wrong type", f"{path}.{key}", found, "text", f'put it in quotes: "{key}"')
 
     def _wrong(self, hint: Any, value: object, path: str) -> Any:
-        self.errors.append(
-            ConfigError(
-                "this value is not known" if get_origin(hint) is Literal else "this value has the wrong type",
-                where=f"{self._where}: {path}" if path else self._where,
-                found="no value" if value is None else f"{value!r} ({type(value).__name__})",
-                expected=describe(hint),
-                remedy=_remedy(hint, value),
-            )
-        )
+        what = "this value is not known" if get_origin(hint) is Literal else "this value has the wrong type"
+        found = "no value" if value is None else f"{value!r} ({type(value).__name__})"
+        self._report(what, path, found, describe(hint), _remedy(hint, value))
         return WRONG
+
+    def _report(self, what: str, path: str, found: str | None, expected: str, remedy: str) -> None:
+        where = f"{self._where}: {path}" if path else self._where
+        self.errors.append(ConfigError(what, where=where, found=found, expected=expected, remedy=remedy))
 
 
 def out_of_range(between: Range, value: float, where: object) -> ConfigError:

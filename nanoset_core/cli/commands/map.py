@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,32 +160,27 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
 
 def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> None:
     """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
+    members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
     if as_json:
-        members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
         print_json([{"nanoset": key[0], "split": key[1], "members": found} for key, found in members.items()])
         return
     console = wide_console()
-    for (name, split), found in plans.items():
+    for (name, split), found in members.items():
         if not found:
             print_line(console, f"{name} {split}: no data")
-        rows = member_rows({"corpus": corpus, **row.to_json()} for corpus, row in found)
-        counts = {name: f"{sum(getattr(row, name) for _, row in found):,}" for name in ("tokens", "samples_given")}
-        total = {"corpus": "all", "samples": counts["samples_given"], "tokens": counts["tokens"]}
-        print_rows(console, rows, whole=["corpus"], title=f"{name} {split}", total=total if len(rows) > 1 else None)
-    for warning in _warnings(plans):
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+        tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
+        total = {"corpus": "all", "samples": samples, "tokens": tokens} if len(found) > 1 else None
+        print_rows(console, member_rows(found), whole=["corpus"], title=f"{name} {split}", total=total)
+        if tokens and not samples:
+            _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one of this length")
+        for member in found:
+            if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
+                times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
+                _warn(f"warning: {name} {split} reads {member['corpus']} {times}")
     for one in exceeded:
         text = f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}"
-        click.secho(f"{text}, above its limit of {one.limit:g}", fg="yellow", err=True)
+        _warn(f"{text}, above its limit of {one.limit:g}")
 
 
-def _warnings(plans: Plans) -> Iterator[str]:
-    """Warnings of what is allowed and seldom meant: splits without samples, and text that is read very often."""
-    for (name, split), found in plans.items():
-        rows = [row for _, row in found]
-        tokens = sum(row.tokens for row in rows)
-        if tokens and not any(row.samples_given for row in rows):
-            yield f"{name} {split} has no sample: its {tokens:,} tokens are too few for one of this length"
-        for corpus, row in found:
-            if row.epochs > MANY_EPOCHS and row.max_epochs is None:
-                yield f"{name} {split} reads {corpus} {row.epochs:,.1f} times (max_epochs would limit that)"
+def _warn(text: str) -> None:
+    click.secho(text, fg="yellow", err=True)
