@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import resource
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sample_project import jsonl, sentences
 
-from nanoset_core.cli import main, nanoset
+from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import write_packed
@@ -81,53 +78,6 @@ def test_a_folder_that_cannot_be_made(command: str) -> None:
     assert str(error).startswith("/proc/none")
     assert "the folder cannot be made" in str(error)
     assert "name a place" in (error.remedy or "")
-
-
-def without_rights(call: Callable[[], None]) -> None:
-    """Give up the right of root to write everywhere, and end with what `call` ends with."""
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    sets = (ctypes.c_uint32 * 6)()
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.capget(header, sets)
-    for held in (0, 3):  # the effective set's two words
-        sets[held] &= ~0b110 if held == 0 else ~0  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
-    if libc.capset(header, sets):
-        os._exit(77)
-    call()
-
-
-def said(command: str, folder: str) -> tuple[int, str]:
-    """(exit code, what it printed) of a command in a process of its own, which has no more rights than a user."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.dup2(write, 1)
-            sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
-            without_rights(lambda: main(arguments(command, folder)))
-        except SystemExit as end:
-            os._exit(int(end.code or 0))
-        finally:
-            os._exit(70)
-    os.close(write)
-    with os.fdopen(read, "rb") as printed:
-        text = printed.read().decode()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_without_the_right_to_write(command: str, tmp_path: Path) -> None:
-    folder = tmp_path / "read-only"
-    folder.mkdir(mode=0o555)
-    code, text = said(command, str(folder))
-    if code == 77:
-        pytest.skip("this process may not give up rights")
-    assert code == 1, text
-    assert f"{folder}" in text
-    assert "this may not be written" in text
-    assert "give this user the right to write there" in text
-    assert "Traceback" not in text
-    assert not list(folder.iterdir())
 
 
 @pytest.fixture

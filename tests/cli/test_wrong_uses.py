@@ -101,7 +101,7 @@ CASES = [
     (f"map --data-path 0.5 {PAIR} 0.5 {PAIR} --seq-length 8", [f"found: {PAIR}", "the sum of its weights"]),
     (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix"]),
     ("map --data-path nope --seq-length 8", ["nope.idx", "check the data path"]),
-    (f"map --data-path {PAIR} --train-data-path {PAIR} --seq-length 8", ["--data-path, --train-data-path", "one of --data-path"]),
+    (f"map --data-path {PAIR} --train-data-path {PAIR} --seq-length 8", ["--data-path, --train-data-path", "one of"]),
     ("map --data-args-path nope --seq-length 8", ["nope", "cannot be read", "a text file"]),
     (f"map --data-path {PAIR} --seq-length 8 --train-iters 10", ["--global-batch-size", "belong together"]),
     (f"map --data-path {PAIR} --seq-length 8 --trainer-path abc", ["'abc'", "HERE=THERE"]),
