@@ -18,7 +18,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.raw.contents import Notice, contents_of
-from nanoset_core.raw.measuring import Measure, measure
+from nanoset_core.raw.documents import Measure, measure
 from nanoset_core.raw.survey import RawText, list_corpora
 from nanoset_core.serialization.settings import inner_sections, json_schema, setting
 from nanoset_core.storage.atomic import write_atomic

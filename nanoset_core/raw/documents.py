@@ -10,19 +10,24 @@ from typing import Any, cast
 
 import numpy as np
 
+from nanoset_core.errors import NanosetError
 from nanoset_core.raw.columns import ColumnPath, column_at, is_text_type, locate, locate_text, strings, texts_at
 from nanoset_core.raw.endings import format_of
 from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
+from nanoset_core.raw.listing import natural_key
 from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
 from nanoset_core.raw.stored import StoredPiece, too_large
+from nanoset_core.raw.survey import CorpusFiles
 from nanoset_core.raw.tables import read_table, table_fault
 from nanoset_core.storage.remote_folder import RawFolder
 
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
+SAMPLE_BYTES, SAMPLE_BATCH = 1 << 20, 64 << 10
+"""Read to measure a corpus, and at once."""
 ZEROS = "\0" * 8
 """Text with so many zero bytes is a sign of damage that a table without checksums cannot show."""
 
@@ -247,3 +252,34 @@ def _ids_at(rows: Any, place: ColumnPath) -> list[str | None]:
     for _, is_null in nulls:
         ids = [None if null else value for value, null in zip(ids, is_null.tolist(), strict=True)]
     return ids
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What was read of a corpus, and what that says of the rest."""
+
+    documents: int = 0
+    """Documents that were read."""
+    text_bytes: int = 0
+    """UTF-8 bytes of their texts."""
+    whole: float = 1.0
+    """How many times as much there is at least, judged by the stored bytes."""
+
+
+def measure(folder: RawFolder, found: CorpusFiles, text_key: str) -> Measure:
+    """Read about the first MiB of a corpus's lines; files that cannot be read are passed over: a build will say so."""
+    documents = text_bytes = read_bytes = stored = 0
+    for file in sorted(found.files, key=lambda file: natural_key(file.path)):
+        before, source = read_bytes, SourceRange((Piece(file.path, 0, file.size, 1, ""),))
+        with suppress(NanosetError):
+            for batch in read_documents(folder, source, text_key=text_key, batch_bytes=SAMPLE_BATCH, verify=False):
+                documents += len(batch.texts)
+                text_bytes += sum(len(text.encode(errors="replace")) for text in batch.texts)
+                read_bytes += batch.read_bytes
+                if read_bytes >= SAMPLE_BYTES:
+                    break
+        if read_bytes >= SAMPLE_BYTES:
+            stored += min(file.size, read_bytes - before)
+            break
+        stored += file.size
+    return Measure(documents, text_bytes, found.size / stored if stored else 1.0)

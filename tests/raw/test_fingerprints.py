@@ -144,27 +144,30 @@ def test_pieces_that_are_hashed_by_several_workers_are_the_same(
         ]
 
 
-@pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch", "remove"])
+def replace_file(path):
+    """Put another file of the same size and time in its place."""
+    stat = path.stat()
+    other = path.with_name("new")
+    other.write_bytes(path.read_bytes()[::-1])
+    os.utime(other, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    os.rename(other, path)
+
+
+CHANGES = {
+    "append": lambda path: path.write_bytes(path.read_bytes() + b"more\n"),
+    "truncate": lambda path: os.truncate(path, 50),
+    "replace": replace_file,
+    "touch": lambda path: path.touch(),
+    "remove": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("moment", ["listed", "cut", "half"])
 def test_a_file_that_changes_while_several_workers_hash_it(tmp_path, monkeypatch, change, moment):
-    monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 30)
+    monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     stat, path = write(tmp_path, "a.jsonl", b"0123456789\n" * 30), tmp_path / "a.jsonl"
-
-    def act():
-        if change == "append":
-            with path.open("ab") as file:
-                file.write(b"more\n")
-        elif change == "truncate":
-            os.truncate(path, 50)
-        elif change == "touch":
-            path.touch()
-        elif change == "remove":
-            path.unlink()
-        else:
-            (tmp_path / "new").write_bytes(path.read_bytes()[::-1])
-            os.utime(tmp_path / "new", ns=(stat.mtime_ns, stat.mtime_ns))
-            os.rename(tmp_path / "new", path)
 
     class Meanwhile:
         def run(self, work, tasks):
@@ -172,13 +175,24 @@ def test_a_file_that_changes_while_several_workers_hash_it(tmp_path, monkeypatch
             assert len(listed) == 10
             for number, task in enumerate(listed):
                 if number == {"cut": 0, "half": 5}.get(moment):
-                    act()
+                    CHANGES[change](path)
                 yield number, work(task)
 
     if moment == "listed":
-        act()
+        CHANGES[change](path)
     with pytest.raises(MissingError if change == "remove" else SourceChangedError) as caught:
         list(fingerprint_all(tmp_path, [stat], Meanwhile()))
+    assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch"])
+def test_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch, change):
+    stat, path = write(tmp_path, "a.jsonl", b"0123456789\n" * 10), tmp_path / "a.jsonl"
+    monkeypatch.setattr(fingerprints, "READ_BYTES", 30)
+    if change == "replace":  # between the listing and the hashing: the open file stays the old one
+        CHANGES[change](path)
+    with pytest.raises(SourceChangedError, match="changed while it was read") as caught:
+        fingerprint(tmp_path, stat, lambda _: change == "replace" or CHANGES[change](path))
     assert caught.value.where == str(path)
 
 
@@ -230,31 +244,6 @@ def test_progress_counts_every_byte(tmp_path, monkeypatch):
     fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"x" * 100), heard.append)
     assert sum(heard) == 100
     assert max(heard) <= 7
-
-
-@pytest.mark.parametrize("change", ["append", "truncate", "replace", "touch"])
-def test_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch, change):
-    data = b"0123456789\n" * 10
-    stat = write(tmp_path, "a.jsonl", data)
-    path = tmp_path / "a.jsonl"
-    monkeypatch.setattr(fingerprints, "READ_BYTES", 30)
-
-    def act(_):
-        if change == "append":
-            with path.open("ab") as file:
-                file.write(b"more\n")
-        elif change == "truncate":
-            os.truncate(path, 50)
-        elif change == "touch":
-            path.touch()
-
-    if change == "replace":  # between the listing and the hashing: same size, same time
-        (tmp_path / "new").write_bytes(data[::-1])
-        os.utime(tmp_path / "new", ns=(stat.mtime_ns, stat.mtime_ns))
-        os.rename(tmp_path / "new", path)
-    with pytest.raises(SourceChangedError, match="changed while it was read") as caught:
-        fingerprint(tmp_path, stat, act)
-    assert caught.value.where == str(path)
 
 
 def test_file_that_is_gone(tmp_path):
