@@ -62,7 +62,7 @@ def _pack(task: _PackTask, listener: ProgressCallback = silent) -> Manifest:
     with task.outputs.in_task() as outputs:
         dataset = outputs.rebase(task.dataset)
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, FileFact]]:
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
             access, prefix = outputs.access, str(dataset.folder / dataset.facts["prefix"])
             store: Store = LocalStore(folder)
             name = task.file
@@ -71,7 +71,7 @@ def _pack(task: _PackTask, listener: ProgressCallback = silent) -> Manifest:
                 store, name = access.store, access.name(outputs.place(task.recipe) / task.file)
             opened = MMapIndexedDataset.below(access, prefix, validate=not access.has_copies)
             packed, fact = pack_into_store(opened, store, name, vocab_size=task.vocab_size, listener=listener)
-            return _facts(task, packed), {task.file: fact}
+            return _facts(task, packed), {task.file: fact if access.has_copies else str(fact.sha256)}
 
         return outputs.commit(task.recipe, write)
 

@@ -271,12 +271,12 @@ def test_what_megatron_has_no_tokenizer_for(tmp_path):
         (["1", "a", "2"], ["1", "a", "2"]),  # an odd number of words: all are prefixes, as Megatron-LM has it
     ],
 )
-def test_blends(words, blend):
+def test_blends_of_words(words, blend):
     assert blend_from_words(words, "here") == blend
 
 
 @pytest.mark.parametrize("words", [[], ["1", "a", "x", "b"], ["a", "a"], ["1", "a", "2", "a"]])
-def test_no_blends(words):
+def test_words_that_are_no_blend(words):
     with pytest.raises(ConfigError):
         blend_from_words(words, "here")
 
@@ -296,6 +296,6 @@ def test_what_is_not_for_each_split(tmp_path, text):
     assert caught.value.where == str(path)
 
 
-def test_no_file(tmp_path):
+def test_no_file_of_data_arguments(tmp_path):
     with pytest.raises(MissingError):
         read_data_args(tmp_path / "none")

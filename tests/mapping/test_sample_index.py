@@ -104,15 +104,6 @@ def test_blocks_whose_tokens_need_64_bits():
     assert built[:, 1].max() > 2**30
 
 
-def test_many_blocks_beyond_64_bit_sums(monkeypatch):
-    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 2)
-    sizes = np.random.RandomState(0).randint(2**20, 2**31 - 1, 40).astype(np.int32)
-    documents = np.random.RandomState(1).permutation(40).astype(np.int32)
-    total = int(sizes.sum(dtype=np.int64))
-    built = build_sample_index(sizes, documents, 2**27 + 11, 1, total)
-    np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, 2**27 + 11, total, 1, True))
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
     monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 64)  # a block's sums fit 32 bits, their base does not
@@ -122,18 +113,6 @@ def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
     assert total > 2**32
     built = build_sample_index(sizes, documents, 2**20 - 3, 1, total, threads=threads)
     np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, 2**20 - 3, total, 1, True))
-
-
-@pytest.mark.parametrize("extra", [0, 1])
-@pytest.mark.parametrize("block", [1, 4, 1000])
-def test_documents_of_many_samples_among_empty_and_one_token_ones(monkeypatch, extra, block):
-    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", block)
-    sizes = np.array([0, 1, 5000, 0, 0, 1, 1, 0, 3001, 1, 0, 7, 1] * 3, dtype=np.int32)
-    documents = np.random.RandomState(4).permutation(len(sizes)).astype(np.int32)
-    total = int(sizes.sum())
-    for length in (1, 2, 7, 64, 4999, 5000, 5001):
-        built = build_sample_index(sizes, documents, length, 1, total, extra)
-        np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, length, total, extra, True))
 
 
 @pytest.mark.parametrize(

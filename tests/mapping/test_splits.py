@@ -2,7 +2,6 @@
 
 import sys
 
-import numpy as np
 import pytest
 from golden.megatron.cases import rows
 from hypothesis import given, settings
@@ -84,17 +83,6 @@ def test_every_sequence_is_in_one_split(shares, sequences):
     assert cuts[-1][1] == sequences
     # one after the other, except where a rounded-up split has to give back a sequence
     assert all(begin >= -1 for begin, _ in cuts)
-
-
-@settings(max_examples=80, deadline=None)
-@given(SHARES, st.integers(0, 100_000))
-def test_cuts_as_the_peer_makes_them(shares, sequences):
-    vector = (np.array(shares) / np.sum(shares)).tolist()
-    cuts = [0]
-    for share in vector:
-        cuts.append(cuts[-1] + round(share * float(sequences)))
-    cuts[1:] = [cut - (cuts[-1] - sequences) for cut in cuts[1:]]
-    assert rows_by_cuts(vector, sequences) == [(cuts[i], cuts[i + 1]) for i in range(3)]
 
 
 @pytest.mark.parametrize(

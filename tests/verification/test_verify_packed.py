@@ -8,6 +8,9 @@ import pytest
 from built_project import one, poke, whats
 
 from nanoset_core.packed import PackedDataset, write_packed
+from nanoset_core.pipeline import packed
+from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import targets, verify_packed, verify_project
 
@@ -93,3 +96,10 @@ def test_not_made(copy):
     project = copy()
     shutil.rmtree(project.outputs.folder / "packed")
     assert whats(verify_packed(project, "web")) == ["the output packed/web has not been built"]
+
+
+def test_a_large_pbin_has_a_digest(copy, monkeypatch):
+    monkeypatch.setattr("nanoset_core.outputs.root.HASHED_BYTES", 0)
+    project = copy()
+    manifest = packed.pack(Project.open(project.config.file, rebuild=True), "web")
+    assert manifest.files["web.pbin"].sha256 == sha256_file(pbin(project))
