@@ -23,11 +23,12 @@ def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
     """Return (file name → text, notes for the user)."""
     files, notes = {}, []
     if handoff.is_per_split:
-        per_split = {split: _words(handoff, split) or None for split in SPLITS}
+        per_split = {split: " ".join(_lines(handoff, split)).split() or None for split in SPLITS}
         files[PER_SPLIT] = json.dumps(per_split, indent=1) + "\n"
     else:
         files[DATA_ARGS] = "".join(f"{line}\n" for line in _lines(handoff, "train"))
-    if odd := _misread(handoff):
+    expected = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
+    if odd := [path for path, count in handoff.datasets.items() if count.dtype != expected]:
         notes.append(
             f"No {SEQUENCES}: with it Megatron-LM would take the tokens of {', '.join(odd)} for another type, since it "
             f"goes by the vocabulary ({handoff.vocab_size:,}) instead of the .idx. Without it, it reads them right."
@@ -38,7 +39,7 @@ def megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
     files[ARGUMENTS] = "".join(f"{line}\n" for line in _arguments(handoff, files))
     if handoff.tokenizer_note is not None:
         notes.append(handoff.tokenizer_note)
-    return files, notes + list(_samples_notes(handoff)) + list(_speed_notes(handoff))
+    return files, [*notes, *_notes(handoff)]
 
 
 def loads_fast(handoff: Handoff) -> bool:
@@ -46,20 +47,11 @@ def loads_fast(handoff: Handoff) -> bool:
 
     Megatron-LM refuses it with a blend that splits share, and fails where it does not find an index.
     """
-    return handoff.is_per_split and handoff.config.rules.starts_without_scanning and not handoff.unlike
-
-
-def _words(handoff: Handoff, split: SplitName) -> list[str]:
-    return [word for line in _lines(handoff, split) for word in line.split(" ")]
+    return handoff.is_per_split and handoff.config.rules.starts_without_scanning and not handoff.sample_count_mismatch
 
 
 def _lines(handoff: Handoff, split: SplitName) -> list[str]:
     return [path if weight is None else f"{weight!r} {path}" for weight, path in handoff.data(split)]
-
-
-def _misread(handoff: Handoff) -> list[str]:
-    expected = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
-    return [path for path, count in handoff.datasets.items() if count.dtype != expected]
 
 
 def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
@@ -102,7 +94,7 @@ def _length(handoff: Handoff) -> Iterator[str]:
     yield f"--eval-iters {schedule.eval_iters}"
 
 
-def _samples_notes(handoff: Handoff) -> Iterator[str]:
+def _notes(handoff: Handoff) -> Iterator[str]:
     config = handoff.config
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
@@ -115,7 +107,7 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
             f"{handoff.run.iterations:,} iterations, are what max_epochs allows. With `iterations: "
             f"{handoff.run.iterations}` in `schedule` all numbers agree."
         )
-    for split, asked in handoff.unlike.items():
+    for split, asked in handoff.sample_count_mismatch.items():
         yield (
             f"The cache of {split} is for {config.samples(split):,} samples, but the run asks for {asked:,}: "
             "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
@@ -132,10 +124,7 @@ def _samples_notes(handoff: Handoff) -> Iterator[str]:
                 steps = "(train_iters // eval_interval + 1) * eval_iters" if split == "valid" else "eval_iters"
                 rule = f"{built:,} samples: {steps} * global_batch_size must be that"
             yield f"The cache of {split} is for {rule}. With `schedule` in nanoset.yaml the numbers agree."
-
-
-def _speed_notes(handoff: Handoff) -> Iterator[str]:
-    if handoff.is_per_split and handoff.unlike:
+    if handoff.is_per_split and handoff.sample_count_mismatch:
         yield "--dataloader-fast-cache-load is not given, since an index would be missing."
     if not handoff.is_per_split and handoff.config.rules.starts_without_scanning:
         yield (

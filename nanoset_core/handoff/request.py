@@ -49,7 +49,7 @@ class Handoff:
     tokenizer: tuple[str, ...] = ()
     """Megatron-LM's arguments that name the tokenizer, a flag and its values each; none where the user names it."""
     tokenizer_note: str | None = None
-    """What there is to be said of a tokenizer that Megatron-LM does not know."""
+    """Note on a tokenizer that Megatron-LM does not know."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
 
@@ -76,7 +76,7 @@ class Handoff:
         return replace(schedule, iterations=built // schedule.global_batch_size)
 
     @property
-    def unlike(self) -> dict[SplitName, int]:
+    def sample_count_mismatch(self) -> dict[SplitName, int]:
         """Split → samples that `run` asks for, where its index files are for another number."""
         if self.run is None:
             return {}
@@ -90,18 +90,14 @@ class Handoff:
             if count is not None and split in asked and asked[split] != count
         }
 
-    @property
-    def paths(self) -> list[str]:
-        """Every prefix, once, in order."""
-        return list(dict.fromkeys(path for split in SPLITS for _, path in self.data(split)))
-
     def check_paths(self) -> None:
         """Refuse paths that a trainer would cut in two.
 
         Raises:
             ConfigError: there is a space in one.
         """
-        for path in (*self.paths, self.folder, self.cache):
+        prefixes = [path for split in SPLITS for _, path in self.data(split)]
+        for path in (*prefixes, self.folder, self.cache):
             if any(character.isspace() for character in path):
                 raise ConfigError(
                     "the trainer cuts its data arguments at spaces",

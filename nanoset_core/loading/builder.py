@@ -20,7 +20,6 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.storage.access import FileAccess
 
 Split = Nanoset | BlendedNanoset
-_THREADS = min(2, os.cpu_count() or 1)
 
 
 class NanosetBuilder:
@@ -113,7 +112,7 @@ def _is_ready(files: FileSet) -> bool:
     if files.complete(deep=False) is not None:
         return True
     if writable := _writable(files.folder):
-        files.write(threads=_THREADS)
+        files.write()
     return writable
 
 

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.scratch import alone_in
 
 _VERSION = 1
+_THREADS = min(2, os.cpu_count() or 1)
 _PIECE_BYTES = 1 << 24
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Raised where a sidecar is not there, or not ours."""
@@ -67,7 +69,7 @@ def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.Pa
         "description": member.hash,
     }
 
-    def build(threads: int) -> MemberIndices:
+    def build() -> MemberIndices:
         idx = index_here(member.prefix)
         if (found := sha256_file(idx)) != member.idx_sha256:
             raise StaleError(
@@ -77,7 +79,7 @@ def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.Pa
                 expected=f"sha256 {member.idx_sha256}",
                 remedy="plan again",
             )
-        return build_member_indices(member, config, read_idx(idx, validate=False).sequence_lengths, threads=threads)
+        return build_member_indices(member, config, read_idx(idx, validate=False).sequence_lengths, threads=_THREADS)
 
     return FileSet(Path(cache_dir), member.files, member.sidecar, member.description, made_from, build)
 
@@ -87,9 +89,7 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
     lengths = [member.samples_given for member in plan.members]
     made_from = {"preset": plan.preset, "description": blend.hash, "lengths": lengths}
 
-    def build(_: int) -> BlendIndices:
-        return build_blend_indices(plan)
-
+    build = partial(build_blend_indices, plan)
     return FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from, build)
 
 
@@ -149,8 +149,8 @@ class FileSet:
     """Text of the part `description`."""
     made_from: Mapping[str, Any]
     """All that decides their bytes."""
-    build: Callable[[int], MemberIndices | BlendIndices]
-    """Builds the arrays with a number of threads."""
+    build: Callable[[], MemberIndices | BlendIndices]
+    """Builds the arrays."""
 
     def complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return {file name: sha256} if all are there and were made from just this, else None.
@@ -189,14 +189,11 @@ class FileSet:
             return f"{there}, without {self.sidecar}, which would say what it was made from"
         return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
 
-    def write(self, *, threads: int = 1) -> dict[str, str]:
+    def write(self) -> dict[str, str]:
         """Write the files unless they are there with the right digests.
 
         Each file appears whole. The description, which completes the set for a trainer, comes last. Where another
         process writes them meanwhile, its files stay.
-
-        Args:
-            threads: more than one shortens the wall time; the result is the same.
 
         Returns:
             File name → sha256.
@@ -209,7 +206,7 @@ class FileSet:
         known = self.complete(deep=True)
         if known is not None:
             return known
-        arrays = self.build(threads)
+        arrays = self.build()
         with alone_in(self.folder):
             known = self.complete(deep=True)
             return self._replace(arrays) if known is None else known

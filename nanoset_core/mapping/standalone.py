@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -20,8 +19,6 @@ from nanoset_core.outputs.places import OutputPlace, place_of
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
 from nanoset_core.storage.working_copies import claimed_room
-
-_THREADS = min(2, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ def _write(files: FileSet, place: OutputPlace, bucket: RemoteFolder | None) -> b
     with place.writing():
         place.write(mark, json.dumps(files.made_from).encode())
         if bucket is None:
-            files.write(threads=_THREADS)
+            files.write()
         else:
             _send(files, place)
         place.remove(mark)

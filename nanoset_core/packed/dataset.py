@@ -215,24 +215,6 @@ class DocumentBlocks:
         spans = zip(self._piece_starts[pieces], self._piece_ends[pieces], strict=True)
         return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self._dataset.dtype)
 
-    def batch(self, indices: ArrayLike, pad_id: int) -> NDArray[np.integer]:
-        """Return the tokens of several samples, shape (len(indices), block_size), padded at the end with `pad_id`.
-
-        Raises:
-            ConfigError: `pad_id` does not fit the dataset's dtype.
-            SampleIndexError: there is no such sample.
-        """
-        wanted = np.asarray(indices, np.int64)
-        bounds = np.iinfo(self._dataset.dtype)
-        if not bounds.min <= pad_id <= bounds.max:
-            expected = f"{bounds.min} to {bounds.max} ({self._dataset.dtype.name})"
-            raise ConfigError("the padding does not fit", where="pad_id", found=pad_id, expected=expected)
-        rows = np.full((len(wanted), self.block_size), pad_id, self._dataset.dtype)
-        for row, index in zip(rows, wanted.tolist(), strict=True):
-            sample = self[index]
-            row[: len(sample)] = sample
-        return rows
-
     def __repr__(self) -> str:
         return f"DocumentBlocks({str(self._dataset.path)!r}, {len(self)} samples of up to {self.block_size} tokens)"
 

@@ -95,8 +95,8 @@ def test_a_killed_call_goes_on(data, tmp_path, preset, monkeypatch):
     run(data, *arguments)
     first = digests(tmp_path / "cache")
 
-    def killed(files, **options):
-        real(files, **options)
+    def killed(files):
+        real(files)
         (files.folder / files.sidecar).unlink()
         raise KeyboardInterrupt
 
@@ -118,8 +118,8 @@ def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypat
     for path in (tmp_path / "cache").iterdir():
         path.unlink()
 
-    def written(files, **options):
-        real(files, **options)
+    def written(files):
+        real(files)
         for mark in files.folder.glob(".*.begun"):
             mark.unlink()
 
