@@ -22,6 +22,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage.access import LocalAccess
@@ -328,6 +329,61 @@ def test_histogram_of_lengths(corpus, tmp_path):
     (corpus / "a.jsonl").write_bytes(lines(*("<|padding|>" * length for length in lengths)))
     shard = make_shard(task_for(corpus, tmp_path, framing=Framing()))
     assert shard.facts["length_histogram"] == [1, 1, 2, 2, 2, 1] + [0] * 26
+
+
+def write_table(folder, suffix):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"text": ["one two", None, "", "three é"], "id": range(4), "more": ["a", "b", "c", None]}
+    table = pa.table(columns)
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "a.parquet", row_group_size=3)
+    if suffix == ".arrow":
+        with pa.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
+            writer.write_table(table)
+    elif suffix == ".jsonl":
+        import_parquet(folder / "a.parquet", folder / "a.jsonl")
+    for path in folder.iterdir():
+        if path.suffix != suffix:
+            path.unlink()
+
+
+def test_a_table_gives_the_tokens_of_its_lines(tmp_path):
+    import pyarrow.parquet as pq
+
+    shards = {}
+    for suffix in (".jsonl", ".parquet", ".arrow"):
+        write_table(tmp_path / suffix, suffix)
+        shards[suffix] = make_shard(task_for(tmp_path / suffix, tmp_path / "out"))
+    for suffix in (".parquet", ".arrow"):
+        for name in ("tokens.bin", "tokens.idx"):
+            assert shards[suffix].path(name).read_bytes() == shards[".jsonl"].path(name).read_bytes()
+        assert (shards[suffix].facts["lines"], shards[suffix].facts["rejected"]) == (4, 1)
+        rows = pq.read_table(shards[suffix].path("documents.parquet")).to_pylist()
+        assert [(row["file"], row["line"], row["byte_offset"], row["id"]) for row in rows] == [
+            (f"a{suffix}", line, -1, str(line - 1)) for line in (1, 3, 4)
+        ]
+        reject = json.loads(shards[suffix].path("rejects.jsonl").read_text())
+        assert (reject["line"], reject["reason"]) == (2, "text_not_a_string")
+
+
+def test_pairs_of_keys_stay_aligned(tmp_path):
+    import pyarrow.parquet as pq
+
+    write_table(tmp_path / "web", ".parquet")
+    first = make_shard(task_for(tmp_path / "web", tmp_path / "out", text_key="text", required_keys=("more",)))
+    second = make_shard(task_for(tmp_path / "web", tmp_path / "out2", text_key="more", required_keys=("text",)))
+    assert [shard.facts["documents"] for shard in (first, second)] == [2, 2]
+    ids = [pq.read_table(shard.path("documents.parquet"))["id"].to_pylist() for shard in (first, second)]
+    assert ids == [["0", "2"]] * 2
+    assert len(MMapIndexedDataset(second.folder / "tokens").sequence_lengths) == 2
+
+
+def test_policy_to_fail_names_the_row(tmp_path):
+    write_table(tmp_path / "web", ".parquet")
+    with pytest.raises(InputError, match=r"a\.parquet:2: a line was rejected"):
+        make_shard(task_for(tmp_path / "web", tmp_path / "out", fail_on_reject=True))
 
 
 MAKE_ALL = """

@@ -35,39 +35,6 @@ def test_classes_of_some_characters(known):
         assert classes[[10, 13]].tolist() == [newline, newline]
 
 
-def probe_each(split, points: list[int]) -> dict[int, int]:
-    """Class of each code point by the pieces that a tokenizer makes of it.
-
-    Only a letter stays in one piece with an `a` before it, only a symbol with a `!`, only white space with newlines
-    after it; what is left is a number.
-    """
-
-    def begins_after(before: str) -> set[int]:
-        return {begin for _, (begin, _) in split("".join(f"{before}{chr(point)}\r\r" for point in points))}
-
-    after_letter, after_symbol = begins_after("a"), begins_after("!")
-    classes = {}
-    for index, point in enumerate(points):
-        place = 4 * index + 1
-        if place not in after_letter:
-            classes[point] = LETTER
-        elif place not in after_symbol:
-            classes[point] = OTHER
-        else:
-            classes[point] = NUMBER if place + 1 in after_letter else SPACE
-    return classes
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "llama3"])
-def test_classes_are_those_that_pieces_show(known, kind):
-    """All ASCII, both sides of every change of class, and every 61st code point."""
-    knowledge, reference = known[kind]
-    edges = np.flatnonzero(np.diff(knowledge.classes))
-    points = {*range(0x80), *edges.tolist(), *(edges + 1).tolist(), *range(0x80, 0x110000, 61)} - {10, 13}
-    points = sorted(point for point in points if not 0xD800 <= point < 0xE000)
-    assert probe_each(reference.split, points) == {point: int(knowledge.classes[point]) for point in points}
-
-
 @pytest.mark.parametrize("pattern", SPLIT_PATTERNS.values(), ids=lambda pattern: pattern.name)
 def test_classes_found_in_bulk_are_those_found_one_by_one(pattern):
     classes = probe_classes(pattern.classes, pattern.rest)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretoken_words import KNOWN, check, encode, encode_long, laid_out, seed
 
-from nanoset_core.tokenization.bpe import pretoken_cache
+from nanoset_core.tokenization.bpe import make_engine, numpy_engine, pretoken_cache
 from nanoset_core.tokenization.bpe.pretoken_cache import LONGEST, PretokenCache
+from nanoset_core.tokenization.knowledge import Knowledge
 
 letters = st.binary(min_size=1, max_size=20).map(lambda word: bytes(byte % 255 + 1 for byte in word))
 words = st.one_of(letters, st.builds(bytes.__mul__, letters, st.integers(1, 20)), st.sampled_from(sorted(KNOWN)))
@@ -87,3 +90,78 @@ def test_the_longest_words():
     cache = PretokenCache(encode, encode_long, seed)
     check(cache, [[b"y" * size for size in (LONGEST - 1, LONGEST, LONGEST + 1, 5000)]])
     assert len(cache) == len(KNOWN) + 2  # longer ones are not kept
+
+
+WORDS = [f"{number:x}".encode() * (1 + number % 9) for number in range(300)]
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Where a cache keeps its words, once they are twenty."""
+    monkeypatch.setattr(pretoken_cache, "LEAST_SAVED", 20)
+    return Knowledge("words", "a tokenizer", tmp_path / "cache")
+
+
+@pytest.fixture
+def file(kept, tmp_path):
+    """Kept by a cache that met all words."""
+    check(PretokenCache(encode, encode_long, seed, kept), [WORDS])
+    (path,) = (tmp_path / "cache").iterdir()
+    return path
+
+
+def never(words):
+    raise AssertionError(f"learnt again: {words}")
+
+
+def begins_cold(kept):
+    """Whether a new cache begins without what was kept; its tokens are right in any case."""
+    cache = PretokenCache(encode, encode_long, seed, kept)
+    cold = cache.learnt == 0
+    check(cache, [WORDS, [b"the", b"new word"], WORDS])
+    return cold
+
+
+def test_a_later_cache_has_nothing_to_learn(kept, file):
+    cache = PretokenCache(encode, encode_long, seed, kept)
+    assert cache.learnt > 250
+    cache._encode = never
+    check(cache, [[word for word in WORDS if len(word) <= pretoken_cache.LONGEST], [b"the"]])
+    cache._encode = encode
+    check(cache, [[b"another"], WORDS, [b"another", b"one more"]])
+
+
+def test_few_words_and_too_many_are_not_kept(kept, tmp_path, monkeypatch):
+    check(PretokenCache(encode, encode_long, seed, kept), [WORDS[:10]])
+    monkeypatch.setattr(pretoken_cache, "_MOST_SAVED_BYTES", 1000)
+    check(PretokenCache(encode, encode_long, seed, kept), [WORDS])
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cut_file_is_made_again(kept, file):
+    file.write_bytes(file.read_bytes()[:-1])
+    assert begins_cold(kept)
+    assert not begins_cold(kept), "it was not made again"
+
+
+def test_many_write_at_once(kept, tmp_path):
+    caches = [PretokenCache(encode, encode_long, seed, kept) for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: check(caches[number], [WORDS[number * 5 :], WORDS]), range(8)))
+    assert not begins_cold(kept)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [kept._path.name]
+
+
+def test_engines_begin_warm_and_give_the_same_tokens(tokenizer_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretoken_cache, "LEAST_SAVED", 20)
+    texts = [" ".join(f"w{number * 7919 % 10007:o}é" for number in range(start, start + 400)) for start in range(9)]
+    for kind in ("gpt2", "llama3"):
+        wanted = make_engine(tokenizer_files[kind], "tokenizers").encode(texts)
+        for _ in range(3):
+            found = make_engine(tokenizer_files[kind], "numpy", cache=tmp_path).encode(texts)
+            assert found.ids.tolist() == wanted.ids.tolist()
+            assert found.lengths.tolist() == wanted.lengths.tolist()
+    assert len(list(tmp_path.glob("*.words.npz"))) == 2
+    without = {("numpy", numpy_engine.version())}
+    assert make_engine(tokenizer_files["gpt2"], "numpy", cache=tmp_path, without=without).name == "tokenizers"
+    assert len(list(tmp_path.glob("*.words.npz"))) == 1, "what a wrong engine learnt is gone"

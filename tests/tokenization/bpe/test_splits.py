@@ -1,4 +1,4 @@
-"""Splitting on bytes against a slow reading of the regular expressions, and against the library itself."""
+"""Splitting on bytes against the library itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import (
     DIGITS,
-    LETTER,
-    NEWLINE,
-    NUMBER,
-    OTHER,
-    SPACE,
     ByteClassifier,
     probe_classes,
 )
 from nanoset_core.tokenization.bpe.patterns import GPT2, KIMI, LLAMA3, SPLIT_PATTERNS, SplitPattern
 from nanoset_core.tokenization.bpe.splits import piece_starts
-
-CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
 def vectorised(pattern: SplitPattern, classes, texts: list[str], longest_run: int = 0) -> list[list[str]]:
@@ -45,65 +38,6 @@ def is_native(text: str, pattern: SplitPattern) -> bool:
     return bool(text) and text.encode() not in pattern.context_spans
 
 
-def run(text: str, begin: int, kinds: set[int], classes) -> int:
-    """End of the run of characters of some classes that begins at `begin`."""
-    end = begin
-    while end < len(text) and int(classes[ord(text[end])]) in kinds:
-        end += 1
-    return end
-
-
-def words_after(text: str, begin: int, classes, kinds: tuple[int, ...]) -> int:
-    """End of ` ?` and one or more characters of one of the classes, or `begin`."""
-    after_space = begin + (text[begin] == " ")
-    for kind in kinds:
-        for low in (after_space, begin):
-            end = run(text, low, {kind}, classes)
-            if end > low:
-                return end
-    return begin
-
-
-def spaces_after(text: str, begin: int, spaces: set[int], classes) -> int:
-    r"""End of `\s+(?!\S)|\s+`."""
-    end = run(text, begin, spaces, classes)
-    return end - 1 if end < len(text) and end > begin + 1 else end
-
-
-def next_gpt2(text: str, begin: int, classes) -> int:
-    for contraction in CONTRACTIONS:
-        if text.startswith(contraction, begin):
-            return begin + len(contraction)
-    end = words_after(text, begin, classes, (LETTER, NUMBER, OTHER))
-    return end if end > begin else spaces_after(text, begin, {SPACE}, classes)
-
-
-def next_llama3(text: str, begin: int, classes, digits: int) -> int:
-    for contraction in CONTRACTIONS:
-        if text[begin : begin + len(contraction)].replace("ſ", "s").lower() == contraction:
-            return begin + len(contraction)
-    after_one = begin + (int(classes[ord(text[begin])]) in (OTHER, SPACE))
-    end = run(text, after_one, {LETTER}, classes)
-    if end > after_one:
-        return end
-    if (end := run(text, begin, {NUMBER}, classes)) > begin:
-        return min(end, begin + digits)
-    if (end := words_after(text, begin, classes, (OTHER,))) > begin:
-        return run(text, end, {NEWLINE}, classes)
-    end = run(text, begin, {SPACE, NEWLINE}, classes)
-    newlines = [place for place in range(begin, end) if text[place] in "\r\n"]
-    return newlines[-1] + 1 if newlines else spaces_after(text, begin, {SPACE}, classes)
-
-
-def slowly(following, text: str, classes) -> list[str]:
-    pieces, begin = [], 0
-    while begin < len(text):
-        end = following(text, begin, classes)
-        pieces.append(text[begin:end])
-        begin = end
-    return pieces
-
-
 def test_fast_and_library_agree(known, kinds, hard_texts):
     @settings(max_examples=300, deadline=None)
     @given(st.lists(hard_texts, min_size=1, max_size=4))
@@ -115,25 +49,6 @@ def test_fast_and_library_agree(known, kinds, hard_texts):
             native = [text for text in texts if is_native(text, pattern)]
             found = [[text[low:high] for _, (low, high) in reference.split(text)] for text in native]
             assert not native or vectorised(pattern, knowledge.classes, native) == found
-
-    check()
-
-
-def test_fast_and_slow_agree(known, hard_texts):
-    slow = {
-        "gpt2": next_gpt2,
-        "llama3": partial(next_llama3, digits=known["llama3"][0].rules.split.digits),
-        "qwen2": partial(next_llama3, digits=known["qwen2"][0].rules.split.digits),
-    }
-
-    @settings(max_examples=200, deadline=None)
-    @given(st.lists(hard_texts.filter(bool), min_size=1, max_size=4))
-    def check(texts):
-        for kind, following in slow.items():
-            note(kind)
-            knowledge = known[kind][0]
-            expected = [slowly(following, text, knowledge.classes) for text in texts]
-            assert vectorised(knowledge.rules.split, knowledge.classes, texts) == expected
 
     check()
 
