@@ -66,60 +66,45 @@ def resolve_inputs(
     return InputFiles(*_below_one_folder(found), tuple(notices))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A file that an input names."""
-
-    path: Location
-    stat: FileStat | None = None
-    """As a listing gave it, where there was one."""
+_Found = tuple[Location, FileStat | None]
+"""A file that an input names, and its size and times where a listing gave them."""
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
     """Return files by their paths; raises as `resolve_inputs`."""
-    return InputFiles(*_below_one_folder([_Found(path) for path in paths]))
+    return InputFiles(*_below_one_folder([(path, None) for path in paths]))
 
 
 def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileStat, ...]]:
     """Return a folder above all files, and the files."""
-    paths = [one.path for one in found]
+    paths = [path for path, _ in found]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
     folder = _common_folder(paths)
 
-    def stat(one: _Found) -> FileStat:
-        name = _relative(one.path, folder)
-        return stat_file(folder, name) if one.stat is None else replace(one.stat, path=name)
+    def relative(one: _Found) -> FileStat:
+        path, stat = one
+        name = str(path).removeprefix(str(folder)).lstrip("/")
+        return stat_file(folder, name) if stat is None else replace(stat, path=name)
 
-    return folder, tuple(in_parallel(stat, found, CONNECTIONS if isinstance(folder, RemoteFolder) else 1))
-
-
-def _relative(path: Location, folder: RawFolder) -> str:
-    if isinstance(path, Path) and isinstance(folder, Path):
-        return path.relative_to(folder).as_posix()
-    return str(path)[len(str(folder)) + 1 :]
+    return folder, tuple(in_parallel(relative, found, CONNECTIONS if isinstance(folder, RemoteFolder) else 1))
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
-    if not paths:
-        return Path.cwd()
-    local = [path.parent for path in paths if isinstance(path, Path)]
-    remote = [path.parent for path in paths if isinstance(path, RemoteFolder)]
-    if bool(local) == bool(remote) or len({folder.place for folder in remote}) > 1:
+    places = [getattr(path, "place", None) for path in paths]
+    if other := next((path for path, place in zip(paths, places, strict=True) if place != places[0]), None):
         raise InputError(
             "the input lies in several places",
-            found=f"{paths[0]} and {next(path for path in paths if not _shares_place(path, paths[0]))}",
+            found=f"{paths[0]} and {other}",
             expected="files of this machine, or files of one bucket",
             remedy="take the files of each place in a call of its own",
         )
-    if local:
-        return Path(os.path.commonpath(local))
-    return replace(remote[0], path=os.path.commonpath([f"/{folder.path}" for folder in remote]).strip("/"))
-
-
-def _shares_place(path: Location, other: Location) -> bool:
-    return isinstance(path, RemoteFolder) and isinstance(other, RemoteFolder) and path.place == other.place
+    folders = [path.parent for path in paths]
+    if folders and isinstance(first := folders[0], RemoteFolder):
+        remote = [f"/{folder.path}" for folder in folders if isinstance(folder, RemoteFolder)]
+        return replace(first, path=os.path.commonpath(remote).strip("/"))
+    return Path(os.path.commonpath(list(map(str, folders)))) if folders else Path.cwd()
 
 
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
@@ -138,7 +123,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
     """Return the files and notices of one input."""
     path = Path(given).expanduser()
     if path.is_file():
-        return [_Found(path.absolute())], []
+        return [(path.absolute(), None)], []
     if path.is_dir():
         return _files_below(path.absolute(), path, leave_out)
     matches = sorted(glob.glob(str(path), recursive=True), key=natural_key)
@@ -147,7 +132,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
     if not files:
         raise _no_match(given)
     others = [match for match in matches if not Path(match).is_file()] if "**" not in given else []
-    return [_Found(file) for file in files], [
+    return [(file, None) for file in files], [
         f"{match} is not read, since it is no file (a folder can be an input of its own)" for match in others
     ]
 
@@ -156,7 +141,7 @@ def _resolve_remote(given: str, leave_out: Callable[[Location], bool]) -> tuple[
     """Do the same for an input in a bucket."""
     path = remote_location(given, where="--input")
     if not given.endswith("/") and path.path and path.is_file():
-        return [_Found(path)], []
+        return [(path, None)], []
     parts = path.path.split("/")
     fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
     if fixed is None:
@@ -165,8 +150,8 @@ def _resolve_remote(given: str, leave_out: Callable[[Location], bool]) -> tuple[
         return _files_below(path, path, leave_out)
     folder = replace(path, path="/".join(parts[:fixed]))
     stats = sorted((FileStat(*found) for found in folder.files()), key=lambda file: natural_key(file.path))
-    matches = [_Found(folder / stat.path, stat) for stat in stats if _matches(stat.path.split("/"), parts[fixed:])]
-    matches = [found for found in matches if not leave_out(found.path)]
+    chosen = [stat for stat in stats if _matches(stat.path.split("/"), parts[fixed:])]
+    matches: list[_Found] = [(folder / stat.path, stat) for stat in chosen if not leave_out(folder / stat.path)]
     if not matches:
         raise _no_match(given)
     return matches, []
@@ -179,9 +164,10 @@ def _files_below(
     contents = replace(contents, texts=tuple(file for file in contents.texts if not leave_out(folder / file.path)))
     if not contents.texts:
         raise no_text(shown, contents, "no file to read")
-    told = folder if isinstance(folder, RemoteFolder) else None
-    found = [_Found(folder / file.path, file if told else None) for file in contents.ordered]
-    return found, [one.text for one in contents.notices()]
+    is_listed = isinstance(folder, RemoteFolder)
+    return [(folder / file.path, file if is_listed else None) for file in contents.ordered], [
+        one.text for one in contents.notices()
+    ]
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:

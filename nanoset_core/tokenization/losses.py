@@ -91,10 +91,11 @@ class Losses:
     def unreadable(self) -> tuple[UnreadableFile, ...]:
         """Files that could not be read to their end, in document order."""
         found: dict[str, UnreadableFile] = {}
-        for listing in self.listings if self.facts.faults else ():
-            for fault in filter(lambda reject: reject.is_fault, self._rejects(listing) if listing.facts.faults else ()):
-                size = self.sizes.get(fault.file, listing.facts.stored_bytes)
-                found[fault.file] = UnreadableFile(fault.file, size, fault.line, fault.reason, fault.detail)
+        for listing in self.listings:
+            for reject in self._rejects(listing) if listing.facts.faults else ():
+                if reject.is_fault:
+                    size = self.sizes.get(reject.file, listing.facts.stored_bytes)
+                    found[reject.file] = UnreadableFile(reject.file, size, reject.line, reject.reason, reject.detail)
         return tuple(found.values())
 
     @property

@@ -133,12 +133,11 @@ def _numpy_engine(source: _Source) -> NumpyEngine:
     if (found := kept.load()) is not None:
         return NumpyEngine(CompiledTokenizer.from_arrays(found), source.reference, words=words)
     compiled = compile_tokenizer(source.file, source.reference, source.folder)
-    engine = NumpyEngine(compiled, source.reference, words=words)
-    texts = all_canaries(source.content())
+    engine, texts = NumpyEngine(compiled, source.reference), all_canaries(source.content())
     if not engine.splits_as(source.reference, texts) or differing(engine, source.reference, texts):
         raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
     kept.save(compiled.to_arrays())
-    return engine
+    return NumpyEngine(compiled, source.reference, words=words)  # without the words of the canary texts
 
 
 def _gigatoken_engine(source: _Source) -> GatedEngine:
