@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,6 @@ class Shuffled:
     """Counts and checksums."""
     made: bool
     """False when it was there already."""
-    plan: dict[str, Any] = field(default_factory=dict)
-    """The plan's JSON."""
     lost: tuple[str, ...] = ()
     """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
     faults: int = 0
@@ -104,7 +102,7 @@ def shuffle(
                 with _owned(work, recipe, tars.draft):
                     _remove(work, scratch_dir)
             texts = tuple(filter(None, [lost.beyond_rejects()]))
-            return Shuffled(output, done, False, done.facts["plan"], texts, lost.facts.faults)
+            return Shuffled(output, done, False, texts, lost.facts.faults)
         _check_output(tars, recipe, overwrite=overwrite)
         place = place_of(output.parent) if isinstance(output, Path) else tars.place
         held.enter_context(place.writing(expected=_ROOM))
@@ -126,7 +124,7 @@ def shuffle(
         _check_output(tars, recipe, overwrite=overwrite)  # something may have been put there in the meantime
         manifest = tars.publish(manifest)
         _remove(work, scratch_dir)
-    return Shuffled(output, manifest, True, plan.to_json(), prepared.lost, prepared.faults)
+    return Shuffled(output, manifest, True, prepared.lost, prepared.faults)
 
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:

@@ -36,8 +36,6 @@ class TarSource:
     """Extension of the members that hold tokens."""
     contexts: int
     """Members with it."""
-    others: int
-    """Members without it, which are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def _survey(path: Path, data_key: str | None) -> TarSource:
         raise FormatError(
             "the tar holds no members with tokens", where=where, found=found, expected=expected, remedy=remedy
         )
-    return TarSource(path, chosen, extensions[chosen], extensions.total() - extensions[chosen])
+    return TarSource(path, chosen, extensions[chosen])
 
 
 def _members(path: Path) -> Iterator[tuple[TarMember, str, FileBytes]]:

@@ -42,7 +42,7 @@ def test_golden_tars_become_their_contexts(golden, tmp_path, name, workers):
 
 def test_the_json_beside_npy_is_left_out(golden, tmp_path):
     found = survey_tars(sorted((golden / "npy").glob("*.tar")))
-    assert [(tar.data_key, tar.contexts, tar.others) for tar in found.tars] == [("npy", 25, 25)] * 2
+    assert [(tar.data_key, tar.contexts) for tar in found.tars] == [("npy", 25)] * 2
     assert found.dtype == "uint16"
     ray = survey_tars(sorted((golden / "ray_like").glob("*.tar")), dtype="uint16")
     a, b = rows_of(found, tmp_path / "a"), rows_of(ray, tmp_path / "b")
