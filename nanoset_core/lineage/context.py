@@ -1,4 +1,4 @@
-"""What an inspection has at hand: a project, or only its output root."""
+"""Open what an inspection reads: a project, or only its output root."""
 
 from __future__ import annotations
 

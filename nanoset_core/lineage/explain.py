@@ -58,7 +58,7 @@ class SampleOrigin:
     """In order; documents without tokens have none."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as JSON values."""
         return asdict(self)
 
 

@@ -52,7 +52,7 @@ class DocumentPlaces:
     """Why it, or a part of it, is never seen; None where all of it is."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as JSON values."""
         return asdict(self)
 
 

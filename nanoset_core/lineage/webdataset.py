@@ -67,7 +67,7 @@ class ContextOrigin:
     """In order; documents without tokens have none."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return it as JSON values."""
         return asdict(self)
 
 

@@ -31,7 +31,7 @@ class SourceContexts:
     tokens_used: int
     """Tokens in these contexts, repetitions counted, without BOS and padding."""
     tokens_dropped: int
-    """Tokens of the source that lie in no row (below a row's length for each stream; 0 when padded)."""
+    """Tokens of the source in no row (below a row's length for each stream; 0 when padded)."""
     pad_tokens: int
     """Pad tokens in these contexts."""
     rows: int
@@ -54,7 +54,7 @@ class SourceContexts:
         return sampled_contexts(self.rows, self.frequency)[1]
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as JSON values."""
+        """Return the counts as JSON values."""
         values = {name: getattr(self, name) for name in SourceContexts.__slots__}
         return values | {"streams": None if self.streams is None else list(self.streams)}
 
@@ -143,7 +143,7 @@ class ContextTable:
         return int(self.first_contexts[-1])
 
     def locate(self, contexts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each context lies.
+        """Return the place of each context.
 
         Args:
             contexts: context numbers, int64, shape (contexts,).

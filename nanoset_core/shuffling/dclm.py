@@ -1,4 +1,4 @@
-"""Read DCLM's data-set file: which source a file belongs to, by markers in its path, and how often each source is seen.
+"""Read DCLM's data-set file: which source a file belongs to, by markers in its path, and how often it is sampled.
 
 ::
 
@@ -41,7 +41,7 @@ class Sampling:
     sources: tuple[Source, ...]
     """In order: a file belongs to the first that fits."""
     sampling_frequencies: Mapping[str, float] = field(default_factory=FrozenDict)
-    """Source → how often each of its contexts is seen."""
+    """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: str) -> str | None:
         """Return the source of a file; None where it has none, or one of frequency 0."""

@@ -41,7 +41,7 @@ class ShuffleInput:
     paths: tuple[Location, ...]
     """Files, or one prefix of a pair, absolute or in a bucket, and in order."""
     frequency: float = 1.0
-    """How often each of its contexts is seen."""
+    """How often each of its contexts occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ def find_inputs(
     files: list[Location] = []
     notices: list[str] = []
     for path in paths:
-        found, told = _files(path, extension, shuffle_only, output)
+        found, about = _files(path, extension, shuffle_only, output)
         files += found
-        notices += told
+        notices += about
     if len(set(files)) != len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
@@ -235,9 +235,9 @@ class Prepared:
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Source → tokens of each of its files, where files are cut on their own."""
     documents: int = 0
-    """Documents tokenized on the way."""
+    """Documents that were tokenized."""
     rejected: int = 0
-    """Lines that were no documents."""
+    """Lines that were no documents, and files that could not be read to their end."""
     rejects: tuple[Path, ...] = ()
     """Files that list these lines."""
     lost: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The settings of one call of `nanoset shuffle`, and what they mean for the tokenizer and the plan."""
+"""The settings of one call of `nanoset shuffle`, and those of tokenizing and planning that follow from them."""
 
 from __future__ import annotations
 

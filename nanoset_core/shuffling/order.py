@@ -1,4 +1,4 @@
-"""The one definition of the global order of a shuffled dataset.
+"""Define the global order of a shuffled dataset.
 
 The key of context `c` under `seed` is output number `c` (from 0) of the SplitMix64 generator started at `seed`
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; the finaliser is Stafford's

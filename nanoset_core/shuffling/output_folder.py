@@ -1,4 +1,4 @@
-"""The folder that the tars of one call go to, on this machine or in a bucket: what it holds, and publishing to it."""
+"""Look into the folder that the tars of one call go to, on this machine or in a bucket, and publish to it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ShufflePlan:
 
     @property
     def tokens_dropped(self) -> int:
-        """Tokens of the sources that lie in no row."""
+        """Tokens of the sources that are in no row."""
         return sum(source.tokens_dropped for source in self.table.sources)
 
     @property

@@ -1,4 +1,4 @@
-"""How often the contexts of a source occur: whole repetitions, and an even, seeded choice of those seen once more.
+"""Choose how often the contexts of a source occur: whole repetitions, and an even, seeded choice of some once more.
 
 A frequency f gives floor(f * rows + 1/2) contexts of `rows`: floor(f) times all of them, then n chosen ones. The
 choice takes `64 * n / rows` of each 64 neighbouring rows, rounded so that the sums stay exact and, by a seeded

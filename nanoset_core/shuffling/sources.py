@@ -1,4 +1,4 @@
-"""Files of tokens, and gathering the rows of contexts out of them in the order in which they lie there."""
+"""Read files of tokens, and gather the rows of contexts out of them from front to back."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def gather(
 
     Args:
         sources: the table's.
-        table: says where each context lies.
+        table: gives the place of each context.
         contexts: context numbers, int64, shape (contexts,).
         out: any view of shape (contexts, sequence_length) whose dtype holds every source's; None = a new array.
         places: where given, int64, shape (contexts,), all different: row k goes to `out[places[k]]`, and `out` may have

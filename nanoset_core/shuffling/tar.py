@@ -18,9 +18,9 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +157,7 @@ def iterate_members(archive: Archive, where: object, *, plain: bool = True) -> I
     Raises:
         FormatError: a damaged header, a body that is cut off, or an archive without its end.
     """
-    offset, name, size = 0, "", -1
+    offset, given = 0, dict[str, Any]()  # what extended headers say of the member after them
     while True:
         header = archive[offset : offset + BLOCK_BYTES]
         if len(header) < BLOCK_BYTES:
@@ -166,26 +166,19 @@ def iterate_members(archive: Archive, where: object, *, plain: bool = True) -> I
             _check_end(archive, where, offset)
             return
         member, kind = _parse(header, where, offset, plain)
-        if name or size >= 0:
-            given = member.size_bytes if size < 0 or kind in _EXTENDED else size
-            member = TarMember(name or member.name, member.offset, given)
+        if given and kind not in _EXTENDED:
+            member, given = replace(member, **given), {}
         stored = 0 if kind in _WITHOUT_BODY else member.size_bytes
-        end = member.offset + stored
-        if kind in _EXTENDED and stored > _MOST_EXTENDED_BYTES:
-            found = f"a header of more than {_MOST_EXTENDED_BYTES:,} bytes"
-            raise _malformed(where, offset, "an extended header is too large", found)
         offset = member.offset + record_bytes(stored) - BLOCK_BYTES
-        if end > len(archive) or (plain and offset > len(archive)):
+        if offset > len(archive):
             raise _malformed(where, member.offset, f"the body of {member.name!r} is cut off", f"{len(archive)} bytes")
-        if kind in _EXTENDED:
-            longer, size_given = _extended(kind, archive[member.offset : end], where, member.offset)
-            name, size = longer or name, size_given if size_given >= 0 else size
-            continue
-        name, size = "", -1
-        if kind == b"S":
+        if kind in _REGULAR:
+            if not member.name.endswith("/"):
+                yield member
+        elif kind in _EXTENDED:
+            given |= _extended(kind, archive, member, where)
+        elif kind == b"S":
             raise _malformed(where, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
-        if kind in _REGULAR and not member.name.endswith("/"):
-            yield member
 
 
 def _check_end(archive: Archive, where: object, offset: int) -> None:
@@ -200,11 +193,11 @@ def _parse(header: bytes, where: object, offset: int, plain: bool) -> tuple[TarM
     encoding, errors = ("ascii", "strict") if plain else ("utf-8", "surrogateescape")
     try:
         stored = int(header[148:156].strip(b" \0"), 8)
-        digits = header[124:136].strip(b" \0") or (b"" if plain else b"0")
-        if header[124] == 0x80 and not plain:  # GNU's form of sizes above 8 GiB
-            size = int.from_bytes(header[125:136], "big")
-        elif digits.isdigit():  # int() would take signs and underscores
+        digits = header[124:136].strip(b" \0")
+        if digits.isdigit():  # int() would take signs and underscores
             size = int(digits, 8)
+        elif not plain and (header[124] == 0x80 or not digits):  # GNU's form of sizes above 8 GiB; no size
+            size = int.from_bytes(header[125:136], "big") if digits else 0
         else:
             raise ValueError("the size is not a number")
         name, prefix = (header[a:b].split(b"\0", 1)[0].decode(encoding, errors) for a, b in ((0, 100), (345, 500)))
@@ -214,34 +207,39 @@ def _parse(header: bytes, where: object, offset: int, plain: bool) -> tuple[TarM
     if stored != computed:
         raise _malformed(where, offset, "the header's checksum is wrong", f"{stored} stored, {computed} computed")
     magic, kind = bytes(header[257:265]), bytes(header[156:157])
-    if plain and (magic not in _MAGICS or kind not in _REGULAR[:2]):
+    if plain and (magic not in _MAGICS or kind not in (b"0", b"\0")):
         raise _malformed(where, offset, "not a regular file under a plain header", f"{magic!r}, {kind!r}")
     if magic == _MAGICS[0] and prefix:
         name = f"{prefix}/{name}"
     return TarMember(name, offset + BLOCK_BYTES, size), kind
 
 
-def _extended(kind: bytes, body: bytes, where: object, offset: int) -> tuple[str, int]:
-    """Return (name, size) that an extended header gives to the member after it; "" and -1 where it gives none."""
+def _extended(kind: bytes, archive: Archive, header: TarMember, where: object) -> dict[str, Any]:
+    """Return the fields of the next member that an extended header gives."""
+    if header.size_bytes > _MOST_EXTENDED_BYTES:
+        found = f"a header of more than {_MOST_EXTENDED_BYTES:,} bytes"
+        raise _malformed(where, header.offset, "an extended header is too large", found)
+    body = archive[header.offset : header.offset + header.size_bytes]
     if kind == b"L":
-        return body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape"), -1
-    if kind not in (b"x", b"X"):
-        return "", -1
-    records = {}
+        return {"name": body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
+    given: dict[str, Any] = {}
     try:
-        while body.strip(b"\0"):
+        while kind in b"xX" and body.strip(b"\0"):
             digits = body.split(b" ", 1)[0]
             end = int(digits)
             if not len(digits) + 1 < end <= len(body):
                 raise ValueError(f"a record of {end} bytes")
             key, _, value = body[len(digits) + 1 : end].rstrip(b"\n").partition(b"=")
-            records[key], body = value, body[end:]
-        if any(key.startswith(b"GNU.sparse.") for key in records):
-            raise ValueError("a sparse file")
-        size = int(records.get(b"size", b"-1"))
+            if key == b"path":
+                given["name"] = value.decode("utf-8", "surrogateescape")
+            elif key == b"size":
+                given["size_bytes"] = max(int(value), 0)
+            elif key.startswith(b"GNU.sparse."):
+                raise ValueError("a sparse file")
+            body = body[end:]
     except ValueError as error:
-        raise _malformed(where, offset, "not a tar with extended headers that can be read", str(error)) from error
-    return records.get(b"path", b"").decode("utf-8", "surrogateescape"), size
+        raise _malformed(where, header.offset, "an extended header that cannot be read", str(error)) from error
+    return given
 
 
 def _malformed(where: object, offset: int, what: str, found: str) -> FormatError:
