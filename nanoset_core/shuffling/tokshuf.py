@@ -1,4 +1,4 @@
-"""Match what tokshuf-rust (b1d3e85) does with a tokenizer: its end token is id 0 and its pad token a vocabulary size plus 2.
+"""Match what tokshuf-rust (b1d3e85) does with a tokenizer: its end token is id 0, its pad token a vocabulary size + 2.
 
 | tokenizer | vocabulary size it assumes | id 0 is | its pad id is |
 | --- | --- | --- | --- |
