@@ -25,6 +25,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
 from nanoset_core.storage.pieces import PieceDigest, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
+from nanoset_core.tokenization.shards import STAGE as SHARDS
 from nanoset_core.tokenization.shards import TOKENS
 
 VERSION = 1
@@ -67,7 +68,7 @@ def index(project: Project, corpus: str) -> Manifest:
 
 def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
     """Merge the shards in a folder; return the sha256 of the files there."""
-    shards = tokenization.each_shard(project, tokenized, lambda shard: shard.path(TOKENS))
+    shards = tokenization.each_shard(project, tokenized.name, tokenized.facts[SHARDS], lambda one: one.path(TOKENS))
     size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
     meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
     merge_heard(shards, folder / prefix, meter.advance)
@@ -99,13 +100,13 @@ def _compose(
 def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
     """Return the shards of a corpus as its store has them; of each little is kept, since there may be 100,000."""
     access = project.outputs.access
-    place = f"{tokenization.SHARDS}/{tokenized.name}"
+    place = f"{SHARDS}/{tokenized.name}"
 
     def tokens(shard: Manifest) -> tuple[int, str]:
         sha256 = shard.files[f"{TOKENS}.bin"].sha256 or access.sha256(shard.folder / f"{TOKENS}.bin")
         return int(shard.facts["sequences"]), sha256
 
-    known = tokenization.each_shard(project, tokenized, tokens)
+    known = tokenization.each_shard(project, tokenized.name, tokenized.facts[SHARDS], tokens)
     names = {f"{place}/{digest}/{TOKENS}.{end}" for digest in tokenized.facts["shards"] for end in ("bin", "idx")}
     stored = {found.name: found for found in access.store.list(place) if found.name in names}
     if gone := sorted(names - stored.keys()):

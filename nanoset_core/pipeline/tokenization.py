@@ -137,17 +137,19 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
     """Return these shards of a corpus, in their order; raises as `current_shards`."""
     compactor = Compactor(project.outputs)
-    return compactor.sequence(_each_of(project, corpus, digests, compactor.pack))
+    return compactor.sequence(each_shard(project, corpus, digests, compactor.pack))
 
 
-def each_shard(project: Project, tokenized: Manifest, work: Callable[[Manifest], T]) -> list[T]:
-    """Call `work` on each shard of a tokenized corpus, in document order; raises as `current_shards`."""
-    return _each_of(project, tokenized.name, tokenized.facts[SHARDS], work)
+def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
+    """Call `work` on each of these shards of a corpus, in their order; raises as `current_shards`."""
 
-
-def _each_of(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
     def look(outputs: OutputRoot, place: Path) -> T:
-        return work(_require_shard(outputs, place, corpus))
+        shard = outputs.manifest_at(place)
+        damage = "its manifest is missing" if shard is None else shard.damage()
+        if shard is None or damage:
+            remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
+            raise MissingError("a shard is not whole", where=place, found=damage, remedy=remedy)
+        return work(shard)
 
     return project.outputs.each_version(look, SHARDS, corpus, digests)
 
@@ -178,19 +180,6 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
     """Return why a corpus that lost so much is refused by the present policy; None where it is not."""
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
-
-
-def _require_shard(outputs: OutputRoot, folder: Path, corpus: str) -> Manifest:
-    manifest = outputs.manifest_at(folder)
-    damage = "its manifest is missing" if manifest is None else manifest.damage()
-    if manifest is None or damage:
-        raise MissingError(
-            "a shard is not whole",
-            where=folder,
-            found=damage,
-            remedy=f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again",
-        )
-    return manifest
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Sequence[Manifest]:
@@ -258,7 +247,7 @@ class TokenizedStage(CorpusStage):
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:
-            each_shard(project, manifest, lambda shard: None)
+            each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
         except NanosetError:
             return "a shard is missing or damaged"
         try:
