@@ -24,11 +24,10 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.leases import RENEWED_SECONDS, is_live, new_mark
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.scratch import claim_scratch
 from nanoset_core.storage.store import Store
 
 FOLDER = ".workers"
-"""In a bucket: holds the folders of all runs. In a shared folder each is scratch of its own."""
+"""Below the root; holds the folders of all runs."""
 KEEP_SECONDS = RENEWED_SECONDS
 """After which a run renews its folder."""
 _MARKER = "marker"
@@ -111,10 +110,7 @@ class CompatibilityCheck:
 
     def renew(self) -> None:
         """Show that the run goes on, so that its folder is not swept."""
-        if isinstance(self.store, LocalStore):
-            os.utime(self.store.folder / self.place)
-        else:
-            self.store.put(self._marker, self.token)
+        self.store.put(self._marker, self.token)
 
     @property
     def _marker(self) -> str:
@@ -137,7 +133,8 @@ class CompatibilityCheck:
 def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Iterator[CompatibilityCheck]:
     """Keep a marker, and files that workers may lack, where outputs live until the block ends."""
     store, token = access.store, secrets.token_hex(16).encode()
-    with _claimed(access) as place:
+    place = f"{FOLDER}/{new_mark()}"
+    try:
         carried = []
         for number, path in enumerate(files):
             digest = sha256_file(path)
@@ -146,41 +143,29 @@ def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Itera
         check = CompatibilityCheck(store, place, token, software(), tuple(carried))
         store.put(f"{place}/{_MARKER}", token)
         yield check
-
-
-@contextmanager
-def _claimed(access: FileAccess) -> Iterator[str]:
-    """Yield the name of a new folder in the store, which is not swept while this process is alive."""
-    if not access.has_copies:
-        access.folder.mkdir(parents=True, exist_ok=True)
-        with claim_scratch(access.folder / FOLDER.lstrip(".")) as folder:
-            yield folder.name
-        return
-    place = f"{FOLDER}/{new_mark()}"
-    try:
-        yield place
     finally:
         with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts
-            _remove(access.store, place)
+            _remove(access, place)
 
 
-def _remove(store: Store, place: str) -> None:
-    for found in list(store.list(place)):
-        store.delete(found.name)
+def _remove(access: FileAccess, place: str) -> None:
+    for found in list(access.store.list(place)):
+        access.store.delete(found.name)
+    with contextlib.suppress(OSError):  # in a bucket there are no folders, and other runs may have theirs
+        (access.folder / place).rmdir()
+        (access.folder / FOLDER).rmdir()
 
 
 def sweep_runs(access: FileAccess) -> None:
-    """Remove from a bucket the folders of runs that were killed; in a local root they are scratch."""
+    """Remove the folders of runs that were killed."""
     newest: dict[str, int] = {}
-    if access.has_copies:
-        for found in access.store.list(FOLDER):
-            place = found.name.rpartition("/")[0]
-            newest[place] = max(newest.get(place, 0), found.written_ns)
-    if newest:
-        now_ns = access.store.now()
-        for place, written_ns in newest.items():
-            if not is_live(place.rpartition("/")[2], written_ns, now_ns):
-                _remove(access.store, place)
+    for found in access.store.list(FOLDER):
+        place = found.name.rpartition("/")[0]
+        newest[place] = max(newest.get(place, 0), found.written_ns)
+    now_ns = access.store.now() if newest else 0
+    for place, written_ns in newest.items():
+        if not is_live(place.rpartition("/")[2], written_ns, now_ns):
+            _remove(access, place)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,6 @@
+import os
 import re
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -7,22 +9,31 @@ import pytest
 
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.execution import compatibility as module
-from nanoset_core.execution.compatibility import compatibility_check, software
+from nanoset_core.execution.compatibility import compatibility_check, software, sweep_runs
 from nanoset_core.storage.access import LocalAccess
-from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.local import LocalStore
 
 
-def test_the_marker_is_hidden_and_gone_afterwards(tmp_path):
+def test_the_marker_is_gone_afterwards(tmp_path):
     with compatibility_check(LocalAccess(tmp_path / "new")) as met:
         met.check()
         assert met.store == LocalStore(tmp_path / "new")
-        assert met.place.startswith(".tmp-")
-        assert list(met.store.list()) == []
-        sweep_abandoned(tmp_path / "new")
+        sweep_runs(LocalAccess(tmp_path / "new"))
         met.renew()
         met.check()
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_swept(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    access = LocalAccess(tmp_path)
+    with compatibility_check(access) as met:
+        left = met.place.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
+        access.store.put(f"{left}/marker", b"token")
+        sweep_runs(access)
+        assert access.store.read(f"{left}/marker") is None
+        met.check()
 
 
 def test_files_are_brought_once_and_whole(tmp_path):
