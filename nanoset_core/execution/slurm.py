@@ -9,7 +9,6 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nanoset_core.errors import ConfigError
@@ -70,8 +69,7 @@ class SlurmJobs:
             remedy = "move the project to a path without spaces and characters that are special to a shell"
             raise ConfigError(what, where=self.where, found=found, remedy=remedy)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keys = stack.enter_context(TemporaryDirectory(prefix="keys-", dir=self.folder))
-        cluster = self._cluster(keys)
+        cluster = self._cluster()
         stack.callback(cluster.close)
         self._check_job(cluster.job_script())
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
@@ -79,8 +77,8 @@ class SlurmJobs:
         stack.enter_context(client)
         return client
 
-    def _cluster(self, keys: str) -> Any:
-        """Return the cluster; a new TLS certificate, in files of the folder `keys`, is needed to join it."""
+    def _cluster(self) -> Any:
+        """Return the cluster; to join it takes a new TLS certificate, in temporary files of `folder`."""
         try:
             import dask_jobqueue as untyped_jobs
         except ImportError as error:
@@ -106,7 +104,7 @@ class SlurmJobs:
             log_directory=str(self.folder),
             python=shlex.quote(sys.executable),
             security=True,
-            shared_temp_directory=keys,
+            shared_temp_directory=str(self.folder),
             protocol="tls://",
             worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
             scheduler_options={"dashboard_address": None, **options},
