@@ -16,7 +16,7 @@ from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.tokenization.bpe import ReferenceEngine, reference_engine
-from nanoset_core.tokenization.files import TokenizerPath, stamp
+from nanoset_core.tokenization.files import TokenizerPath, stat_signature
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -70,7 +70,7 @@ def retokenizer(tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]
         return None
     framing = options["framing"]
     parts = tuple(framing["before"]), tuple(framing["after"])
-    return Retokenizer(_loaded(tokenizer_file, stamp(tokenizer_file)), Framing(*parts, framing["empty"]))
+    return Retokenizer(_loaded(tokenizer_file, stat_signature(tokenizer_file)), Framing(*parts, framing["empty"]))
 
 
 @lru_cache(maxsize=2)

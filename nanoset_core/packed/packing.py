@@ -119,9 +119,9 @@ def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
     Raises:
         MissingError, FormatError: as load_tokenizer.
     """
-    from nanoset_core.tokenization.files import stamp  # not for readers: tokenizers need more than numpy
+    from nanoset_core.tokenization.files import stat_signature  # not for readers: tokenizers need more than numpy
 
-    return _vocab_size(tokenizer_file, stamp(tokenizer_file))
+    return _vocab_size(tokenizer_file, stat_signature(tokenizer_file))
 
 
 @lru_cache(maxsize=16)

@@ -29,7 +29,7 @@ from nanoset_core.storage.access import FileAccess, for_a_task
 from nanoset_core.storage.atomic import fsync_folder
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
-from nanoset_core.tokenization.files import stamp
+from nanoset_core.tokenization.files import stat_signature
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine
 _SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}  # while one goes to the disk, the next ones are made
@@ -213,7 +213,7 @@ def _rows(task: _Task) -> tuple[NDArray[np.int64], Fill]:
     if task.spilled is not None:
         contexts, spilled, order = spill.read_spill(plan, task.spilled)
         return contexts, lambda begin, end, out: np.copyto(out, spilled[order[begin:end]])
-    sources = opened_once(task.sources, tuple(stamp(source.path) for source in task.sources))
+    sources = opened_once(task.sources, tuple(stat_signature(source.path) for source in task.sources))
     contexts = np.concatenate([plan.shard_contexts(shard) for shard in task.shards])
     if not task.hold:
         return contexts, lambda begin, end, out: gather(sources, table, contexts[begin:end], out=out)

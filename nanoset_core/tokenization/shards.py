@@ -26,7 +26,7 @@ from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.bpe.reference import WrongTokensError
 from nanoset_core.tokenization.document_table import DocumentTable
-from nanoset_core.tokenization.files import TokenizerPath, define, stamp, tokenizer_at_hand
+from nanoset_core.tokenization.files import TokenizerPath, define, stat_signature, tokenizer_at_hand
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.line_numbers import count_facts, place_in
 
@@ -227,7 +227,7 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
 def _engine(task: ShardTask) -> Engine:
     """Return the engine, kept from task to task while the tokenizer has the sha256 that the recipe names."""
     file, expected = tokenizer_at_hand(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
-    engine, fingerprint = _loaded_engine(file, stamp(file), task.settings.engine, task.without)
+    engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, task.without)
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -241,7 +241,7 @@ def _engine(task: ShardTask) -> Engine:
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Return which engine `kind` gives with a tokenizer, and why; no output depends on it."""
-    engine, _ = _loaded_engine(tokenizer_file, stamp(tokenizer_file), kind, frozenset())
+    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, frozenset())
     return f"{engine.name}: {engine.reason}"
 
 

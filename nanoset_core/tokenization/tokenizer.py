@@ -13,7 +13,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
 from nanoset_core.tokenization.bpe.reference import shared_tokenizer
-from nanoset_core.tokenization.files import TokenizerPath, define, stamp
+from nanoset_core.tokenization.files import TokenizerPath, define, stat_signature
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: Its ids do not fit the dtype that its vocabulary size asks for.
     """
-    return _facts(file, stamp(file))
+    return _facts(file, stat_signature(file))
 
 
 @lru_cache(maxsize=16)
@@ -79,7 +79,7 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: The tokenizer has no such token.
     """
-    found, special = _find_token(file, stamp(file), token)
+    found, special = _find_token(file, stat_signature(file), token)
     if found is None:
         raise ConfigError(
             "the tokenizer has no such token",
@@ -103,7 +103,7 @@ def naming_special_tokens(file: TokenizerPath) -> str:
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
     """Return the texts of a tokenizer's special tokens; raises as `tokenizer_facts`."""
-    return _find_token(file, stamp(file), "")[1]
+    return _find_token(file, stat_signature(file), "")[1]
 
 
 def frames(file: TokenizerPath) -> list[tuple[Ids, Ids] | None]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stamp
+from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stat_signature
 from nanoset_core.tokenization.files.definition import check_merges
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
@@ -233,7 +233,7 @@ _engines: WeakValueDictionary[object, ReferenceEngine] = WeakValueDictionary()
 
 def _identity(tokenizer: str | os.PathLike[str]) -> object:
     source = as_source(tokenizer)
-    return replace(source, path=source.path.absolute()), stamp(source)
+    return replace(source, path=source.path.absolute()), stat_signature(source)
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:

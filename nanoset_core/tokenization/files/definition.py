@@ -17,7 +17,7 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files import gpt2, rank_json, sentencepiece, tiktoken
 from nanoset_core.tokenization.files.content import Content
-from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stamp
+from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stat_signature
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
 _FACTS = ("meaning", "vocab_size", "max_id", "special_tokens", "eod", "notice")
@@ -76,7 +76,7 @@ def define(tokenizer: str | os.PathLike[str]) -> Definition:
         ConfigError: something has to be said that the files do not, or is said and not for them.
     """
     source = as_source(tokenizer)
-    return _define(source, stamp(source))
+    return _define(source, stat_signature(source))
 
 
 _READERS = {

@@ -153,7 +153,7 @@ def tokenizer_path(given: TokenizerPath) -> TokenizerPath:
     return file
 
 
-def stamp(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
+def stat_signature(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...] | None:
     """Return the stat signature of a tokenizer's files: part of the key of what is cached of it."""
     if not tokenizer.is_file():
         return None
