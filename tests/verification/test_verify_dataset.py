@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from built_project import poke
 
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import HEADER, bin_path, idx_path
@@ -15,6 +16,7 @@ from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.ranges import Expected, spread_chunks, spread_rows
 
 EOD = 0
+UNFRAMED = "a sequence does not begin and end with the tokens that it should"
 
 
 @pytest.fixture
@@ -28,12 +30,6 @@ def prefix(tmp_path):
 
 
 EXPECTED = Expected(max_id=499, dtype="uint16", after=(EOD,), documents=6, sequences=6, tokens=60)
-
-
-def poke(path, offset, data):
-    content = bytearray(path.read_bytes())
-    content[offset : offset + len(data)] = data
-    path.write_bytes(content)
 
 
 def only(report):
@@ -99,24 +95,19 @@ def test_a_cut_and_a_long_bin(prefix):
     assert only(verify_dataset(prefix)).what == "no such file"
 
 
-def test_a_token_outside_the_vocabulary(prefix):
-    poke(bin_path(prefix), 2 * 10, struct.pack("<H", 500))
-    finding = only(verify_dataset(prefix, expected=EXPECTED))
-    assert finding.what == "a token is not in the vocabulary"
-    assert finding.where.endswith("byte 20 (sequence 2)")
-    assert (finding.found, finding.expected) == ("id 500", "0 to 499")
-
-
-def test_a_missing_end_of_document(prefix):
-    poke(bin_path(prefix), 2 * 7, struct.pack("<H", 3))
-    finding = only(verify_dataset(prefix, expected=EXPECTED))
-    assert finding.what == "a sequence does not begin and end with the tokens that it should"
-    assert "(sequence 1)" in finding.where
-
-
-def test_a_missing_begin_of_document(prefix):
-    finding = only(verify_dataset(prefix, expected=Expected(before=(777,), after=(EOD,))))
-    assert "(sequence 0, and 5 more)" in finding.where
+@pytest.mark.parametrize(
+    ("token", "value", "expected", "what", "where", "found"),
+    [
+        (10, 500, EXPECTED, "a token is not in the vocabulary", "byte 20 (sequence 2)", "id 500"),
+        (7, 3, EXPECTED, UNFRAMED, "byte 12 (sequence 1)", "[] … [3]"),
+        (0, 9, Expected(before=(777,), after=(EOD,)), UNFRAMED, "byte 0 (sequence 0, and 5 more)", "[9] … [0]"),
+    ],
+)
+def test_faults_of_tokens(prefix, token, value, expected, what, where, found):
+    poke(bin_path(prefix), 2 * token, struct.pack("<H", value))
+    finding = only(verify_dataset(prefix, expected=expected))
+    assert (finding.what, finding.found) == (what, found)
+    assert finding.where.endswith(where)
 
 
 def test_a_sequence_too_short_for_its_framing(tmp_path):
