@@ -6,11 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -133,10 +129,7 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
         if report.passed:
             _check_shards(report, project, dataset)
             lineage = Lineage(project.outputs, dataset)
-            tokens = indexed.opened(dataset)
-            if deep:
-                _check_merged(report, lineage, tokens)
-            check_round_trip(report, project, lineage, tokens, deep=deep)
+            check_round_trip(report, project, lineage, indexed.opened(dataset), deep=deep)
     return report
 
 
@@ -291,33 +284,3 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     for name in ("documents", "sequences", "tokens"):
         what = f"the dataset has another number of {name} than the shards that it was merged from"
         report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
-
-
-def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check that documents begin in the dataset where their shards' tables say so."""
-    for shard in range(len(lineage.shards)):
-        first = lineage.first_document(shard)
-        table = lineage.table(shard)
-        for row, lengths in table.lengths():
-            # [documents + 1]: where each begins in the token array, and the end of the last
-            bounds = dataset.document_indices[first + row : first + row + len(lengths) + 1]
-            starts = _starts(dataset, bounds)
-            wrong = np.diff(starts) != lengths
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                report.error(
-                    f"document {first + row + at} has another length than its shard says",
-                    where=dataset.prefix,
-                    found=f"{int(np.diff(starts)[at]):,} tokens",
-                    expected=f"{int(lengths[at]):,} tokens",
-                    remedy=AGAIN,
-                )
-                return
-
-
-def _starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first token of each sequence, int64[n]; of the number after the last, the end of the array."""
-    inside = sequences < len(dataset)
-    starts = np.full(len(sequences), dataset.token_count, np.int64)
-    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
-    return starts

@@ -20,33 +20,11 @@ from nanoset_core.pipeline.shuffling import WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
-from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
-from nanoset_core.verification.ranges import Expected
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.tasks import DeepCheck, Deferred, Run, concluded, look_at, run_here
 from nanoset_core.verification.webdataset import verify_webdataset
-
-__all__ = [
-    "CHECKS",
-    "Expected",
-    "Report",
-    "Target",
-    "targets",
-    "verify_blend",
-    "verify_corpus",
-    "verify_dataset",
-    "verify_handoff",
-    "verify_indexed",
-    "verify_inventory",
-    "verify_mappings",
-    "verify_nanoset",
-    "verify_packed",
-    "verify_project",
-    "verify_shards",
-    "verify_webdataset",
-]
 
 CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     raw.INVENTORY: (verify_inventory, "Warns of files that are not read, empty, unfinished, or smaller than before."),

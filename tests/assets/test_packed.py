@@ -12,7 +12,6 @@ from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset
@@ -101,20 +100,6 @@ def test_a_corpus_that_is_not_listed_succeeds_and_makes_nothing(project, instanc
         assert outcome.success
     assert materialised(instance) == set()
     assert not (opened.config.root_folder / "packed").exists()
-
-
-def test_the_asset_hangs_on_the_dataset_and_has_a_job_of_its_own(project, make_project, instance):
-    definitions = build_definitions(project("[web]").config)
-    definitions.get_repository_def().validate_loadable()
-    node = definitions.resolve_asset_graph().get(ASSET)
-    assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
-    assert node.partitions_def == Names().corpora
-    assert node.group_name == "corpora"
-    assert "Only corpora that nanoset.yaml lists" in node.description
-    corpus_job = definitions.resolve_job_def("corpus")
-    assert ASSET not in corpus_job.asset_layer.executable_asset_keys
-    plain = build_definitions(load_config(make_project("plain")))
-    assert ASSET not in plain.resolve_asset_graph().get_all_asset_keys()
 
 
 def test_a_corpus_that_failed_is_named(project, instance):
