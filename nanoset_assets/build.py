@@ -118,7 +118,9 @@ def build(
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.label] = settings
-    builder = _Builder(hosted, process, definitions, project, instance, report, rebuild, verbose)
+    tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
+    log_level = "INFO" if verbose else "CRITICAL"
+    builder = _Builder(names, process, definitions, project, instance, report, tags, log_level)
     with connections_kept():
         builder.execute_all(runs, say)
         graph.look_again(step.node for step in chosen)
@@ -164,66 +166,62 @@ def _describe(run: list[Step]) -> str:
     return names + (f" [{run[0].partition}]" if run[0].partition is not None else "")
 
 
+@dataclass(slots=True)
 class _Builder:
     """Executes runs in this process and writes what became of them into the report."""
 
-    def __init__(
-        self,
-        hosted: ProjectDefs,
-        process: InProcess,
-        definitions: dg.Definitions,
-        project: Project,
-        instance: dg.DagsterInstance,
-        report: BuildReport,
-        rebuild: bool,
-        verbose: bool,
-    ) -> None:
-        self._names, self._process, self._definitions = hosted.names, process, definitions
-        self._project, self._instance, self._report = project, instance, report
-        self._tags = owner_tag(hosted.names) | ({REBUILD_TAG: "true"} if rebuild else {})
-        self._log_level = "INFO" if verbose else "CRITICAL"
-        self._failed: set[StepKey] = set()
+    names: Names
+    process: InProcess
+    definitions: dg.Definitions
+    project: Project
+    instance: dg.DagsterInstance
+    report: BuildReport
+    tags: dict[str, str]
+    """Of every run."""
+    log_level: str
+    """Of Dagster's own log."""
+    failed: set[StepKey] = field(default_factory=set)
 
     def execute_all(self, runs: Iterable[list[Step]], say: Callable[[str], None]) -> None:
         """Execute runs one after the other; those of one subject that follow one another share a lease."""
         for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
             with contextlib.ExitStack() as held:
                 with contextlib.suppress(StorageError):  # then each step says so for itself
-                    held.enter_context(leased(self._project.outputs.access, names_of(self._project, subject)))
+                    held.enter_context(leased(self.project.outputs.access, names_of(self.project, subject)))
                 for run in following:
                     say(_describe(run))
                     self._execute(run)
 
     def _execute(self, run: list[Step]) -> None:
-        if any(need in self._failed for step in run for need in step.needs):
-            self._failed.update(step.key for step in run)
-            self._report.skipped.extend(step.label for step in run)
+        if any(need in self.failed for step in run for need in step.needs):
+            self.failed.update(step.key for step in run)
+            self.report.skipped.extend(step.label for step in run)
             return
         started = time.monotonic()
-        job = self._definitions.resolve_job_def(self._names.definition(_family(run[0])[0]))
-        failures = self._process.failures
+        job = self.definitions.resolve_job_def(self.names.definition(_family(run[0])[0]))
+        failures = self.process.failures
         failures.clear()
         try:
-            with history_faults(self._instance.root_directory), interruptible_runs(self._instance):
+            with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
                 job.execute_in_process(
-                    instance=self._instance,
+                    instance=self.instance,
                     partition_key=run[0].partition,
-                    asset_selection=[self._names.asset(step.asset) for step in run],
-                    tags=self._tags,
-                    run_config={"loggers": {"console": {"config": {"log_level": self._log_level}}}},
+                    asset_selection=[self.names.asset(step.asset) for step in run],
+                    tags=self.tags,
+                    run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
                 )
         except HistoryError:  # the next run could not be noted either
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
             node, reason = failures[0] if failures else (run[0].node, error)
             whole = [step.node for step in run].index(node)
-            self._report.failed[node.label] = reason
-            self._failed.update(step.key for step in run[whole:])
-            self._report.skipped.extend(step.label for step in run[whole + 1 :])
+            self.report.failed[node.label] = reason
+            self.failed.update(step.key for step in run[whole:])
+            self.report.skipped.extend(step.label for step in run[whole + 1 :])
         else:
             whole = len(run)
         seconds = time.monotonic() - started
-        self._report.made.update({step.label: seconds / len(run) for step in run[:whole]})
+        self.report.made.update({step.label: seconds / len(run) for step in run[:whole]})
 
 
 def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:

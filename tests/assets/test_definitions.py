@@ -25,43 +25,6 @@ def instance(tmp_path):
         yield opened
 
 
-def key(*path):
-    return dg.AssetKey(list(path))
-
-
-def test_the_graph_runs_from_raw_to_tars(config):
-    graph = build_definitions(config).resolve_asset_graph()
-    parents = {
-        asset.to_user_string(): sorted(k.to_user_string() for k in graph.get(asset).parent_keys)
-        for asset in graph.get_all_asset_keys()
-    }
-    assert parents == {
-        "raw_jsonl": [],
-        "tokenized_shards": ["raw_jsonl"],
-        "indexed_dataset": ["tokenized_shards"],
-        "pretrain/index_mappings": ["indexed_dataset"],
-        "pretrain/blend": ["pretrain/index_mappings"],
-        "pretrain/handoff": ["pretrain/blend"],
-        "plain/index_mappings": ["indexed_dataset"],
-        "plain/handoff": ["plain/index_mappings"],
-        "shuffled/shuffle_plan": ["indexed_dataset"],
-        "shuffled/tars": ["shuffled/shuffle_plan"],
-        "shuffled/manifest": ["shuffled/tars"],
-    }
-
-
-def test_a_nanoset_depends_on_its_own_corpora_only(config, instance):
-    instance.add_dynamic_partitions(Names().corpora_name, ["web", "code", "books"])
-    graph = build_definitions(config).resolve_asset_graph()
-    for asset, corpora in (
-        (key("pretrain", "index_mappings"), {"web", "code"}),
-        (key("shuffled", "shuffle_plan"), {"web", "code", "books"}),
-    ):
-        mapping = graph.get_partition_mapping(asset, key("indexed_dataset"))
-        assert isinstance(mapping, dg.SpecificPartitionsPartitionMapping), "a custom mapping would not reach the UI"
-        assert set(mapping.partition_keys) == corpora
-
-
 def test_every_asset_says_what_it_is(config):
     graph = build_definitions(config).resolve_asset_graph()
     for asset in graph.get_all_asset_keys():

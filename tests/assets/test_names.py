@@ -41,18 +41,6 @@ def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
     }
 
 
-def test_without_a_prefix_the_names_are_what_they_have_always_been(config):
-    found = everything(build_definitions(config))
-    assert "raw_jsonl" in found["assets"]
-    assert "pretrain/blend" in found["assets"]
-    assert found["groups"] == {"corpora", "pretrain", "plain", "shuffled"}
-    assert found["partitions"] == {"corpora"}
-    assert found["pools"] == {"workers"}
-    assert found["jobs"] == {"corpus", "pretrain", "plain", "shuffled"}
-    assert found["sensors"] == {"raw_text", "missing_or_stale"}
-    assert found["schedules"] == {"reconcile"}
-
-
 def test_with_a_prefix_no_name_is_shared(config):
     plain, llm, team = (
         everything(build_definitions(config, key_prefix=prefix)) for prefix in (None, "llm", ["team", "llm"])
