@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.failures import message
+from nanoset_core.cli.entry import message
 from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars

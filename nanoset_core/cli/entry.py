@@ -6,7 +6,10 @@ import gc
 import importlib
 import os
 import pkgutil
+import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from io import BufferedWriter, FileIO, TextIOWrapper
@@ -14,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli import commands, failures
-from nanoset_core.execution.interruption import interruptible, received_signal
+from nanoset_core.cli import commands
+from nanoset_core.errors import NanosetError
+from nanoset_core.execution.interruption import INTERRUPTED, interruptible, received_signal
+from nanoset_core.storage.os_errors import refusal
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -95,11 +100,12 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return failures.say_interrupted()
+        return _say_interrupted()
     except Exception as error:  # noqa: BLE001 - nobody is there to see it otherwise
         if received_signal() is not None:  # what fails then, fails since its workers got the same signal
-            return failures.say_interrupted()
-        failures.say(error)
+            return _say_interrupted()
+        click.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        click.echo(message(error), err=True)
         return 1
 
 
@@ -117,3 +123,30 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.filename = "standard output"
         raise
     return code if isinstance(code, int) else 0
+
+
+def message(error: BaseException) -> str:
+    """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
+    if isinstance(error, NanosetError):
+        return str(error)
+    return str(refusal(error, "what was being read or written") or _unexpected(error))
+
+
+def _say_interrupted() -> int:
+    """Print that a signal ended the command, and how to go on; return the exit code."""
+    number = received_signal() or signal.SIGINT
+    said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
+    click.echo(said, err=True)
+    return 128 + number
+
+
+def _unexpected(error: BaseException) -> NanosetError:
+    trace = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
+            log.write(trace)
+        remedy = f"run again: what is finished is kept; where it comes again, report it with {log.name}"
+    except OSError:
+        remedy = f"run again: what is finished is kept; where it comes again, report this:\n{trace}"
+    found = "".join(traceback.format_exception_only(error)).strip()
+    return NanosetError("an internal error of nanoset", found=found, remedy=remedy)

@@ -10,8 +10,7 @@ from typing import Any
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.executor import ExecutorSpec, executor_errors
-from nanoset_core.config.nanoset import NanosetSpec, phase_names, resolved
-from nanoset_core.config.nanoset_checks import nanoset_errors
+from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, phase_names, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, automation_errors
 from nanoset_core.config.tokenization import (
     CorpusSpec,

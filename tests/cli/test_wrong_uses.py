@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sample_project import CONFIG, EOD, write_raw
 
 from nanoset_core.cli import nanoset
-from nanoset_core.cli.failures import message
+from nanoset_core.cli.entry import message
 from nanoset_core.errors import NanosetError
 
 PAIR = "o/y_text_document"
