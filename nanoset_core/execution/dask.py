@@ -19,8 +19,7 @@ from nanoset_core.execution.dask_connection import Connection, DaskCluster, conn
 from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.workplace import Workplace, working_at
+from nanoset_core.storage.access import FileAccess, WorkerFolder, working_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -45,7 +44,7 @@ class DaskExecutor:
     shared: FileAccess
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     files: tuple[Path, ...] = ()
-    """Files that workers may lack, and download: see `workplace.at_hand`."""
+    """Files that workers may lack, and download: see `local_copy_of` in `storage/access.py`."""
     listener: ProgressCallback = silent
     """Called with what is waited for."""
 
@@ -92,7 +91,7 @@ def _carry_out(job: _Job[Any, Result]) -> Result:
     folder = Path(get_worker().local_directory) / "nanoset"
     with _one_at_a_time:
         job.check.check()
-        with working_at(Workplace(folder, job.check.download(folder))):
+        with working_at(WorkerFolder(folder, job.check.download(folder))):
             return job.work(job.task)
 
 

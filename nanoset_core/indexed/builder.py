@@ -16,9 +16,9 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx_to
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
-from nanoset_core.storage.copying import append_file
+from nanoset_core.storage.local import append_file
 from nanoset_core.storage.scratch import open_unfinished
-from nanoset_core.storage.store import Joined, unheard
+from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
@@ -256,11 +256,11 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
         ConfigError: there are none.
         MissingError, FormatError: one is not there or damaged, or token types differ.
     """
-    merge_heard(prefixes, output_prefix, unheard)
+    merge_heard(prefixes, output_prefix, no_progress)
 
 
 def merge_heard(
-    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: Joined
+    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: OnJoin
 ) -> None:
     """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied."""
     parts = [os.fspath(prefix) for prefix in prefixes]

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.shuffling.contexts import ContextTable
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, worker_folder
 from nanoset_core.storage.block_file import BlockFile
-from nanoset_core.storage.workplace import own_folder
 
 BLOCK_BYTES = 32 << 10
 """Fetched at once at least, of tokens that are in a store: about a row."""
@@ -70,7 +69,7 @@ class TokenSource:
         """The file in its store; None for a local one."""
         if self.access is None:
             return None
-        folder = own_folder() or self.access.folder
+        folder = worker_folder() or self.access.folder
         return BlockFile(self.access.store, self.access.name(self.path), folder, block_bytes=BLOCK_BYTES)
 
     @cached_property

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -20,7 +21,6 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.scratch import unfinished_name
 from nanoset_core.storage.store import Store
-from nanoset_core.storage.workplace import task_folder
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -244,6 +244,60 @@ class FileAccess:
 
 
 LocalAccess: TypeAlias = FileAccess
+
+
+_TASK = "task"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFolder:
+    """What belongs to one worker."""
+
+    folder: Path
+    """Used by this process alone; it need not be there yet."""
+    files: Mapping[Path, Path] = field(default_factory=dict)
+    """Path of a file on the machine that gives out tasks → the same bytes here."""
+
+
+_here: ContextVar[WorkerFolder | None] = ContextVar("workplace", default=None)
+
+
+@contextlib.contextmanager
+def working_at(place: WorkerFolder) -> Iterator[None]:
+    """Run the tasks of this block, one at a time, with a folder of their own."""
+    token = _here.set(place)
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
+@contextlib.contextmanager
+def task_folder() -> Iterator[Path | None]:
+    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker of a cluster."""
+    place = _here.get()
+    if place is None:
+        yield None
+        return
+    folder = place.folder / _TASK
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def worker_folder() -> Path | None:
+    """Return the folder of this worker; None in a process that is no worker of a cluster."""
+    place = _here.get()
+    return None if place is None else place.folder
+
+
+def local_copy_of(path: Path) -> Path:
+    """Return the local path of a file that the machine which gave out the task has at `path`."""
+    place = _here.get()
+    return path if place is None else place.files.get(path, path)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ from nanoset_core.storage.s3_uploads import (
 )
 from nanoset_core.storage.store import (
     THREADS,
-    Joined,
+    OnJoin,
     Store,
     Stored,
     changed,
@@ -49,7 +49,7 @@ from nanoset_core.storage.store import (
     damaged,
     gone,
     in_parallel,
-    unheard,
+    no_progress,
 )
 
 RANGE_BYTES = 8 << 20
@@ -261,7 +261,12 @@ class S3Store(Store):
                 raise DamagedTransferError("the upload was aborted by another process")
 
     def compose(
-        self, name: str, sources: Sequence[Stored], *, sha256: Sequence[str] | None = None, joined: Joined = unheard
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        *,
+        sha256: Sequence[str] | None = None,
+        joined: OnJoin = no_progress,
     ) -> str | None:
         return join(self, name, sources, sha256, joined)
 

@@ -19,7 +19,16 @@ from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.s3_requests import DamagedTransferError, status_of, with_retries
 from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, etags_tell, md5_of_etag, noted_sha256
 from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.storage.store import Joined, Stored, changed, checked_name, damaged, gone, in_parallel, unheard
+from nanoset_core.storage.store import (
+    OnJoin,
+    Stored,
+    changed,
+    checked_name,
+    damaged,
+    gone,
+    in_parallel,
+    no_progress,
+)
 
 if TYPE_CHECKING:
     from nanoset_core.storage.s3 import S3Store
@@ -118,14 +127,14 @@ def _parts(sizes: Sequence[int], least: int, most: int) -> Iterator[list[Piece]]
 
 
 def join(
-    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: Joined
+    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: OnJoin
 ) -> str | None:
     """Write an object of others, in two levels where they are too many parts; see `Store.compose`."""
     sizes = [source.size for source in sources]
     runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
     if len(runs) > 1:
         with _runs_joined(store, name, sources, sha256, runs, joined) as first:
-            return join(store, name, first, None, unheard)
+            return join(store, name, first, None, no_progress)
     before = store.stat(name)
     known: Sequence[str | None] = sha256 or [None] * len(sources)
     joining = Joining(store, sources, known, joined)
@@ -154,7 +163,7 @@ def _runs_joined(
     sources: Sequence[Stored],
     sha256: Sequence[str] | None,
     runs: Sequence[slice],
-    joined: Joined,
+    joined: OnJoin,
 ) -> Iterator[Sequence[Stored]]:
     """Yield objects that hold runs of the sources, under unfinished names beside `name`; removed at the end."""
     folder, slash, base = checked_name(name).rpartition("/")
@@ -182,7 +191,7 @@ class Joining:
         store: S3Store,
         sources: Sequence[Stored],
         sha256: Sequence[str | None],
-        joined: Joined = unheard,
+        joined: OnJoin = no_progress,
         *,
         copies: bool = True,
     ) -> None:

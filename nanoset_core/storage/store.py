@@ -19,7 +19,7 @@ R = TypeVar("R")
 THREADS = 8
 _AT_ONCE = 1024
 """Items that `in_parallel` hands to its threads at once: there may be a hundred thousand."""
-Joined = Callable[[int], None]
+OnJoin = Callable[[int], None]
 """Takes how many more bytes were joined; a negative number where joining begins anew in another way."""
 
 
@@ -37,7 +37,7 @@ class Stored:
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
 
 
-def unheard(size: int) -> None:
+def no_progress(size: int) -> None:
     """Ignore progress."""
 
 
@@ -162,7 +162,7 @@ class Store(ABC):
         sources: Sequence[Stored],
         *,
         sha256: Sequence[str] | None = None,
-        joined: Joined = unheard,
+        joined: OnJoin = no_progress,
     ) -> str | None:
         """Write an object that is other objects behind one another; their bytes stay within the store.
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
-from nanoset_core.storage.copying import append_file
+from nanoset_core.storage.local import append_file
 
 
 def digests(prefix):

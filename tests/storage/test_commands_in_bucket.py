@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import s3_server
 from click.testing import CliRunner, Result
 from sample_project import EOD, jsonl, sentences
+from storage.answering import answering, say
 
 from nanoset_core.cli import nanoset
 from nanoset_core.config import load_config
@@ -291,27 +291,14 @@ def test_a_bucket_that_is_not_there_is_named(command, bucket, given):
 def forbidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that nobody may use."""
 
-    class Refusing(http.server.BaseHTTPRequestHandler):
-        def refuse(self) -> None:
-            body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(403)
-            self.send_header("Content-Length", str(0 if self.command == "HEAD" else len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def refuse(to: http.server.BaseHTTPRequestHandler) -> None:
+        to.rfile.read(int(to.headers.get("Content-Length", 0)))
+        say(to, 403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = refuse
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(refuse) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         monkeypatch.setattr(s3_requests, "_clients", {})
         yield
-        server.shutdown()
 
 
 @pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle tars", "pack pair", "pack merge"])

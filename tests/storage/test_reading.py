@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from storage.answering import answering, say
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
@@ -93,30 +94,16 @@ def failing_store() -> Iterator[tuple[S3Place, list[tuple[int, int, bytes]], lis
     instead: list[tuple[int, int, bytes]] = []
     given: list[int] = []
 
-    class Store(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self._say(200, 4, b"")
-
-        def do_GET(self) -> None:
+    def give(to: http.server.BaseHTTPRequestHandler) -> None:
+        status, size, body = 200, 4, b""
+        if to.command == "GET":
             status, size, body = instead.pop() if instead else (206, 4, b"data")
             given.append(status)
-            self._say(status, size, body)
-            self.close_connection = True
+            to.close_connection = True
+        say(to, status, body, Content_Length=str(size), ETag='"e"', Last_Modified=LONG_AGO)
 
-        def _say(self, status: int, size: int, body: bytes) -> None:
-            self.send_response(status)
-            for name, value in (("Content-Length", str(size)), ("ETag", '"e"'), ("Last-Modified", LONG_AGO)):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield S3Place("b", "p", f"http://127.0.0.1:{server.server_port}", "us-east-1"), instead, given
-        server.shutdown()
+    with answering(give) as address:
+        yield S3Place("b", "p", address, "us-east-1"), instead, given
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)

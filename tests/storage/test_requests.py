@@ -8,7 +8,6 @@ import http.client
 import http.server
 import itertools
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from time import sleep
@@ -16,6 +15,7 @@ from time import sleep
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from botocore.utils import parse_timestamp
+from storage.answering import answering, say
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3_joining, s3_uploads
@@ -141,21 +141,8 @@ def test_a_store_that_is_not_there_is_named(monkeypatch):
 def deaf_store() -> Iterator[S3Place]:
     """A server that says 404 to everything, as other services than S3 do; and some stores when an object is gone."""
 
-    class NotFound(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_PUT = do_DELETE = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield S3Place("b", "p", f"http://127.0.0.1:{server.server_port}", region="us-east-1")
-        server.shutdown()
+    with answering(lambda to: say(to, 404, b"")) as address:
+        yield S3Place("b", "p", address, region="us-east-1")
 
 
 def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
@@ -217,33 +204,25 @@ def slow_copies(place: S3Place) -> Iterator[tuple[S3Place, list[str]]]:
     asked: list[str] = []
     host = place.endpoint_url.rpartition("/")[2]
 
-    class Slowly(http.server.BaseHTTPRequestHandler):
-        def pass_on(self) -> None:
-            if "x-amz-copy-source" in self.headers:
-                asked.append(self.path)
-                sleep(1.0)
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            with contextlib.closing(http.client.HTTPConnection(host)) as behind:
-                behind.request(self.command, self.path, body, dict(self.headers))
-                answer = behind.getresponse()
-                data = answer.read()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was waited for in vain
-                self.send_response(answer.status)
-                for name, value in answer.getheaders():
-                    if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
-                        self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
+    def pass_on(to: http.server.BaseHTTPRequestHandler) -> None:
+        if "x-amz-copy-source" in to.headers:
+            asked.append(to.path)
+            sleep(1.0)
+        body = to.rfile.read(int(to.headers.get("Content-Length", 0)))
+        with contextlib.closing(http.client.HTTPConnection(host)) as behind:
+            behind.request(to.command, to.path, body, dict(to.headers))
+            answer = behind.getresponse()
+            data = answer.read()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was waited for in vain
+            to.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
+                    to.send_header(name, value)
+            to.end_headers()
+            to.wfile.write(data)
 
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slowly) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield replace(place, endpoint_url=f"http://127.0.0.1:{server.server_port}"), asked
-        server.shutdown()
+    with answering(pass_on) as address:
+        yield replace(place, endpoint_url=address), asked
 
 
 @pytest.mark.parametrize("patient", [True, False])

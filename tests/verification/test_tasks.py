@@ -9,7 +9,7 @@ import pytest
 from built_project import one, poke
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.workplace import Workplace, working_at
+from nanoset_core.storage.access import WorkerFolder, working_at
 from nanoset_core.verification import packed, ranges, tasks, verify
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import Target, targets, verify_by
@@ -25,7 +25,7 @@ class Elsewhere:
         travelling = [pickle.dumps((work, task)) for task in tasks]
         for number in sorted(range(len(travelling)), key=lambda number: (number % 3, -number)):
             work, task = pickle.loads(travelling[number])
-            with working_at(Workplace(self.folder / str(len(self.done)))):
+            with working_at(WorkerFolder(self.folder / str(len(self.done)))):
                 self.done.append(work.__name__)
                 yield number, pickle.loads(pickle.dumps(work(task)))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias, overload
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.storage.access import local_copy_of
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.workplace import at_hand
 
 Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
 
@@ -123,8 +123,8 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def tokenizer_at_hand(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return the same tokenizer where this process has its files; see `workplace.at_hand`."""
-    path, *merges = map(at_hand, tokenizer_files(tokenizer))
+    """Return the same tokenizer by the paths that its files have in this process; see `local_copy_of`."""
+    path, *merges = map(local_copy_of, tokenizer_files(tokenizer))
     if path == as_source(tokenizer).path:
         return tokenizer
     here = replace(as_source(tokenizer), path=path, merges=merges[0] if merges else None)
