@@ -2,7 +2,7 @@
 
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import optimal_dtype, write_idx
+from nanoset_core.indexed.layout import optimal_dtype
 from nanoset_core.indexed.reading import read_idx
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "merge_indexed_datasets",
     "optimal_dtype",
     "read_idx",
-    "write_idx",
 ]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx_to
+from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx
 from nanoset_core.indexed.reading import read_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
 from nanoset_core.storage.local import append_file
@@ -156,7 +156,7 @@ class MMapIndexedDatasetBuilder:
         try:
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
             lengths, documents = np.frombuffer(self._lengths, np.int32), np.frombuffer(self._documents, np.int64)
-            write_idx_to(index_file, self.dtype, lengths, documents, modes)
+            write_idx(index_file, self.dtype, lengths, documents, modes)
             # An old .idx beside the new .bin would be read as if the two belonged together.
             index.unlink(missing_ok=True)
             put_in_place(self._file, binary)

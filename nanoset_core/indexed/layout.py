@@ -34,7 +34,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.remote_folder import Location
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -133,14 +132,25 @@ def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[
         base = int(ends[-1])
 
 
-def write_idx_to(
+def write_idx(
     file: IO[bytes],
     dtype: DTypeLike,
     sequence_lengths: NDArray[np.int32],
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the bytes of an .idx to an open file; arguments and errors as of `write_idx`."""
+    """Write the bytes of an .idx for sequences that lie back to back in the .bin, as Megatron-LM's `_IndexWriter` does.
+
+    Args:
+        file: open for writing.
+        dtype: type of the tokens in the .bin.
+        sequence_lengths: in tokens, shape (n,).
+        document_indices: sequence at which each document begins, from 0 to n, shape (documents + 1,).
+        modes: of every sequence, shape (n,), in a multimodal dataset.
+
+    Raises:
+        ConfigError: the token type has no code.
+    """
     code = dtype_code(dtype)
     lengths = np.ascontiguousarray(sequence_lengths, dtype="<i4")
     documents = np.ascontiguousarray(document_indices, dtype="<i8")
@@ -151,28 +161,3 @@ def write_idx_to(
     file.write(documents.data.cast("B"))
     if modes is not None:
         file.write(np.ascontiguousarray(modes, dtype=np.int8).tobytes())
-
-
-def write_idx(
-    path: str | os.PathLike[str],
-    dtype: DTypeLike,
-    sequence_lengths: NDArray[np.int32],
-    document_indices: NDArray[np.int64],
-    modes: NDArray[np.int8] | None = None,
-) -> None:
-    """Write an .idx file for sequences that lie back to back in the .bin; all or nothing.
-
-    The same bytes as Megatron-LM's `_IndexWriter`.
-
-    Args:
-        path: of the file.
-        dtype: type of the tokens in the .bin.
-        sequence_lengths: in tokens, shape (n,).
-        document_indices: sequence at which each document begins, from 0 to n, shape (documents + 1,).
-        modes: of every sequence, shape (n,), in a multimodal dataset.
-
-    Raises:
-        ConfigError: the token type has no code.
-    """
-    with atomic_file(Path(path)) as file:
-        write_idx_to(file, dtype, sequence_lengths, document_indices, modes)

@@ -49,11 +49,6 @@ class MemberCoverage:
         """Samples built that are not taken."""
         return self.samples_built - self.samples_given
 
-    @property
-    def repeats(self) -> float:
-        """Epochs beyond the first."""
-        return max(0.0, self.epochs - 1.0)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain types."""
         return asdict(self) | {"surplus": self.surplus}

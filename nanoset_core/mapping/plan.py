@@ -6,7 +6,7 @@ Only `.idx` files are read, and everything is in closed form: no array as long a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,17 +69,11 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
     return _Planner(config, split, reader or LengthReader()).plan()
 
 
-def largest_epoch_size(
-    config: NanosetConfig,
-    weights: Mapping[str, float] | None = None,
-    split: SplitName = "train",
-    reader: LengthReader | None = None,
-) -> int:
+def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None) -> int:
     """Return the largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
 
     Args:
         config: of which the numbers of samples don't matter.
-        weights: prefix → weight, instead of the configuration's blend.
         split: train, valid or test.
         reader: shared by splits that are planned together.
 
@@ -88,7 +82,7 @@ def largest_epoch_size(
         MissingError, FormatError: a `.idx` is not there, or damaged.
     """
     rules = config.rules
-    prefixes, given = (list(weights), list(weights.values())) if weights else config.blend(split) or ([], None)
+    prefixes, given = config.blend(split) or ([], None)
     if given is None:
         raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
     shares = rules.normalized(given)

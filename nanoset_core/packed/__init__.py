@@ -10,7 +10,6 @@ from nanoset_core.packed.selection import (
     DocumentFilter,
     filter_packed,
     merge_packed,
-    repair_packed,
     shuffle_packed,
     shuffle_packed_chunk,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "filter_packed",
     "merge_packed",
     "pack_indexed_dataset",
-    "repair_packed",
     "shuffle_packed",
     "shuffle_packed_chunk",
     "token_size_bytes",

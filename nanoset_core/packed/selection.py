@@ -7,7 +7,7 @@ import operator
 import os
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,9 @@ def merge_packed(
 ) -> PackedFacts:
     """Join `.pbin` files of any layout, in the order given, into one of layout D; published whole.
 
-    The tokens are those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are
-    12 (k - 1) bytes off), and files with that fault are repaired. Memory is bounded by a chunk.
+    One file alone is copied with a sound index; a sound file of layout D stays byte for byte the same. The tokens are
+    those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are 12 (k - 1) bytes
+    off), and files with that fault are repaired. Memory is bounded by a chunk.
 
     Raises:
         ConfigError: the list is empty.
@@ -61,24 +62,6 @@ def merge_packed(
 
     data_bytes = write_file(target, token_bytes, blocks(), entries())
     return PackedFacts(sum(part.facts.documents for part in parts), data_bytes // token_bytes, token_bytes)
-
-
-def repair_packed(
-    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *, listener: ProgressCallback = silent
-) -> PackedFacts:
-    """Write a `.pbin` again as layout D with a sound index, as Modalities' own reader needs it.
-
-    A sound file comes out byte for byte the same, unless another program pickled its index.
-
-    Args:
-        path: the file.
-        target: the file to write; None replaces the file.
-        listener: takes the progress.
-
-    Raises:
-        MissingError, FormatError, InputError: as merge_packed.
-    """
-    return merge_packed([path], path if target is None else target, listener=listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +193,7 @@ def chunk_seed(seed: int, chunk: int) -> int:
 def filter_packed(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    keep: NDArray[np.bool_] | Callable[[int, NDArray[np.integer]], bool],
+    keep: NDArray[np.bool_],
     *,
     listener: ProgressCallback = silent,
 ) -> PackedFacts:
@@ -221,7 +204,7 @@ def filter_packed(
     Args:
         source: the file that holds them.
         target: the file to write.
-        keep: bool, shape (documents,), or a function of a document's number and tokens.
+        keep: bool, shape (documents,).
         listener: takes the progress.
 
     Raises:
@@ -229,10 +212,7 @@ def filter_packed(
         InputError: no document with tokens is kept.
     """
     dataset = PackedDataset(source)
-    if callable(keep):
-        chosen = np.fromiter((bool(keep(i, dataset[i])) for i in range(len(dataset))), bool, len(dataset))
-    else:
-        chosen = np.asarray(keep)
+    chosen = np.asarray(keep)
     if chosen.shape != (len(dataset),) or chosen.dtype != bool:
         found, expected = f"{chosen.dtype.name}{list(chosen.shape)}", f"bool[{len(dataset)}]"
         raise ConfigError("the mask does not fit the documents", where=source, found=found, expected=expected)

@@ -30,9 +30,11 @@ def patched(at, data):
 
 def test_writes_the_literal_bytes(tmp_path):
     path = tmp_path / "x.idx"
-    write_idx(path, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]))
+    with path.open("wb") as file:
+        write_idx(file, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]))
     assert path.read_bytes() == LITERAL
-    write_idx(path, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]), modes=np.array([0, 1, -1]))
+    with path.open("wb") as file:
+        write_idx(file, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]), modes=np.array([0, 1, -1]))
     assert path.read_bytes() == LITERAL + b"\x00\x01\xff"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.idx"]
 
@@ -102,7 +104,8 @@ def test_missing_file(tmp_path):
 
 
 def test_empty_dataset(tmp_path):
-    write_idx(tmp_path / "x.idx", np.int32, np.empty(0, np.int32), np.array([0]))
+    with (tmp_path / "x.idx").open("wb") as file:
+        write_idx(file, np.int32, np.empty(0, np.int32), np.array([0]))
     index = read_idx(tmp_path / "x.idx")
     assert len(index.sequence_lengths) == 0
     assert index.end_bytes == 0
@@ -111,7 +114,8 @@ def test_empty_dataset(tmp_path):
 def test_checks_reach_beyond_the_first_chunk(tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_core.indexed.reading.CHUNK_SEQUENCES", 2)
     lengths = np.arange(7, dtype=np.int32)
-    write_idx(tmp_path / "x.idx", np.int32, lengths, np.arange(8))
+    with (tmp_path / "x.idx").open("wb") as file:
+        write_idx(file, np.int32, lengths, np.arange(8))
     read_idx(tmp_path / "x.idx")
     data = bytearray((tmp_path / "x.idx").read_bytes())
     struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 5, 36)  # sequence 5 begins at byte 40

@@ -163,7 +163,8 @@ def test_loads_our_index_files_unseen(peer, prefixes, loading, tmp_path):
 
 def test_takes_the_exact_count_of_samples_where_its_own_is_rounded(peer, tmp_path):
     tokens = 2**24 + 2
-    write_idx(tmp_path / "d.idx", np.uint16, np.array([tokens]), np.array([0, 1]))
+    with (tmp_path / "d.idx").open("wb") as file:
+        write_idx(file, np.uint16, np.array([tokens]), np.array([0, 1]))
     with open(tmp_path / "d.bin", "wb") as file:
         file.truncate(tokens * 2)
     config = NanosetConfig(

@@ -140,13 +140,6 @@ def test_a_sample_that_ends_in_an_empty_sequence_is_nemos(tmp_path, after):
     assert sample["loss_mask"].tolist() == [1, 1, 0, 0]
 
 
-def test_every_token_is_read_once_an_epoch(tmp_path):
-    prefix = write(tmp_path / "d", [13, 5, 0, 40, 2] * 30)
-    train, _, _ = NanosetBuilder(NanosetConfig(prefix, sequence_length=7, split="1")).build()
-    tokens = np.sort(train.batch(np.arange(len(train)))[:, :-1].reshape(-1))
-    assert len(np.unique(tokens)) == len(tokens) == len(train) * 7
-
-
 def test_blend_reads_its_datasets(splits):
     for split in splits:
         assert isinstance(split, BlendedNanoset)
@@ -301,14 +294,6 @@ def load(config):
         for member, indices in zip(plan.members, arrays, strict=True)
     ]
     return nanosets[0] if plan.blend is None else BlendedNanoset(nanosets, plan, config, build_blend_indices(plan))
-
-
-def test_many_items_of_an_index_that_leads_nowhere(tmp_path):
-    blend = {write(tmp_path / "a", [30] * 20): 2.0, write(tmp_path / "b", [50] * 20): 1.0}
-    train = load(NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=60))
-    train.dataset_index[3] = 2
-    with pytest.raises(StaleError):
-        train.__getitems__([0, 3])
 
 
 def test_loads_with_numpy_alone():

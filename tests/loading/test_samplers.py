@@ -60,18 +60,6 @@ def test_sequential(total, consumed, micro_batch, size, drop_last):
         assert len(sampler) == len(list(sampler))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 5)), min_size=1, max_size=5))
-def test_resumes_under_other_sizes_without_loss_or_repetition(phases):
-    total, consumed, seen = 400, 0, []
-    for size, steps in phases:
-        ranks = [PretrainingSampler(total, consumed, 3, rank, size) for rank in range(size)]
-        for batches in itertools.islice(zip(*ranks, strict=True), steps):
-            seen += [index for batch in batches for index in batch]
-            consumed += 3 * size
-    assert seen == list(range(consumed))
-
-
 def test_padding_fills_the_global_batch():
     ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, pad_to_global_batch=6)) for rank in range(2)]
     assert ranks == [[[0], [2], [4], [6], [-2], [-4]], [[1], [3], [5], [-1], [-3], [-5]]]

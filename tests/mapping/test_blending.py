@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, speculation
 from nanoset_core.mapping.blending import OccurrenceCounter
-from nanoset_core.mapping.speculation import Segment, Work, guess_counts, simplex_projection, take_one_by_one
+from nanoset_core.mapping.speculation import Segment, Work, simplex_projection, take_one_by_one
 
 
 def slow_blend(weights, size):
@@ -233,18 +233,6 @@ def test_occurrence_numbers_beyond_2_to_the_31():
     counter.counts[:] = 2**31 + 5, 2**40
     counter.number(np.array([0, 1, 1, 0], np.uint8), numbers)
     assert numbers.tolist() == [2**31 + 5, 2**40, 2**40 + 1, 2**31 + 6]
-
-
-def test_guess_is_near_the_truth():
-    weights = np.array([10.0**-decade for decade in range(6)])
-    weights /= weights.sum()
-    picks, _ = numpy_blend(weights, 60_000)
-    at = np.arange(40_000, 60_000, 250)
-    taken = np.array([np.bincount(picks[:sample], minlength=6) for sample in (*at, 40_000)])
-    counts = guess_counts(weights, taken[-1].astype(float), at, 60_000)
-    assert (counts.sum(axis=1) == at).all()
-    assert (counts[:, 2:] != taken[:-1, 2:]).mean() < 0.1
-    assert np.abs(counts - taken[:-1]).max() <= 2
 
 
 def test_speculation_is_cheap_for_weights_over_seven_decades():

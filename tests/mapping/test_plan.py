@@ -145,7 +145,6 @@ def test_largest_epoch_size(data, preset, shares):
     size = largest_epoch_size(config)
     assert one_epoch(size)
     assert not one_epoch(size + 1)
-    assert largest_epoch_size(NanosetConfig(data[0], sequence_length=4, preset=preset, split="1,0,0"), weights) == size
 
 
 def test_largest_epoch_size_of_too_little_data(data):
@@ -253,7 +252,8 @@ def test_nemo_leaves_out_datasets_without_a_sample(tmp_path):
 
 
 def test_more_than_2_to_the_24_tokens_are_counted_exactly(tmp_path):
-    write_idx(tmp_path / "d.idx", np.uint16, np.array([2**24 + 2]), np.array([0, 1]))
+    with (tmp_path / "d.idx").open("wb") as file:
+        write_idx(file, np.uint16, np.array([2**24 + 2]), np.array([0, 1]))
     options = {"sequence_length": 2**23, "drop_last_partial_validation_sequence": False, "split": "0,1,0"}
     plan = plan_split(NanosetConfig(tmp_path / "d", **options), "valid")
     assert plan.samples == 3  # in 32-bit floats, as the trainer has it, 2

@@ -17,7 +17,6 @@ from nanoset_core.packed import (
     filter_packed,
     merge_packed,
     pack_indexed_dataset,
-    repair_packed,
     shuffle_packed,
     shuffle_packed_chunk,
     write_packed,
@@ -70,7 +69,7 @@ def test_merged_and_repaired_files(dataset_module, tmp_path, documents):
     write_packed(tmp_path / "b.pbin", documents[1200:], token_bytes=2)
     merge_packed([tmp_path / "a.pbin", tmp_path / "b.pbin"], tmp_path / "m.pbin")
     assert their_documents(dataset_module, tmp_path / "m.pbin") == documents
-    repair_packed(GOLDEN / "merge-buggy-index.pbin", tmp_path / "r.pbin")
+    merge_packed([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "r.pbin")
     expected = [*PackedDataset(GOLDEN / "docs.pbin"), *PackedDataset(GOLDEN / "edge.pbin")]
     assert their_documents(dataset_module, tmp_path / "r.pbin") == [document.tolist() for document in expected]
 
@@ -84,7 +83,7 @@ def test_their_merge_is_read_as_it_was_meant(dataset_module, tmp_path, documents
     meant = [document for i in range(4) for document in documents[i::4]]
     assert PackedDataset(tmp_path / "m.pbin").index_facts.merge_faults == 3
     assert [document.tolist() for document in PackedDataset(tmp_path / "m.pbin")] == meant
-    repair_packed(tmp_path / "m.pbin")
+    merge_packed([tmp_path / "m.pbin"], tmp_path / "m.pbin")
     assert their_documents(dataset_module, tmp_path / "m.pbin") == meant
 
 
@@ -97,7 +96,7 @@ def test_shuffles_and_filter(dataset_module, tmp_path, documents):
     shuffle_packed(tmp_path / "x.pbin", tmp_path / "ours.pbin", seed=5)
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
     filter_dataset(tmp_path / "x.pbin", tmp_path / "theirs.pbin", lambda item: len(item[1]["input_ids"]) > 40)
-    filter_packed(tmp_path / "x.pbin", tmp_path / "ours.pbin", lambda number, tokens: len(tokens) > 40)
+    filter_packed(tmp_path / "x.pbin", tmp_path / "ours.pbin", PackedDataset(tmp_path / "x.pbin").document_lengths > 40)
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
     shuffle_packed_chunk([tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5)
     assert len(their_documents(dataset_module, tmp_path / "c.pbin")) == 625 + 15

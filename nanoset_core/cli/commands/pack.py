@@ -169,7 +169,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
     from nanoset_core.outputs.places import place_of
-    from nanoset_core.packed import PackedDataset, repair_packed
+    from nanoset_core.packed import PackedDataset, merge_packed
     from nanoset_core.storage.working_copies import brought
 
     with brought([file]) as (here,):
@@ -178,7 +178,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
         was = f"; it was of layout {found.layout}, with {faults} of a merge"
 
         def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-            return repair_packed(here, target, listener=listener)
+            return merge_packed([here], target, listener=listener)
 
         if output is None:
             place = place_of(file.parent)
