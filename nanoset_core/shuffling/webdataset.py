@@ -162,13 +162,11 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
         FormatError: `given` holds no JSON object.
         StorageError: the record cannot be written.
     """
+    check_exp_data(folder, given, target, overwrite=overwrite)
     text = _completed(folder, _record(given))
-    if target.exists() and read_regular(target) == text:
-        return
-    if target.exists() and not overwrite:
-        raise _other_record(target, "; the tars are written")
-    with writing_to(target.parent):
-        write_atomic(target, text)
+    if not target.exists() or read_regular(target) != text:
+        with writing_to(target.parent):
+            write_atomic(target, text)
 
 
 def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
@@ -177,12 +175,8 @@ def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwr
     if target.exists() and not overwrite:
         made = place_of(folder).has(EXP_DATA_NAME)
         if not made or read_regular(target) != _completed(folder, record):
-            raise _other_record(target)
-
-
-def _other_record(target: Path, more: str = "") -> ConfigError:
-    remedy = f"name another --output-json, or replace this one with --overwrite{more}"
-    return ConfigError("another record is there already", where=target, remedy=remedy)
+            remedy = "name another --output-json, or replace this one with --overwrite"
+            raise ConfigError("another record is there already", where=target, remedy=remedy)
 
 
 def _record(given: Path | None) -> dict[str, Any]:

@@ -172,6 +172,10 @@ def test_locate_refuses_numbers_outside_the_table(contexts):
     ("arguments", "message"),
     [
         ({"sequence_length": 0}, "too small"),
+        ({"sequence_length": 5, "samples_per_shard": 0}, "samples_per_shard"),
+        ({"sequence_length": 5, "member": "txt"}, "no such member"),
+        ({"sequence_length": 5, "seed": -1}, "64 bits"),
+        ({"sequence_length": 5, "preset": "other"}, "no such preset"),
         ({"sequence_length": 5, "tail": "keep"}, "no such tail"),
         ({"sequence_length": 5, "tail": "pad"}, "pad token goes with"),
         ({"sequence_length": 5, "pad_id": 0}, "pad token goes with"),

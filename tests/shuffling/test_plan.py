@@ -112,20 +112,16 @@ def test_a_plan_survives_json(changes, member):
         {"sources": [{"name": "web"}]},
         {"dtype": "float32"},
         {"seed": -1},
-        {"extra": 1},
+        {"compressor": "isal"},
     ],
 )
 def test_a_changed_plan_is_refused(change):
-    with pytest.raises(FormatError, match="not a shuffle plan"):
-        ShufflePlan.from_json(small_plan().to_json() | change)
-
-
-@pytest.mark.parametrize("key", ["version", "seed", "sources", "contexts", "compressor"])
-def test_a_plan_without_a_field_is_refused(key):
-    value = small_plan().to_json()
-    del value[key]
-    with pytest.raises(FormatError, match="not a shuffle plan"):
-        ShufflePlan.from_json(value)
+    for wrong in (
+        small_plan().to_json() | change,
+        {k: v for k, v in small_plan().to_json().items() if k not in change},
+    ):
+        with pytest.raises(FormatError, match="not a shuffle plan"):
+            ShufflePlan.from_json(wrong)
 
 
 @pytest.mark.parametrize("sources", [[], [("web", 9)], [("web", 9), ("code", 0)]])
@@ -137,14 +133,9 @@ def test_too_few_tokens_for_a_context(sources):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"samples_per_shard": 0}, "samples_per_shard"),
-        ({"member": "txt"}, "no such member"),
-        ({"seed": -1}, "64 bits"),
-        ({"sequence_length": 0}, "sequence_length"),
         ({"tail": "pad", "pad_id": 65536}, "pad_id"),
         ({"tail": "pad", "pad_id": -1}, "pad_id"),
         ({"bos_id": 65536}, "bos_id"),
-        ({"preset": "other"}, "no such preset"),
         ({"tail": "pad", "pad_id": 50256, "vocab_size": 50254}, "pad_id < 50254"),
         ({"eod": 128258, "vocab_size": 128256}, "eod"),
     ],
