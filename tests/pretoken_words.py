@@ -40,3 +40,8 @@ def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
     expected = [tokens_of(word) for words in blocks for word in words]
     assert ids.tolist() == [token for tokens in expected for token in tokens]
     assert lengths.tolist() == [len(tokens) for tokens in expected]
+
+
+def known(cache: PretokenCache) -> int:
+    """How many words a cache knows."""
+    return sum(map(len, cache._tables.values()))

@@ -37,7 +37,6 @@ class SpaceSigns:
     prepend: Prepend
     each_apart: bool = False
     """Whether every ▁ begins a piece, and not only the first of several."""
-    name: str = "SentencePiece"
 
     def prepared(self, text: bytes) -> bytes:
         """Return the beginning of a document, UTF-8, with a space for each ▁."""

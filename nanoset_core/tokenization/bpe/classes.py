@@ -13,8 +13,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-CONTINUATION = 0
-"""A byte of a character that another byte began; never left in the classes of a text."""
 LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
 """The word classes: letters, numbers, symbols, and what takes nothing along that is before it."""
 SPACE, NEWLINE = 5, 6

@@ -103,14 +103,6 @@ class PretokenCache:
         self._seeded = {width: len(table) for width, table in self._tables.items()}
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the tables and lists take."""
-        return self._lists.nbytes + sum(table.nbytes for table in self._tables.values())
-
-    def __len__(self) -> int:
-        return sum(map(len, self._tables.values()))
-
-    @property
     def learnt(self) -> int:
         """Number of words beyond the first ones."""
         return sum(len(table) - self._seeded[width] for width, table in self._tables.items())

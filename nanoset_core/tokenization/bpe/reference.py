@@ -98,8 +98,8 @@ class ReferenceEngine:
     helper = ""
     reference = None
 
-    def __init__(self, tokenizer_json: str | os.PathLike[str], *, reason: str = "asked for") -> None:
-        self.reason = reason
+    def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
+        self.reason = "asked for"
         self.version = version("tokenizers")
         self.tokenizer = load_tokenizer(tokenizer_json)
         _engines[_identity(tokenizer_json)] = self
@@ -160,8 +160,9 @@ class SentencePieceEngine(ReferenceEngine):
 
     name = "sentencepiece"
 
-    def __init__(self, tokenizer: str | os.PathLike[str], *, reason: str = "a SentencePiece model") -> None:
-        super().__init__(tokenizer, reason=reason)
+    def __init__(self, tokenizer: str | os.PathLike[str]) -> None:
+        super().__init__(tokenizer)
+        self.reason = "a SentencePiece model"
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:

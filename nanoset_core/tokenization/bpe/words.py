@@ -45,11 +45,6 @@ class WordTable:
     def __len__(self) -> int:
         return self.count
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the table takes."""
-        return self._codes.nbytes + sum(words.nbytes for words in self._words)
-
     def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> Codes:
         """Return the codes of keys: int32, shape (keys,), ABSENT where there is none.
 
@@ -194,11 +189,6 @@ class TokenLists:
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the lists take."""
-        return self._ends.nbytes + self._tokens.nbytes
 
     def add(self, ids: NDArray[np.int32], lengths: NDArray[np.integer[Any]]) -> Codes:
         """Add flat lists of one token or more, and return their codes: int32, shape (lists,)."""
