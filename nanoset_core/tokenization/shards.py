@@ -204,7 +204,7 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
             builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
             if documents is not None:
                 documents.add(batch, framed.lengths, framed.kept)
-            _count(facts, batch, framed)
+            facts += _facts_of(batch, framed)
             counted += batch.counted
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, checked.documents, engine.helper)
@@ -265,23 +265,23 @@ def _checked(encoded: Encoded, settings: ShardSettings) -> Encoded:
     return encoded
 
 
-def _count(facts: ShardFacts, batch: DocumentBatch, framed: Framed) -> None:
+def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
     lengths = framed.lengths[framed.kept]
-    facts.lines += batch.read_lines
-    facts.documents += len(lengths)
-    facts.skipped += len(framed.lengths) - len(lengths)
-    facts.sequences += int(framed.sequences.sum())
-    facts.tokens += int(lengths.sum(dtype=np.int64))
-    facts.faults += batch.faults
-    facts.rejected += len(batch.rejects) - batch.faults
-    facts.read_bytes += batch.read_bytes
-    facts.zeroed = dict(Counter(facts.zeroed) + batch.zeroed)
-    facts.reasons = dict(sorted((Counter(facts.reasons) + Counter(r.reason for r in batch.rejects)).items()))
-    bins = np.zeros(LENGTH_BINS, np.int64)
-    if len(lengths):
-        # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
-        bins += np.bincount(np.frexp(lengths.astype(np.float64))[1], minlength=LENGTH_BINS)[:LENGTH_BINS]
-    facts.length_histogram = [a + b for a, b in zip(facts.length_histogram, bins.tolist(), strict=True)]
+    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
+    digits = np.frexp(lengths.astype(np.float64))[1]
+    return ShardFacts(
+        lines=batch.read_lines,
+        documents=len(lengths),
+        skipped=len(framed.lengths) - len(lengths),
+        sequences=int(framed.sequences.sum()),
+        tokens=int(lengths.sum(dtype=np.int64)),
+        rejected=len(batch.rejects) - batch.faults,
+        faults=batch.faults,
+        read_bytes=batch.read_bytes,
+        reasons=Counter(reject.reason for reject in batch.rejects),
+        length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
+        zeroed=batch.zeroed,
+    )
 
 
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:
