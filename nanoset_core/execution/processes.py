@@ -192,7 +192,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection, its_end: Connection | None) -> None:
-    """In a worker: exit when the owner does. A forked one also drops the owner's end of the pipe and its handlers."""
+    """Exit this worker when its owner does; a forked one also drops the owner's end of the pipe and its handlers."""
     if its_end is not None:
         its_end.close()
         signal.set_wakeup_fd(-1)

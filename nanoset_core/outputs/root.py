@@ -223,7 +223,7 @@ class OutputRoot:
         return _whole_or_damaged(manifest)
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """As `current_version`, of many outputs whose names have one part: a bucket is asked for all at once."""
+        """Look up many outputs whose names have one part, as `current_version`: a bucket is asked for all at once."""
 
         def look(access: FileAccess, folder: Path) -> CurrentVersion:
             if (seen := self._seen_current(folder)) is not None:

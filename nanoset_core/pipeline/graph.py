@@ -145,7 +145,7 @@ class Graph:
         wanted, manifest = self.recipe(node), self.current(node).manifest
         if wanted is None or manifest is None:
             return self.stale_reasons(node)
-        return [] if manifest.digest == wanted.digest else node.stage.told(differences(manifest.recipe, wanted))
+        return [] if manifest.digest == wanted.digest else node.stage.reworded(differences(manifest.recipe, wanted))
 
     def _unknown(self, node: Node) -> Iterator[Node]:
         """Yield the nearest inputs of other rows whose recipes are not known."""

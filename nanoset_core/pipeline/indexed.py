@@ -166,10 +166,10 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
         FormatError: the current set cannot be read, or, with `strict`, one that was looked at.
     """
     current = outputs.current(tokenization.STAGE, dataset.name)
-    if current is not None and _gave(current, dataset):
+    if current is not None and _has_same_origin(current, dataset):
         return current
     for found in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
-        if _gave(found, dataset):
+        if _has_same_origin(found, dataset):
             return found
     what, where = (
         "the shards that the dataset was merged from are gone",
@@ -179,7 +179,7 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
     raise MissingError(what, where=where, expected=expected, remedy="run `nanoset build`: it makes them again")
 
 
-def _gave(tokenized: Manifest, dataset: Manifest) -> bool:
+def _has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     options = {key: value for key, value in dataset.recipe["options"].items() if key not in _DATASET_OPTIONS}
     return (
         tokenized.recipe["parents"] == dataset.recipe["parents"]
@@ -200,7 +200,7 @@ class DatasetStage(CorpusStage):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Of the files and settings alone: how the corpus was cut into shards leaves no trace in a dataset."""
+        """Return the recipe by files and settings alone, since the cut into shards leaves no trace in a dataset."""
         versions = {"tokenization": TOKENIZED.version, "preset": project.config.tokenization.preset}
         options = tokenization.token_options(project, key.subject) | versions
         return Recipe(STAGE, key.subject, VERSION, {"inventory": parents["inventory"]}, options)

@@ -102,7 +102,7 @@ class PackedStage(Stage):
         return {"dataset": Node(DATASET, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Of the tokenizer, only the size that Modalities gives to a token counts."""
+        """Return the recipe; of the tokenizer only the size that Modalities gives to a token counts."""
         token_bytes = token_size_bytes(packing_vocab_size(project.config.tokenizer_file))
         return Recipe(STAGE, key.subject, VERSION, parents, {"token_bytes": token_bytes})
 
@@ -110,7 +110,7 @@ class PackedStage(Stage):
         return "packed"
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """In a bucket the file is there before its manifest."""
+        """Return the file, which in a bucket is there before its manifest."""
         return {f"{folder.parent.name}.pbin"} if access.has_copies else None
 
 

@@ -71,8 +71,8 @@ class Project:
             return None
         from nanoset_core.execution.dask import DaskExecutor
 
-        brought = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(_cluster(spec, where, self.config.file.parent), self.outputs.access, brought, self.listener)
+        files = tuple(tokenizer_files(self.config.tokenizer_file))
+        return DaskExecutor(_cluster(spec, where, self.config.file.parent), self.outputs.access, files, self.listener)
 
     @property
     def tokenizer(self) -> TokenizerFacts:

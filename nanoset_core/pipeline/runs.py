@@ -22,11 +22,11 @@ class GraphState:
     """Steps to make again though they are up to date."""
 
     def is_fresh(self, key: StepKey) -> bool:
-        """Whether a step's output is current, whole, and not known to be faulty."""
+        """Return whether a step's output is current, whole, and not known to be faulty."""
         return key in self.steps and self.steps[key].done and key not in self.unverified
 
     def needs_run(self, key: StepKey) -> bool:
-        """Whether a step is missing, stale, faulty, not recorded, or forced."""
+        """Return whether a step is missing, stale, faulty, not recorded, or forced."""
         return key in self.steps and (not self.is_fresh(key) or key in self.unrecorded or key in self.forced)
 
 

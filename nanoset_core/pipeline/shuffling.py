@@ -299,7 +299,7 @@ class PlanStage(Stage):
         return {corpus: Node(DATASET, Key(corpus)) for corpus in config.webdatasets[key.subject].names}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """The order of the datasets numbers their contexts."""
+        """Return the recipe of the plan; the order of the datasets numbers their contexts."""
         spec = project.webdataset(key.subject)
         options = {
             "corpora": list(spec.names),

@@ -148,7 +148,7 @@ class Stage(ABC):
 
     def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
         """Return why the current version is not the wanted one; none where it is, and whole."""
-        reasons = self.told(current.stale_reasons(wanted))
+        reasons = self.reworded(current.stale_reasons(wanted))
         if not reasons and current.manifest is not None:
             fault = self.fault(project, key, current.manifest)
             return [] if fault is None else [Reason(fault)]
@@ -156,7 +156,7 @@ class Stage(ABC):
             reasons.append(Reason(REPLACED))
         return reasons
 
-    def told(self, reasons: Iterable[Reason]) -> list[Reason]:
+    def reworded(self, reasons: Iterable[Reason]) -> list[Reason]:
         """Return reasons in the words that the stage has for them."""
         return [Reason(self.changed.get(reason.input or "", reason.text), reason.input) for reason in reasons]
 

@@ -251,14 +251,14 @@ class TokenizedStage(CorpusStage):
         except NanosetError:
             return "a shard is missing or damaged"
         try:
-            return _told(refusal(project, key.subject, losses(project.outputs, manifest)))
+            return _in_one_line(refusal(project, key.subject, losses(project.outputs, manifest)))
         except NanosetError as error:
             return one_line(error)
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
         """Return that too much is lost, where all shards of the inventory are there to tell."""
         lost = _lost(project, key.subject, wanted)
-        return None if lost is None else _told(refusal(project, key.subject, lost))
+        return None if lost is None else _in_one_line(refusal(project, key.subject, lost))
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         return losses(project.outputs, manifest).texts()
@@ -281,7 +281,7 @@ class TokenizedStage(CorpusStage):
         return map(str, manifest.facts["shards"])
 
 
-def _told(refused: InputError | None) -> str | None:
+def _in_one_line(refused: InputError | None) -> str | None:
     """Return a refusal in one line, with the limit that it names."""
     return None if refused is None else f"{one_line(refused)}; expected {refused.expected}"
 

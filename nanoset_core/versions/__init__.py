@@ -1,1 +1,1 @@
-"""Versions: status, diff and gc, told from manifests and recipes."""
+"""Versions of outputs: status, diff and gc, by manifests and recipes."""

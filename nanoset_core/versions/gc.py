@@ -224,7 +224,7 @@ def _judge(listing: FileAccess, version: Version, needed: Needed) -> Garbage | L
         stage = stage_of(version.stage, version.name)
         ours = None if stage is None else stage.unfinished_files(listing, version.folder)
         if ours is None:
-            return LeftAlone(version.folder, "it has no manifest, and no receipts of ours")
+            return LeftAlone(version.folder, "it has no manifest, and no markers of nanoset")
         kind = "unfinished"
     elif (manifest.stage, manifest.name, manifest.digest) != (version.stage, version.name, version.digest):
         return LeftAlone(version.folder, f"its manifest is that of {manifest.stage}/{manifest.name}/{manifest.digest}")
@@ -235,7 +235,7 @@ def _judge(listing: FileAccess, version: Version, needed: Needed) -> Garbage | L
         if entry.is_link:
             return LeftAlone(version.folder, f"it holds a symbolic link: {name}")
         if name not in ours and not name.rpartition("/")[2].startswith(UNFINISHED):
-            return LeftAlone(version.folder, f"it holds a file that is not ours: {name}")
+            return LeftAlone(version.folder, f"it holds a file that is not of nanoset: {name}")
         size += entry.size
     return Garbage(version.folder, f"{version.stage}/{version.name}", version.subject, kind, size)
 

@@ -137,9 +137,9 @@ def find_needed(listing: FileAccess, outputs: list[Output], policy: Policy) -> N
     needed, followed, root = Needed(), set[str](), OutputRoot(listing)
     for output in outputs:
         if output.problem is not None:
-            raise _untold(output, output.folder, output.problem)
+            raise _unreadable(output, output.folder, output.problem)
         if output.current is not None and output.current not in places:
-            raise _untold(output, output.folder / output.current, "this is the current version, but it is gone")
+            raise _unreadable(output, output.folder / output.current, "this is the current version, but it is gone")
         for kept in [*filter(None, [output.current]), *_kept(listing, output, policy, namers, folders)]:
             waiting = [kept]
             while waiting:
@@ -153,7 +153,7 @@ def find_needed(listing: FileAccess, outputs: list[Output], policy: Policy) -> N
                     if digest == kept and digest != output.current:
                         break  # nothing needs it, and what cannot be read is left alone
                     what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
-                    raise _untold(output, version.folder, what) from error
+                    raise _unreadable(output, version.folder, what) from error
                 followed.add(digest)
     needed.digests |= followed
     return needed
@@ -193,7 +193,7 @@ def _needs(root: OutputRoot, version: Version, needed: Needed) -> list[str]:
     return found
 
 
-def _untold(output: Output, place: Path, why: str) -> StorageError:
+def _unreadable(output: Output, place: Path, why: str) -> StorageError:
     what = "a version that is current, or that another one needs, cannot be read, so nothing is removed"
     remedy = f"run `nanoset build`, which makes it again, or delete {output.folder} if you do not need it"
     return StorageError(what, where=place, found=why, remedy=remedy)

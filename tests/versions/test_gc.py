@@ -395,7 +395,7 @@ def test_folders_that_are_not_just_ours_are_left_alone(copy, kind):
     before = tree(old)
     found = collect(project)
     expected = {
-        "file": "not ours: notes/mine.txt",
+        "file": "not of nanoset: notes/mine.txt",
         "link": "symbolic link: raw",
         "other name": "its manifest is that of datasets/web/",
         "no manifest": "it has no manifest",
