@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -46,6 +46,8 @@ class Project:
     seen: Seen | None = None
     """Recently looked up current versions, where several steps of a run share them."""
 
+    _access: FileAccess | None = field(default=None, init=False, compare=False, repr=False)
+
     @staticmethod
     def open(
         config_file: str | os.PathLike[str], listener: ProgressCallback = silent, *, rebuild: bool = False
@@ -61,7 +63,11 @@ class Project:
 
     @property
     def outputs(self) -> OutputRoot:
-        return OutputRoot(self.config.root_access, self.rebuild, self.seen)
+        access = self._access
+        if access is None:
+            access = self.config.root_access
+            object.__setattr__(self, "_access", access)  # links of its path are resolved once
+        return OutputRoot(access, self.rebuild, self.seen)
 
     @property
     def executor(self) -> Executor | None:
