@@ -31,7 +31,7 @@ from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 _BAR = 24
 """Characters of the longest bar."""
 _DOCUMENTS_READ = 2_000_000
-"""Documents whose rows are read for the sake of a table, at most: some tenths of a second."""
+"""Most documents whose rows are read for a table: some tenths of a second."""
 
 
 def raw_metadata(

@@ -101,7 +101,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _say_interrupted()
-    except Exception as error:  # noqa: BLE001 - nobody is there to see it otherwise
+    except Exception as error:  # noqa: BLE001 - the last handler
         if received_signal() is not None:  # what fails then, fails since its workers got the same signal
             return _say_interrupted()
         click.secho("error: ", fg="red", bold=True, err=True, nl=False)

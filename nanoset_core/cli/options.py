@@ -24,7 +24,7 @@ class LocationType(click.Path):
     """A local path, or, where allowed, a location in a bucket (s3://bucket/path)."""
 
     def __init__(self, *, anywhere: bool = False, **given: Any) -> None:
-        """anywhere: whether it may lie in a bucket; given: arguments of `click.Path`."""
+        """anywhere: whether it may be in a bucket; given: arguments of `click.Path`."""
         super().__init__(path_type=Path, **given)
         self._anywhere = anywhere
 
@@ -32,7 +32,7 @@ class LocationType(click.Path):
         if not isinstance(value, str) or not is_remote(value):
             return super().convert(value, param, ctx)
         if not self._anywhere:
-            self.fail(f"{value!r} lies in a bucket; a path of this machine is expected.", param, ctx)
+            self.fail(f"{value!r} is in a bucket; a local path is expected.", param, ctx)
         return remote_location(value, where=param.opts[-1] if param is not None else "the path")
 
 

@@ -46,7 +46,7 @@ class ExecutorSpec:
     partition: str | None = None
     """Slurm: where the jobs are queued; absent = the site's default."""
     account: str | None = None
-    """Slurm: who is charged; absent = the user's default."""
+    """Slurm: account that is charged; absent = the user's default."""
     time: str | None = None
     """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
     cpus: Annotated[int, Range(1, 1_024)] | None = None
@@ -164,6 +164,6 @@ def _wait_errors(wait: str | float, where: str) -> Iterator[ConfigError]:
 
 
 def _seconds(text: str | float) -> float | None:
-    """The seconds that a duration such as 30m stands for; None where it is none."""
+    """The seconds of a duration such as 30m; None for other text."""
     found = _DURATION.fullmatch(str(text))
     return None if found is None else float(found[1]) * _SECONDS[found[2]]

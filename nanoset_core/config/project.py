@@ -52,7 +52,7 @@ class ProjectConfig:
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
     """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
-    """Who tokenizes, writes tars and verifies deeply."""
+    """What tokenizes, writes tars and verifies deeply."""
     nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
     """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
@@ -153,9 +153,9 @@ class ProjectConfig:
         config = self._with(storage=replace(self.storage, mirror=str(folder)))
         if is_remote(self.tokenizer.path):
             return config
-        brought = as_source(tokenizer_at_hand(config.tokenizer_file))
-        merges = None if brought.merges is None else str(brought.merges)
-        return config._with(tokenizer=replace(self.tokenizer, path=str(brought.path), merges=merges))
+        received = as_source(tokenizer_at_hand(config.tokenizer_file))
+        merges = None if received.merges is None else str(received.merges)
+        return config._with(tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
 
     def _with(self, **changes: Any) -> ProjectConfig:
         config = replace(self, **changes)

@@ -65,7 +65,7 @@ class Start:
     text: RawText
     """What the raw folder holds."""
     notices: Mapping[str, Sequence[Notice]]
-    """Corpus → what is to be told of its files."""
+    """Corpus → notices about its files."""
     made: bool
     """False where it was there already, as it would have been written."""
 
@@ -78,7 +78,7 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
 
     Raises:
         ConfigError: there is another one already, or a folder in raw cannot be a corpus.
-        MissingError, InputError: a corpus cannot be listed, or a file of text lies outside of any.
+        MissingError, InputError: a corpus cannot be listed, or a file of text is in none.
         StorageError: the folder cannot be written to.
     """
     path, raw = folder / CONFIG_FILE, folder / "raw"

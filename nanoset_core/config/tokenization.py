@@ -67,7 +67,7 @@ class DocumentsSpec:
     max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of stored bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
+    """Share of stored bytes in files that cannot be read to their end, at most; 0: every file must be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class TokenizationSpec:
     audit: Annotated[float, Range(0, 1)] = SHARE
     """Share of the documents that the reference tokenizes too, to find a wrong engine; leaves no trace in the bytes."""
     preset: WriterPreset = "megatron"
-    """Whose preprocess_data is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
+    """Tool whose output is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
     append_eod: bool = True
     """End every document with the EOD token (nanotron: those without text too)."""
     prepend_bos: bool = False

@@ -64,7 +64,7 @@ def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], No
     Args:
         folder: of the project; it may exist.
         megabytes: about how much text to take, in 10**6 bytes; 2 is about the least.
-        say: is told what is being done.
+        say: called with a line on each step.
 
     Returns:
         False where the project is there already and was left alone.

@@ -28,7 +28,7 @@ T = TypeVar("T", bound="DataclassInstance")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 WRONG: Any = object()
-"""Stands for a value of a wrong type."""
+"""Replaces a value of a wrong type."""
 OUT_OF_RANGE = "this value is out of range"
 
 
@@ -144,7 +144,7 @@ class Parser:
             elif name in value:
                 given[name] = self._value(hints[name], value[name], inner)
                 if given[name] is WRONG and not required:
-                    del given[name]  # its default stands in, so that the other keys are checked
+                    del given[name]  # its default replaces it, so that the other keys are checked
         return WRONG if any(found is WRONG for found in given.values()) else kind(**given)
 
     def _mapping(self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str) -> FrozenDict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError, combined
 
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What PyYAML raises, besides its own, where a tag stands at a value of another kind."""
+"""What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
 
 
 @dataclass(frozen=True, slots=True)

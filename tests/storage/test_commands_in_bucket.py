@@ -321,7 +321,7 @@ def test_what_cannot_be_asked_for(bucket, given, tmp_path):
         nanoset, arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url)
     )
     assert outcome.exit_code == 2
-    assert "lies in a bucket" in outcome.output
+    assert "is in a bucket" in outcome.output
     assert not (tmp_path / "s3:").exists()
     error = refused(
         "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none", f"{bucket.url}/in", str(tmp_path)

@@ -197,7 +197,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 @click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
-    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line lies."""
+    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.packed import create_raw_index
     from nanoset_core.storage.working_copies import brought

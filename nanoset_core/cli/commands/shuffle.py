@@ -63,7 +63,13 @@ _SOURCES_SHOWN = 50
 @option_for(DocumentsSpec, "on_reject")
 @option_for(DocumentsSpec, "max_rejected_fraction")
 @option_for(DocumentsSpec, "max_unreadable_fraction")
-@click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Where tokens and buckets lie meanwhile.")
+@click.option(
+    "--scratch",
+    "--local-cell-dir",
+    "scratch",
+    type=FOLDER,
+    help="Folder for unfinished work.",
+)
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
 @OVERWRITE_OPTION
 def command(

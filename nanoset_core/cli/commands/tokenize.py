@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @option_for(
     TokenizationSpec, "preset", type=click.Choice(["megatron", "nanotron", "nemo"]),
-    help="Whose preprocess_data is matched byte for byte.",
+    help="Tool whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
 @click.option("--eod", help=f"The EOD token; {EOD_HELP}")
