@@ -1,5 +1,7 @@
 import hashlib
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,31 @@ def as_file():
         return f"{stem}.arrow", sink.getvalue()
 
     return write
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+import isal.isal_zlib, pyarrow.compute, pyarrow.parquet, zstandard
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.importing import import_parquet
+from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.survey import take_inventory
+folder = Path(sys.argv[1])
+source = SourceRange(take_inventory(folder, "web").pieces)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(eval(sys.argv[2]))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Evaluates an expression of `folder` and `source` in a process of its own; → (its value, MiB that it takes)."""
+
+    def measure(expression: str) -> tuple[str, int]:
+        command = [sys.executable, "-c", MEASURED, str(tmp_path), expression]
+        value, mib = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        return value, int(mib)
+
+    return measure

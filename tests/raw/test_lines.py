@@ -1,9 +1,6 @@
 import gzip
-import hashlib
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 import zstandard
@@ -229,36 +226,3 @@ def test_disk_that_fails_is_no_fault_of_the_file(tmp_path, stored, monkeypatch, 
     with pytest.raises(InputError, match="cannot be read") as caught:
         rows(tmp_path, piece)
     assert "errno 5" in caught.value.found
-
-
-PEAK = """
-import resource, sys
-from pathlib import Path
-from nanoset_core.raw.lines import read_lines
-from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.stored import StoredPiece
-import isal.isal_zlib, zstandard
-folder, name, size, digest = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-items = list(read_lines(StoredPiece(folder, Piece(name, 0, size, 1, digest)), 1 << 20))
-print([(item.end - item.begin, item.long_bytes) for item in items])
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
-"""
-
-
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_line_of_half_a_gigabyte_is_not_held(tmp_path, kind):
-    """A few hundred kilobytes that inflate to one line of 512 MiB."""
-    line = b'{"text": "ok"}\n'
-    block = b"a" * (1 << 20)
-    if kind == "gz":
-        blob = gzip.compress(line) + gzip.compress(block * 8, 6, mtime=0) * 64 + gzip.compress(b"\n" + line)
-    else:
-        blob = zstandard.compress(line) + zstandard.compress(block * 8) * 64 + zstandard.compress(b"\n" + line)
-    name = f"a.jsonl.{kind}"
-    (tmp_path / name).write_bytes(blob)
-    command = [sys.executable, "-c", PEAK, str(tmp_path), name, str(len(blob)), hashlib.sha256(blob).hexdigest()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    items, peak_mib = done.stdout.splitlines()
-    assert items == f"[(15, 0), ({(512 << 20) + 1}, {512 << 20}), (15, 0)]"
-    assert int(peak_mib) < 100

@@ -1,7 +1,5 @@
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -297,26 +295,8 @@ def test_saved_dataset_of_hugging_face():
         assert [url[:2] for url in urls] == [("u1", "1"), ("u2", "2"), ("u4", "4"), ("u5", "5"), ("u6", "6")]
 
 
-PEAK = """
-import resource, sys
-from pathlib import Path
-from nanoset_core.raw.survey import take_inventory
-from nanoset_core.raw.documents import read_documents
-from nanoset_core.raw.importing import import_parquet
-from nanoset_core.raw.pieces import SourceRange
-import pyarrow.compute, pyarrow.parquet
-
-folder = Path(sys.argv[1])
-source = SourceRange(take_inventory(folder, "web").pieces)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(sum(len(batch.texts) for batch in read_documents(folder, source)))
-print(import_parquet(folder, folder / "out.jsonl.gz").rows)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
-"""
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_group_is_not_held(tmp_path, kind):
+def test_a_row_group_is_not_held(tmp_path, measured, kind):
     """200 MiB in one row group or record batch."""
     table = pa.table({"text": pa.array([f"{row:08d}" * 512 for row in range(51_200)])})
     if kind == "parquet":
@@ -326,10 +306,12 @@ def test_a_row_group_is_not_held(tmp_path, kind):
         with opened(tmp_path / "a.arrow", table.schema) as writer:
             writer.write_table(table)
     del table
-    command = [sys.executable, "-c", PEAK, str(tmp_path)]
-    read_rows, imported, peak_mib = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert (read_rows, imported) == ("51200", "51200")
-    assert int(peak_mib) < 100
+    value, mib = measured(
+        "sum(len(batch.texts) for batch in read_documents(folder, source)),"
+        "import_parquet(folder, folder / 'out.jsonl.gz').rows"
+    )
+    assert value == "(51200, 51200)"
+    assert mib < 100
 
 
 @pytest.mark.parametrize("kind", KINDS)
