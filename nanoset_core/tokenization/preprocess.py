@@ -1,4 +1,4 @@
-"""Files → one .bin/.idx pair a key, as the peers' preprocess_data.py makes: resumable, every line accounted for."""
+"""Files → one .bin/.idx pair for each key, as other tools' preprocess_data.py makes: resumable, no line unaccounted."""
 
 from __future__ import annotations
 
@@ -165,21 +165,21 @@ def preprocess(
     done, so that a call that was killed goes on where it was; then that folder is removed.
 
     Args:
-        inputs: the files, in order.
-        output_prefix: names begin so.
-        options: the settings.
-        scratch: where to make the folder for unfinished work; default: beside the output.
-        listener: hears the progress.
-        overwrite: whether pairs and rejects that were made from other lines or settings, or by something else, may be
+        inputs: The files, in order.
+        output_prefix: What the names of the pairs begin with.
+        options: The settings.
+        scratch: Where to make the folder for unfinished work; default: beside the output.
+        listener: Receives the progress.
+        overwrite: Whether pairs and rejects that were made from other lines or settings, or by something else, may be
             replaced. A call that is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
-        executor: does the work instead of `options.workers` processes of this call.
+        executor: Runs the tasks instead of `options.workers` processes of this call.
 
     Raises:
-        ConfigError: the tokenizer has no such token, an option is out of range, an output is an input, or one is there
+        ConfigError: The tokenizer has no such token, an option is out of range, an output is an input, or one is there
             already that may not be replaced.
-        StorageError: the folder cannot be written to, or is full.
-        InputError: there are no documents, or too many rejects.
-        SourceChangedError: a file changed meanwhile.
+        StorageError: The folder cannot be written to, or is full.
+        InputError: There are no documents, or too many rejects.
+        SourceChangedError: A file changed meanwhile.
     """
     if options.partitions < 1:
         raise ConfigError("out of range", where="--partitions", found=options.partitions, expected="1 or more")

@@ -59,9 +59,9 @@ def test_the_beginning_of_a_document(prepend, text, prepared):
 
 def test_text_is_cut_where_nothing_merges_and_only_there(known):
     knowledge, reference = known["gemma"]
-    seams = {(chr(left), chr(right)) for left, right in knowledge.rules.vocabulary.boundary_pairs.tolist()}
+    joined = {(chr(left), chr(right)) for left, right in knowledge.rules.vocabulary.boundary_pairs.tolist()}
     text = "the quick fox's  (x)); Приветствую 日本語 Ж🎉 the"
-    expected = [place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in seams]
+    expected = [place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in joined]
     assert NumpyEngine(knowledge, reference).piece_begins(text) == expected
     assert len(expected) < len(text)
 
