@@ -146,15 +146,8 @@ class NanosetContext:
             options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
 
-    def config(self, split: SplitName) -> NanosetConfig:
-        """Return the settings under which one split is built; raises as `plan`.
-
-        A weighted blend without a number of samples gets as many as the scarcest corpus fills in one epoch.
-        """
-        return self._within_limits(split)[0]
-
     def plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split.
+        """Plan one split. A weighted blend without a number of samples gets one epoch of its scarcest corpus.
 
         Raises:
             MissingError: a member's dataset was not made yet.

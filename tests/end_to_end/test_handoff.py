@@ -190,7 +190,7 @@ def test_map_without_a_project(make_project, tmp_path):
     done = project.outputs.current("nanosets", "pretrain/handoff")
     size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
     own = tmp_path / "cache"
-    samples = [NanosetContext(project, "pretrain").config(split).samples(split) for split in SPLITS]
+    samples = [NanosetContext(project, "pretrain").plan(split).config.samples(split) for split in SPLITS]
     arguments = [
         "map", "--data-args-path", done.path("data_args.txt"), "--split", "80,15,5", "--seq-length", 32, "--seed", 7,
         "--data-cache-path", own, "--train-samples", samples[0], "--valid-samples", samples[1],

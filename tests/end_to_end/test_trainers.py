@@ -147,7 +147,7 @@ def test_megatron_core_hits_every_cache(make_project):
         unique_identifiers = IDENTIFIERS
         eod, pad, vocab_size = 0, 1, 400
 
-    settings = planning.NanosetContext(project, "pretrain").config("train")
+    settings = planning.NanosetContext(project, "pretrain").plan("train").config
     prefixes = list(settings.data_path)
     sizes = [
         json.loads(project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json").read_bytes())[
