@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         if deep:
             digests, sizes = tokenized.facts[tokenization.SHARDS], [size_bytes(shard) for shard in shards]
             parts = [tuple(digests[part.start : part.stop]) for part in runs(sizes)]
-            report.include(run(ShardCheck(project, corpus), parts))
+            report.include(run(ShardCheck(project, report.output, corpus), parts))
         else:
             for shard in shards:
                 report.include(check_files(shard, report.output, deep=False, remedy=BUILD))
@@ -217,15 +217,9 @@ class ShardCheck(ProjectCheck[tuple[str, ...]]):
     corpus: str
 
     def look_within(self, project: Project, part: tuple[str, ...]) -> Report:
-        report = Report(f"tokenized/{self.corpus}")
+        report = Report(self.output)
         for shard in tokenization.some_shards(project, self.corpus, part):
             _check_shard(report, shard)
-        return report
-
-    def conclude(self, outcomes: Sequence[Report]) -> Report:
-        report = Report(f"tokenized/{self.corpus}")
-        for outcome in outcomes:
-            report.include(outcome)
         return report
 
 

@@ -42,6 +42,8 @@ class ProjectCheck(DeepCheck[Part, Report]):
     """A check of outputs of a project, of which a worker makes copies of its own; its outcomes are reports."""
 
     project: Project
+    output: str
+    """How the report names what is checked."""
 
     def look(self, part: Part) -> Report:
         with self.project.in_task() as project:
@@ -50,6 +52,15 @@ class ProjectCheck(DeepCheck[Part, Report]):
     @abstractmethod
     def look_within(self, project: Project, part: Part) -> Report:
         """Look at one part; `project` is as this process has it."""
+
+    def conclude(self, outcomes: Sequence[Report]) -> Report:
+        """Put reports together; figures of parts are added up."""
+        report = Report(self.output)
+        for outcome in outcomes:
+            report.findings.extend(outcome.findings)
+            for name, figure in outcome.figures.items():
+                report.figures[name] = int(report.figures.get(name, 0)) + int(figure)
+        return report
 
 
 Run = Callable[[DeepCheck[Any, Any], Sequence[Any]], Report]

@@ -59,7 +59,7 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
             for file, fact in manifest.files.items()
         }
         _check_lists(report, manifest)
-        check = TarCheck(project, name, manifest.digest, deep)
+        check = TarCheck(project, report.output, name, manifest.digest, deep)
         if deep:
             numbers = [number for number, row in enumerate(rows) if sound[_tar(row)]]
             sizes = [rows[number]["size_bytes"] for number in numbers]
@@ -81,7 +81,7 @@ class TarCheck(ProjectCheck[tuple[int, ...]]):
     deep: bool
 
     def look_within(self, project: Project, part: tuple[int, ...]) -> Report:
-        report = Report(f"{shuffling.STAGE}/{self.name}")
+        report = Report(self.output)
         folder = project.outputs.folder / shuffling.STAGE / self.name / self.digest
         manifest = project.outputs.manifest_at(folder)
         if manifest is None:
@@ -96,14 +96,6 @@ class TarCheck(ProjectCheck[tuple[int, ...]]):
                     read += _check_tar(report, manifest.path(tar), row, expect, self.deep)
             manifest.access.drop([manifest.folder / tar])
             expect.forget()
-        report.figures["contexts_read"] = read
-        return report
-
-    def conclude(self, outcomes: Sequence[Report]) -> Report:
-        report, read = Report(f"{shuffling.STAGE}/{self.name}"), 0
-        for outcome in outcomes:
-            report.include(outcome)
-            read += int(outcome.figures["contexts_read"])
         report.figures["contexts_read"] = read
         return report
 
