@@ -32,7 +32,7 @@ from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirro
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.remote_folder import RemoteFolder, remote_location
-from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, tokenizer_at_hand
+from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ProjectConfig:
         config = self._with(storage=replace(self.storage, mirror=str(folder)))
         if is_remote(self.tokenizer.path):
             return config
-        received = as_source(tokenizer_at_hand(config.tokenizer_file))
+        received = as_source(local_tokenizer(config.tokenizer_file))
         merges = None if received.merges is None else str(received.merges)
         return config._with(tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
 

@@ -25,7 +25,7 @@ from nanoset_core.outputs.recorded import (
 )
 from nanoset_core.storage.remote_folder import Location, RemoteFolder
 from nanoset_core.storage.store import Stored
-from nanoset_core.storage.working_copies import brought
+from nanoset_core.storage.working_copies import downloaded
 
 COMMAND = "merge"
 _APART = "if this is an earlier merge, move it out of the folder; else name another output"
@@ -137,7 +137,7 @@ def _check_once(parts: Sequence[Location]) -> None:
 
 def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback) -> None:
     """Write the joined pair into a draft."""
-    with brought(files) as here:
+    with downloaded(files) as here:
         parts = [prefix_of(path) for path in here[::2]]
         meter = Meter(listener, "merge", output_prefix.name, sum(path.stat().st_size for path in here[::2]))
         merge_heard(parts, draft.folder / output_prefix.name, meter.advance)

@@ -18,7 +18,7 @@ from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.places import OutputPlace, place_of
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
-from nanoset_core.storage.working_copies import claimed_room
+from nanoset_core.storage.working_copies import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         _check_local(plans)
     elif is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
-        with claimed_room("index-files") as room:
+        with temporary_folder("index-files") as room:
             return _write_splits(plans, replace(config, path_to_cache=str(room)), bucket, overwrite=overwrite)
     return _write_splits(plans, config, None, overwrite=overwrite)
 

@@ -15,7 +15,7 @@ from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.remote_folder import Location, RemoteFolder
 from nanoset_core.storage.scratch import alone_in, claim_scratch, sweep_abandoned
-from nanoset_core.storage.working_copies import claimed_room, scratch_root
+from nanoset_core.storage.working_copies import scratch_root, temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class BucketPlace:
         return contextlib.nullcontext()
 
     def draft(self, *names: str) -> contextlib.AbstractContextManager[Path]:
-        return claimed_room(names[0])
+        return temporary_folder(names[0])
 
     def _key(self, name: str) -> str:
         return (self.folder / name).path

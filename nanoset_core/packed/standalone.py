@@ -24,7 +24,7 @@ from nanoset_core.raw.rejects import (
 )
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.remote_folder import Location, location, on_this_machine
-from nanoset_core.storage.working_copies import brought, work_folder
+from nanoset_core.storage.working_copies import downloaded, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
@@ -134,7 +134,7 @@ def pack_once(
         if isinstance(source, InputFiles):
             made = _pack_text(source, target, output, options, tokenizer, end, listener)
         else:
-            with brought(pair_files(source)) as (tokens, _):
+            with downloaded(pair_files(source)) as (tokens, _):
                 made = PackResult(_pack_pair(prefix_of(tokens), target, options, tokenizer, end, listener))
         lost_files = {"lost": made.lost, "faults": made.faults}
         draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy} | lost_files

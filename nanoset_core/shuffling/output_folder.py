@@ -16,7 +16,7 @@ from nanoset_core.storage.access import FileAccess, LocalAccess
 from nanoset_core.storage.atomic import fsync_folder, sweep_abandoned
 from nanoset_core.storage.remote_folder import Location
 from nanoset_core.storage.scratch import unfinished_name
-from nanoset_core.storage.working_copies import claimed_room, copies_beside
+from nanoset_core.storage.working_copies import copies_beside, temporary_folder
 
 _PUBLISHING = ".begun"
 """Object that marks a folder of a bucket to which a call publishes, or was publishing when it was killed."""
@@ -102,5 +102,5 @@ def tars_folder(output: Location, work: Path) -> Iterator[TarsFolder]:
     if isinstance(output, Path):
         yield TarsFolder(output, work / "tars", output, LocalAccess(output))
         return
-    with claimed_room(output.name) as room:
+    with temporary_folder(output.name) as room:
         yield TarsFolder(output, work / "tars" / output.name, room / output.name, copies_beside(output, room))

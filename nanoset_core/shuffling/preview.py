@@ -20,7 +20,7 @@ from nanoset_core.shuffling.options import ShuffleOptions, plan_settings, text_o
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths
 from nanoset_core.shuffling.shards import output_bytes
 from nanoset_core.shuffling.sizing import EngineChoice, choose_engine
-from nanoset_core.storage.working_copies import any_remote, claimed_room
+from nanoset_core.storage.working_copies import any_remote, temporary_folder
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.inputs import InputFiles, files_of
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -62,7 +62,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         pairs = [MMapIndexedDataset(str(source.paths[0]), validate=False) for source in inputs.sources]
         counts, dtype = [pair.token_count for pair in pairs], np.result_type(*(pair.dtype for pair in pairs)).name
     elif inputs.kind == "tars":
-        with claimed_room("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
+        with temporary_folder("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
             surveys = survey_sources(inputs.here(room), options)
         counts, dtype, length = [found.tokens for found in surveys], surveys[-1].dtype, surveys[-1].sequence_length
     else:

@@ -47,7 +47,7 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
 
 
 @contextmanager
-def claimed_room(name: str) -> Iterator[Path]:
+def temporary_folder(name: str) -> Iterator[Path]:
     """Yield a new folder below TMPDIR, removed afterwards; sweep those of processes that were killed."""
     root = scratch_root()
     sweep_abandoned(root)
@@ -56,7 +56,7 @@ def claimed_room(name: str) -> Iterator[Path]:
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
-    """Return local paths, as `brought`, with copies in a folder that may outlive the process: fresh ones stay.
+    """Return local paths, as `downloaded`, with copies in a folder that may outlive the process: fresh ones stay.
 
     Files of one folder of a bucket have copies in one folder.
     """
@@ -71,7 +71,7 @@ def any_remote(paths: Iterable[Location]) -> bool:
 
 
 @contextmanager
-def brought(paths: Sequence[Location]) -> Iterator[list[Path]]:
+def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
     """Yield local paths of files; those in a bucket have copies until the block ends.
 
     Raises:
@@ -79,7 +79,7 @@ def brought(paths: Sequence[Location]) -> Iterator[list[Path]]:
         StorageError: the bucket cannot be reached or refuses, or there is no room for the copies.
     """
     if any_remote(paths):
-        with claimed_room("copies") as room:
+        with temporary_folder("copies") as room:
             yield copies_in(room, paths)
     else:
         yield [on_this_machine(path) for path in paths]
@@ -117,7 +117,7 @@ def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
     Raises:
         StorageError: there is no room.
     """
-    with claimed_room("copies") as room, explained(room, expected=_ROOM):
+    with temporary_folder("copies") as room, explained(room, expected=_ROOM):
         yield room / path.name, copies_beside(path, room)
 
 

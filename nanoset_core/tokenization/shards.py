@@ -26,7 +26,7 @@ from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.bpe.reference import WrongTokensError
 from nanoset_core.tokenization.document_table import DocumentTable
-from nanoset_core.tokenization.files import TokenizerPath, define, stat_signature, tokenizer_at_hand
+from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenization.framing import Framed, Framing, frame
 from nanoset_core.tokenization.line_numbers import count_facts, place_in
 
@@ -226,7 +226,7 @@ def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Enc
 
 def _engine(task: ShardTask) -> Engine:
     """Return the engine, kept from task to task while the tokenizer has the sha256 that the recipe names."""
-    file, expected = tokenizer_at_hand(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
+    file, expected = local_tokenizer(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
     engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, task.without)
     if fingerprint != expected:
         raise SourceChangedError(

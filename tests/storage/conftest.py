@@ -6,7 +6,7 @@ S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see c
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from dagster_history import quick_history  # noqa: F401 - for all tests of this 
 from sample_project import build_all, write_project
 
 from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.s3 import S3Store
 
 PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
 
@@ -70,6 +71,25 @@ def with_root(place: S3Place) -> dict[str, str]:
     """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a bucket."""
     root = f"root: {place.url}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
     return {"root: data": root, **PACKED}
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """(name, begin, end) of every range of an object that is read."""
+    found: list[tuple[str, int, int]] = []
+    real = S3Store.read_range
+
+    def read_range(store, name, begin, end, mark=None):
+        found.append((name, begin, end))
+        return real(store, name, begin, end, mark)
+
+    monkeypatch.setattr(S3Store, "read_range", read_range)
+    return found
+
+
+def total(ranges: Iterable[tuple[str, int, int]]) -> int:
+    """Bytes of ranges."""
+    return sum(end - begin for _, begin, end in ranges)
 
 
 @pytest.fixture

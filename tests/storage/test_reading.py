@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from storage.answering import answering, say
+from storage.conftest import total
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
@@ -63,7 +64,7 @@ class Here:
         yield from ((number, work(task)) for number, task in enumerate(self.tasks))
 
 
-def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, monkeypatch):
+def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, monkeypatch, ranges):
     lines = b"".join(b'{"text": "%05d"}\n' % number for number in range(200_000))
     S3Store(place).put("web/large.jsonl", lines)
     (tmp_path / "web").mkdir()
@@ -71,12 +72,11 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, 
     monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 300_000)
     monkeypatch.setattr("nanoset_core.raw.fingerprints.WINDOW_BYTES", 4096)
     monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
-    real, asked, executor = S3Store.read_range, [], Here()
-    monkeypatch.setattr(S3Store, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
+    executor = Here()
     found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
     assert found == take_inventory(tmp_path / "web", "web")
     assert len(executor.tasks) == len(found.pieces) == 13
-    assert sum(end - begin for begin, end in asked) <= len(lines) + 2 * 13 * 4096
+    assert total(ranges) <= len(lines) + 2 * 13 * 4096
 
 
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
@@ -120,20 +120,17 @@ def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_
     assert len(given) == 20
 
 
-def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, monkeypatch):
-    asked = []
-    real = S3Store.read_range
-    monkeypatch.setattr(S3Store, "read_range", lambda self, *span: asked.append(span[1:3]) or real(self, *span))
+def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, ranges):
     blocks = BlockFile(S3Store(place), NAMES[0], tmp_path / "mirror", block_bytes=4096)
     assert blocks[5000:5010] == data[5000:5010]
     assert blocks[5010:5020] == data[5010:5020]
-    assert asked == [(4096, 8192)]
+    assert ranges == [(NAMES[0], 4096, 8192)]
     begins = np.random.default_rng(0).integers(0, len(data) - 9000, 40)
     blocks.fetch(begins, begins + 9000)
-    before = len(asked)
+    before = len(ranges)
     for begin in begins.tolist():
         assert blocks[begin : begin + 9000] == data[begin : begin + 9000]
-    assert len(asked) == before
+    assert len(ranges) == before
     assert blocks[len(data) - 7 : len(data)] == data[-7:]
     assert not list((tmp_path / "mirror").rglob("*")) or not any(path.is_file() for path in tmp_path.rglob("*.jsonl"))
 

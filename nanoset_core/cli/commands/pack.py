@@ -90,10 +90,10 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import downloaded
 
     def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-        with brought(files) as here:
+        with downloaded(files) as here:
             return merge_packed(here, target, listener=listener)
 
     facts, is_new = _once("pack merge", output, files, {}, run, overwrite)
@@ -119,10 +119,10 @@ def shuffle(
     if chunk is None and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import downloaded
 
     def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-        with brought(files) as here:
+        with downloaded(files) as here:
             if chunk is None or chunks is None:
                 return shuffle_packed(here[0], target, seed=seed, listener=listener)
             return shuffle_packed_chunk(here, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
@@ -146,10 +146,10 @@ def shuffle(
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import downloaded
 
     lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
-    with brought([file, *lists.values()]) as (here, *listed):
+    with downloaded([file, *lists.values()]) as (here, *listed):
         mask = DocumentFilter(**conditions | dict(zip(lists, listed, strict=True))).mask(PackedDataset(here))
 
         def run(target: Path, listener: ProgressCallback) -> PackedFacts:
@@ -170,9 +170,9 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
     from nanoset_core.outputs.places import place_of
     from nanoset_core.packed import PackedDataset, merge_packed
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import downloaded
 
-    with brought([file]) as (here,):
+    with downloaded([file]) as (here,):
         found = PackedDataset(here)
         faults = format_count(found.index_facts.merge_faults, "fault")
         was = f"; it was of layout {found.layout}, with {faults} of a merge"
@@ -200,13 +200,13 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.packed import create_raw_index
-    from nanoset_core.storage.working_copies import brought
+    from nanoset_core.storage.working_copies import downloaded
 
     index = text.with_name(f"{text.stem}.idx") if output is None else output
     with progress_bars() as (listener, _):
 
         def run(target: Path) -> dict[str, Any]:
-            with brought([text]) as (here,):
+            with downloaded([text]) as (here,):
                 facts = create_raw_index(here, target, on_fault="drop" if drop_faulty else "raise", listener=listener)
             return {"documents": facts.documents, "lines": facts.lines, "first_dropped": facts.first_dropped[:1]}
 

@@ -5,8 +5,8 @@ from nanoset_core.tokenization.files.source import (
     TokenizerFile,
     TokenizerPath,
     as_source,
+    local_tokenizer,
     stat_signature,
-    tokenizer_at_hand,
     tokenizer_files,
     tokenizer_path,
 )
@@ -17,8 +17,8 @@ __all__ = [
     "TokenizerPath",
     "as_source",
     "define",
+    "local_tokenizer",
     "stat_signature",
-    "tokenizer_at_hand",
     "tokenizer_files",
     "tokenizer_path",
 ]

@@ -122,7 +122,7 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
     return [source.path, *([merges] if is_read else [])]
 
 
-def tokenizer_at_hand(tokenizer: TokenizerPath) -> TokenizerPath:
+def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
     """Return the same tokenizer by the paths that its files have in this process; see `local_copy_of`."""
     path, *merges = map(local_copy_of, tokenizer_files(tokenizer))
     if path == as_source(tokenizer).path:
