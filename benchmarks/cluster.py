@@ -27,7 +27,7 @@ from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler
 from nanoset_core.pipeline import indexed, packed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3_requests import client
 
@@ -76,7 +76,7 @@ def cluster(folder: Path, workers: int) -> Iterator[str]:
 def napping(folder: Path, workers: int, tasks: int, seconds: float) -> float:
     """Seconds that sleeping tasks take, the first one of each worker apart, which imports."""
     with cluster(folder, workers) as address:
-        executor = DaskExecutor(DaskScheduler(address), LocalAccess(folder))
+        executor = DaskExecutor(DaskScheduler(address), FileAccess(folder))
         list(executor.run(time.sleep, [0.1] * workers * 4))
         started = time.perf_counter()
         ended = sum(1 for _ in executor.run(time.sleep, [seconds] * tasks))

@@ -26,7 +26,7 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
 from nanoset_core.serialization.yaml_text import read_yaml
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
 from nanoset_core.storage.mirror import copies_of
@@ -106,7 +106,7 @@ class ProjectConfig:
         """How the outputs are reached."""
         place = self.root_place
         if place is None:
-            return LocalAccess(self.root_folder)
+            return FileAccess(self.root_folder)
         return copies_of(self.root_folder, place, self.storage.scratch_mib)
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.mirror import copies_of
@@ -208,7 +208,7 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 def _locate(prefix: str) -> tuple[str, FileAccess]:
     """Return (prefix on this machine, access to its files); the .idx of one at s3://bucket/prefix is fetched anew."""
     if not is_remote(prefix):
-        return prefix, LocalAccess(Path(prefix).parent)
+        return prefix, FileAccess(Path(prefix).parent)
     storage = StorageSpec()
     folder, _, name = prefix.rstrip("/").rpartition("/")
     place = parse_place(folder, storage, where="the dataset's prefix")

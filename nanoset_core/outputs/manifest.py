@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 
@@ -183,7 +183,7 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     Raises:
         FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
     """
-    path, access = folder / MANIFEST, access or LocalAccess(folder)
+    path, access = folder / MANIFEST, access or FileAccess(folder)
     try:
         data, stored = access.read_beside(path)
         value = json.loads(data)

@@ -24,7 +24,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.storage.access import FileAccess, LocalAccess, for_a_task
+from nanoset_core.storage.access import FileAccess, for_a_task
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -93,7 +93,7 @@ class OutputRoot:
     @property
     def local(self) -> OutputRoot:
         """The same outputs as they lie in the folder of this machine."""
-        return OutputRoot(LocalAccess(self.folder), self.rebuild)
+        return OutputRoot(FileAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
         """Return where the output of a recipe lies, whether or not it is there yet."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import discard, fsync_folder
 from nanoset_core.storage.scratch import open_unfinished
 
@@ -52,7 +52,7 @@ def read_markers(
         made_from: digest that the markers must name.
         access: how the folder is reached; None = as a local one.
     """
-    access = access or LocalAccess(folder)
+    access = access or FileAccess(folder)
     names = {shard: (f"{shard_stem(shard)}.tar", f"{MARKERS}/{shard_stem(shard)}.json") for shard in shards}
     sizes = access.sizes(folder, [name for pair in names.values() for name in pair])
     both = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]
@@ -83,7 +83,7 @@ def send_tars(access: FileAccess, folder: Path, shards: Sequence[TarFacts]) -> N
 
 def clear_markers(folder: Path, access: FileAccess | None = None) -> None:
     """Remove the markers, once a manifest says what they say; `access` as in `read_markers`."""
-    (access or LocalAccess(folder)).remove_all(folder / MARKERS)
+    (access or FileAccess(folder)).remove_all(folder / MARKERS)
     if (folder / MARKERS).is_dir():
         shutil.rmtree(folder / MARKERS, ignore_errors=True)
         fsync_folder(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.places import OutputPlace, place_of
 from nanoset_core.shuffling.webdataset import LISTS
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder, sweep_abandoned
 from nanoset_core.storage.remote_folder import Location
 from nanoset_core.storage.scratch import unfinished_name
@@ -100,7 +100,7 @@ def _replace(output: Path, draft: Path) -> None:
 def tars_folder(output: Location, work: Path) -> Iterator[TarsFolder]:
     """Give an output folder, of which a draft is made in `work`."""
     if isinstance(output, Path):
-        yield TarsFolder(output, work / "tars", output, LocalAccess(output))
+        yield TarsFolder(output, work / "tars", output, FileAccess(output))
         return
     with temporary_folder(output.name) as room:
         yield TarsFolder(output, work / "tars" / output.name, room / output.name, copies_beside(output, room))

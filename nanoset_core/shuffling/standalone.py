@@ -21,7 +21,7 @@ from nanoset_core.shuffling.output_folder import TarsFolder, tars_folder
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.remote_folder import Location
@@ -233,7 +233,7 @@ def _write(
 
     def finalize(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
-        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, LocalAccess(folder))
+        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, FileAccess(folder))
 
     facts = {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected}
     return complete_webdataset(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.block_file import MappedFile
@@ -241,9 +241,6 @@ class FileAccess:
             return None
         shutil.rmtree(aside, ignore_errors=True)
         return None
-
-
-LocalAccess: TypeAlias = FileAccess
 
 
 _TASK = "task"

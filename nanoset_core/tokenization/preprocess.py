@@ -28,7 +28,7 @@ from nanoset_core.raw.rejects import (
     RejectedFraction,
     UnreadableFraction,
 )
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
@@ -197,7 +197,7 @@ def preprocess(
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     is_new = not folder.exists()
     with place_of(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
-        root = OutputRoot(LocalAccess(folder))
+        root = OutputRoot(FileAccess(folder))
         root.sweep()
         call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor)
         try:

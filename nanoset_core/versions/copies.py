@@ -10,7 +10,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import FOLDER, collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
@@ -30,7 +30,7 @@ def find_copies(project: Project) -> list[Copy]:
     Raises:
         ConfigError: the outputs do not live in a bucket.
     """
-    return list(_copies(_copied(project), leased_names(LocalAccess(project.outputs.folder))))
+    return list(_copies(_copied(project), leased_names(FileAccess(project.outputs.folder))))
 
 
 def remove_copies(project: Project) -> list[Copy]:
@@ -41,7 +41,7 @@ def remove_copies(project: Project) -> list[Copy]:
         StorageError: the bucket cannot be asked.
     """
     access = _copied(project)
-    with collecting(LocalAccess(access.folder)) as busy:
+    with collecting(FileAccess(access.folder)) as busy:
         found = list(_copies(access, busy))
         for copy in found:
             copy.path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from nanoset_core.outputs.root import OutputRoot, read_current
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of, stages, sweep
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.listing import Entry
 from nanoset_core.storage.scratch import UNFINISHED
@@ -265,4 +265,4 @@ def folder_size(folder: Path) -> int:
     """Return the bytes of a file, or of all files in a folder; links are not followed."""
     if not folder.is_dir() or folder.is_symlink():
         return folder.lstat().st_size
-    return sum(entry.size for _, entry in files_below(LocalAccess(folder).listing(), folder))
+    return sum(entry.size for _, entry in files_below(FileAccess(folder).listing(), folder))

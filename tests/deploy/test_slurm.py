@@ -24,7 +24,7 @@ from nanoset_core.execution.dask_connection import DaskScheduler, connections_ke
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 NAP = (
@@ -60,7 +60,7 @@ def workers(cluster, tmp_path):
             given = ("--array", elements, "--cpus-per-task=1", *options)
             return cluster.submit(SCRIPTS / "workers.sbatch", options=given, cwd=tmp_path)
 
-        submit.executor = DaskExecutor(at, LocalAccess(tmp_path / "shared"))
+        submit.executor = DaskExecutor(at, FileAccess(tmp_path / "shared"))
         submit.scheduler = scheduler.scheduler
         yield submit
         cluster.run("scancel", "--user", str(os.getuid()))
@@ -151,7 +151,7 @@ def test_a_build_that_starts_its_own_workers(cluster, tmp_path, monkeypatch):
 
     dask.config.refresh()
     jobs = SlurmJobs(jobs=2, cpus=1, memory="200MB", seconds=600, folder=tmp_path / "logs", directives=("--nice=0",))
-    shared = LocalAccess(tmp_path / "shared")
+    shared = FileAccess(tmp_path / "shared")
     noted, tasks = naps(tmp_path, "SLURM_JOB_ID", 0.5, 6)
     with connections_kept():
         results = DaskExecutor(jobs, shared).run(eval, tasks)

@@ -10,15 +10,15 @@ import pytest
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.execution import compatibility as module
 from nanoset_core.execution.compatibility import compatibility_check, software, sweep_runs
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 
 def test_the_marker_is_gone_afterwards(tmp_path):
-    with compatibility_check(LocalAccess(tmp_path / "new")) as met:
+    with compatibility_check(FileAccess(tmp_path / "new")) as met:
         met.check()
         assert met.store == LocalStore(tmp_path / "new")
-        sweep_runs(LocalAccess(tmp_path / "new"))
+        sweep_runs(FileAccess(tmp_path / "new"))
         met.renew()
         met.check()
     assert list((tmp_path / "new").iterdir()) == []
@@ -27,7 +27,7 @@ def test_the_marker_is_gone_afterwards(tmp_path):
 def test_what_a_killed_run_left_is_swept(tmp_path):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    access = LocalAccess(tmp_path)
+    access = FileAccess(tmp_path)
     with compatibility_check(access) as met:
         left = met.place.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
         access.store.put(f"{left}/marker", b"token")
@@ -41,7 +41,7 @@ def test_files_are_brought_once_and_whole(tmp_path):
     files = [tmp_path / "vocab.json", tmp_path / "a" / "vocab.json"]
     for number, file in enumerate(files):
         file.write_text(f"file {number}")
-    with compatibility_check(LocalAccess(tmp_path / "new"), files) as met:
+    with compatibility_check(FileAccess(tmp_path / "new"), files) as met:
         for file in files:
             file.unlink()
         brought = met.download(tmp_path / "own")
@@ -56,7 +56,7 @@ def test_files_are_brought_once_and_whole(tmp_path):
 
 def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_core.execution.compatibility._SEEN_WITHIN_SECONDS", 120.0)
-    with compatibility_check(LocalAccess(tmp_path)) as met:
+    with compatibility_check(FileAccess(tmp_path)) as met:
         met.check()
     started = time.monotonic()
     with pytest.raises(MissingError):
@@ -65,7 +65,7 @@ def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
 
 
 def test_two_runs_do_not_meet(tmp_path):
-    access = LocalAccess(tmp_path)
+    access = FileAccess(tmp_path)
     with compatibility_check(access) as one, compatibility_check(access) as other:
         assert one.place != other.place
         assert one.token != other.token
@@ -74,7 +74,7 @@ def test_two_runs_do_not_meet(tmp_path):
 @pytest.mark.parametrize("seen", [None, b"of another run"])
 def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
     monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
-    with compatibility_check(LocalAccess(tmp_path / "mine")) as met:
+    with compatibility_check(FileAccess(tmp_path / "mine")) as met:
         theirs = LocalStore(tmp_path / "theirs")
         if seen is not None:
             theirs.put(f"{met.place}/marker", seen)
@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
 
 
 def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
-    with compatibility_check(LocalAccess(tmp_path)) as met:
+    with compatibility_check(FileAccess(tmp_path)) as met:
         reads = iter([None, None, met.token])
         monkeypatch.setattr(LocalStore, "read", lambda store, name: next(reads))
         met.check()
@@ -96,7 +96,7 @@ def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
 def test_other_software(tmp_path):
     older = tuple((name, "1.26.4" if name == "numpy" else version) for name, version in software())
     with (
-        compatibility_check(LocalAccess(tmp_path)) as met,
+        compatibility_check(FileAccess(tmp_path)) as met,
         pytest.raises(StaleError, match="other software") as caught,
     ):
         replace(met, software=older).check()

@@ -27,7 +27,7 @@ from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import TOKENIZED
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.verification.verify import targets, verify_project
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
@@ -53,7 +53,7 @@ def on(cluster):
 
 
 def on_scheduler(folder: Path, *address: str, listener: ProgressCallback = silent, **settings: object) -> DaskExecutor:
-    return DaskExecutor(DaskScheduler(*address, **settings), LocalAccess(folder), listener=listener)
+    return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), listener=listener)
 
 
 def ours(folder: Path) -> dict[str, str]:
@@ -313,7 +313,7 @@ def test_a_build_waits_for_one_cluster_once(tmp_path):
     missing = on_scheduler(tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append)
     with within() as idle, connections_kept():
         scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
-        empty = DaskExecutor(scheduler, LocalAccess(tmp_path / "shared"), listener=heard.append)
+        empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), listener=heard.append)
         for executor, expected in ((missing, "has written its file"), (empty, "has no workers")):
             for waits in (True, False):
                 heard.clear()

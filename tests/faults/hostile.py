@@ -38,7 +38,7 @@ from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
 from nanoset_core.shuffling.tar_input import _contexts, survey_tars
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 LIMITS = Limits(extra_bytes=400 << 20, seconds=60, still_seconds=600)
@@ -485,7 +485,7 @@ def links_in_the_output_root(folder: Path) -> Any:
     place.mkdir(parents=True)
     (place / "current.json").symlink_to(victim)
     (place / ".tmp-x").symlink_to(folder)
-    outputs = OutputRoot(LocalAccess(folder / "data"))
+    outputs = OutputRoot(FileAccess(folder / "data"))
     manifest = outputs.commit(Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {}))
     outputs.make_current(manifest)
     outputs.sweep()

@@ -23,7 +23,7 @@ from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.survey import known_inventory, list_corpora
 from nanoset_core.shuffling.markers import read_markers
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
 from nanoset_core.verification.verify import verify_indexed, verify_nanoset
 
@@ -255,7 +255,7 @@ def _of_outputs(files: dict[str, bytes]) -> list[Format]:
 
 
 def _read_output(folder: Path) -> Any:
-    manifest = OutputRoot(LocalAccess(folder / "data")).require("datasets", "web", remedy="build again")
+    manifest = OutputRoot(FileAccess(folder / "data")).require("datasets", "web", remedy="build again")
     files = {name: (fact.size, fact.sha256) for name, fact in manifest.files.items()}
     return manifest.digest, dict(manifest.recipe), dict(manifest.facts), files, manifest.folder.name
 

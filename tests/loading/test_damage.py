@@ -15,7 +15,7 @@ from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
 from nanoset_core.mapping.plan import plan_split
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 
 
 def configured(folder):
@@ -92,7 +92,7 @@ def test_a_plan_is_read_back(tmp_path):
 def test_plans_stay_below_the_root(tmp_path):
     (tmp_path / "root").mkdir()
     value = told(tmp_path / "root")
-    outputs = OutputRoot(LocalAccess(tmp_path / "root"))
+    outputs = OutputRoot(FileAccess(tmp_path / "root"))
     hostile = {
         "up": ("prefix", "../datasets/a"),
         "absolute": ("prefix", "/etc/passwd"),

@@ -10,7 +10,7 @@ import pytest
 from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 
 OPTIONS = {"tokenizer": "f" * 64, "framing": {"bos": None, "eod": 0}, "note": "ünï " * 100}
 COUNTS = {"documents": 123_456, "tokens": 98_765_432, "reasons": {"blank_line": 3}, "length_histogram": [999] * 32}
@@ -18,7 +18,7 @@ COUNTS = {"documents": 123_456, "tokens": 98_765_432, "reasons": {"blank_line": 
 
 @pytest.fixture
 def outputs(tmp_path):
-    return OutputRoot(LocalAccess(tmp_path))
+    return OutputRoot(FileAccess(tmp_path))
 
 
 def shard(outputs: OutputRoot, number: int, **options) -> Manifest:

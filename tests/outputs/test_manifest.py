@@ -22,14 +22,14 @@ from nanoset_core.outputs.manifest import (
     read_manifest,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 
 RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
 
 
 @pytest.fixture
 def root(tmp_path):
-    return OutputRoot(LocalAccess(tmp_path))
+    return OutputRoot(FileAccess(tmp_path))
 
 
 def write(folder, text=b"tokens"):
@@ -205,7 +205,7 @@ def test_versions_are_read_as_they_are_asked_for(root):
 
 def test_the_path_of_a_file_fetches_that_file_alone(root, monkeypatch):
     fetched = []
-    monkeypatch.setattr(LocalAccess, "fetch", lambda access, path, **facts: fetched.append(path.name))
+    monkeypatch.setattr(FileAccess, "fetch", lambda access, path, **facts: fetched.append(path.name))
     facts = {name: FileFact(0) for name in ("a", "a.bin", "b.bin", "b.idx", "bc")}
     manifest = Manifest(root.folder, {}, "", {}, facts, root.access)
     for name, wanted in (("a", ["a"]), ("b", ["b.bin", "b.idx"]), ("c", [])):

@@ -12,7 +12,7 @@ import pytest
 from nanoset_core.outputs import root as root_module
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot, Seen
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mirror import CopyAccess
 
@@ -146,7 +146,7 @@ def test_another_process_sees_for_itself(root, store):
 
 
 def test_folders_of_this_machine_are_always_looked_at(tmp_path):
-    root = OutputRoot(LocalAccess(tmp_path), seen=Seen())
+    root = OutputRoot(FileAccess(tmp_path), seen=Seen())
     made = make(root, 1)
     assert root.live(STAGE, NAME) == made
     (made.folder / "tokens.bin").unlink()

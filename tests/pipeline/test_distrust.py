@@ -14,7 +14,7 @@ from sample_project import jsonl, run_stages, sentences, tree, write_project
 from nanoset_assets.build import build
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.distrust import Distrust, Encoder, encoders_of, recipe_options
 from nanoset_core.versions.status import project_status
@@ -131,7 +131,7 @@ def test_records_become_recipe_options():
 
 
 def test_records_are_of_a_tokenizer_and_unreadable_ones_are_skipped(tmp_path, caplog):
-    root = OutputRoot(LocalAccess(tmp_path / "data"))
+    root = OutputRoot(FileAccess(tmp_path / "data"))
     assert distrust.noted(root) == []
     distrust.note(root, RECORD)
     distrust.note(root, replace(RECORD, tokenizer="b" * 64))

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.pipeline.project import Project, working_on
 from nanoset_core.storage import leases
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
@@ -30,14 +30,14 @@ from nanoset_core.versions.status import project_status
 def access(request, tmp_path):
     """One machine's way to a folder, or to a bucket of the chosen server and of a real one."""
     if request.param == "local":
-        return LocalAccess(tmp_path)
+        return FileAccess(tmp_path)
     return copies_of(tmp_path / "one", request.getfixturevalue(request.param))
 
 
 @pytest.fixture
 def other(access, tmp_path):
     """Another machine's."""
-    return copies_of(tmp_path / "two", access.store.place) if access.has_copies else LocalAccess(tmp_path)
+    return copies_of(tmp_path / "two", access.store.place) if access.has_copies else FileAccess(tmp_path)
 
 
 def held(access) -> list[str]:

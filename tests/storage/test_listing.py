@@ -9,7 +9,7 @@ import pytest
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import listing as listing_module
 from nanoset_core.storage import mirror as access_module
-from nanoset_core.storage.access import FileAccess, LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
@@ -34,7 +34,7 @@ def access(request, tmp_path) -> FileAccess:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return LocalAccess(tmp_path)
+    return FileAccess(tmp_path)
 
 
 def walked(listing: FileAccess, folder: Path) -> list[tuple[str, int]]:
@@ -75,7 +75,7 @@ def test_links_are_told_from_what_they_lead_to(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nothing")
-    found = LocalAccess(tmp_path).listing().entries(tmp_path)
+    found = FileAccess(tmp_path).listing().entries(tmp_path)
     assert [(entry.name, entry.is_folder, entry.is_link) for entry in found] == [
         ("dangling", False, True),
         ("link", True, True),
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(listing_module.os, "scandir", forbidden)
     with pytest.raises(StorageError, match="cannot be read") as caught:
-        LocalAccess(tmp_path).listing().entries(tmp_path)
+        FileAccess(tmp_path).listing().entries(tmp_path)
     assert str(tmp_path) in str(caught.value)
 
 

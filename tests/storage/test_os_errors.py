@@ -11,7 +11,7 @@ import pytest
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
 
@@ -67,5 +67,5 @@ def test_stages_and_surveys_say_it(make_project, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", lambda path, **options: refuse(errno.EROFS, str(path)))
     with pytest.raises(StorageError, match="read-only"):
         raw.survey(project, "web")
-    with pytest.raises(StorageError, match="read-only"), leased(LocalAccess(project.outputs.folder / "new"), ["web"]):
+    with pytest.raises(StorageError, match="read-only"), leased(FileAccess(project.outputs.folder / "new"), ["web"]):
         pass

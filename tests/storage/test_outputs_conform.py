@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
@@ -137,7 +137,7 @@ class OutputConformance:
 
 class TestLocal(OutputConformance):
     def root(self, tmp_path, *, rebuild=False, machine="one"):
-        return OutputRoot(LocalAccess(tmp_path / "data"), rebuild)
+        return OutputRoot(FileAccess(tmp_path / "data"), rebuild)
 
     def stored(self, root):
         files = (path for path in root.folder.rglob("*") if path.is_file() and "current" not in path.parts)

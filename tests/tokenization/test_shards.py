@@ -25,7 +25,7 @@ from nanoset_core.raw import stored as stored_module
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, make_shard
@@ -49,7 +49,7 @@ def task_for(corpus: Path, out: Path, source: SourceRange | None = None, **chang
         fail_on_reject=False,
     )
     recipe = Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint})
-    return ShardTask(OutputRoot(LocalAccess(out)), recipe, corpus, source, dataclasses.replace(settings, **changes))
+    return ShardTask(OutputRoot(FileAccess(out)), recipe, corpus, source, dataclasses.replace(settings, **changes))
 
 
 @pytest.fixture

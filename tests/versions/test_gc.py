@@ -25,7 +25,7 @@ from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.versions import gc as gc_module
@@ -149,7 +149,7 @@ def test_what_a_running_build_works_on_stays(changed):
     thread.start()
     try:
         assert reached.wait(60)
-        assert leased_names(LocalAccess(folder / "data")).keys() == {"web"}
+        assert leased_names(FileAccess(folder / "data")).keys() == {"web"}
         found = collect(project)
     finally:
         go_on.set()
@@ -164,7 +164,7 @@ def test_what_a_running_build_works_on_stays(changed):
 def test_a_build_that_begins_waits_for_a_collection_to_look(tmp_path):
     began = threading.Event()
 
-    access = LocalAccess(tmp_path)
+    access = FileAccess(tmp_path)
 
     def work():
         with leased(access, ["web", "code"]):
@@ -215,7 +215,7 @@ def test_what_older_versions_left_in_the_folder_of_leases_goes(tmp_path):
     for name in (".gate", "web"):
         (folder / name).touch()
         os.utime(folder / name, (1e9, 1e9))
-    with leased(LocalAccess(tmp_path), ["code"]), collecting(LocalAccess(tmp_path)) as busy:
+    with leased(FileAccess(tmp_path), ["code"]), collecting(FileAccess(tmp_path)) as busy:
         assert busy.keys() == {"code"}
     assert not list(folder.iterdir())
 

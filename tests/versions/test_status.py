@@ -21,7 +21,7 @@ from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tok
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import REPLACED
-from nanoset_core.storage.access import LocalAccess
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.versions import file_changes
 from nanoset_core.versions import status as status_module
@@ -334,7 +334,7 @@ def test_bytes_are_told_as_soon_as_there_are_some(copy):
 
 def test_what_is_being_built_is_marked(copy):
     folder = copy()
-    with leased(LocalAccess(folder / "data"), ["web"]):
+    with leased(FileAccess(folder / "data"), ["web"]):
         assert {label for label, row in status(folder).items() if row.busy} == {"corpus web"}
 
 
