@@ -200,18 +200,14 @@ def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
     folder = copy()
     other = folder / "other.yaml"
     other.write_text((folder / "nanoset.yaml").read_text().replace("seed: 7", "seed: 8"))
+    parts = {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
+    assert {row.label: row.state for row in project_status(Project.open(other)) if row.state != "up to date"} == (
+        dict.fromkeys(parts, "stale")
+    ), "a setting of one nanoset makes nothing else stale"
     build_all(other)
     assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", REPLACED]
     assert why(folder, "nanoset pretrain handoff") == ["train changed", "valid changed", "test changed"]
-    assert set(states(folder)) == {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
-
-
-def test_a_setting_of_one_nanoset_makes_nothing_else_stale(copy):
-    folder = copy()
-    set_config(folder, "seed: 7", "seed: 8")
-    assert set(states(folder)) == {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
-    assert why(folder, "nanoset pretrain train") == ["seed: 7 → 8"]
-    assert why(folder, "nanoset pretrain handoff") == ["train changed", "valid changed", "test changed"]
+    assert set(states(folder)) == parts
 
 
 @pytest.mark.parametrize(
@@ -299,27 +295,18 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
     assert "more often" in found["nanoset pretrain train"].why[0]
 
 
-def test_tars_are_counted_while_they_are_made(copy):
-    folder = copy()
+def test_tars_are_counted_while_they_are_made(copy, monkeypatch):
+    folder, asked = copy(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True)
+        assert not why(folder, "webdataset shuffled")
+    assert not asked, "groups of a webdataset that is up to date are not looked at"
     set_config(folder, "seed: 5", "seed: 6")
     assert why(folder, "webdataset shuffled") == ["seed: 5 → 6"]
     project = Project.open(folder / "nanoset.yaml")
-    shuffling.make_plan(project, "shuffled")
+    plan = shuffling.make_plan(project, "shuffled")
     shuffling.write_group(project, "shuffled", 1)
     assert why(folder, "webdataset shuffled") == ["plan changed", "1 of 3 groups of tars written"]
-
-
-def test_groups_of_tars_are_not_looked_at_where_the_webdataset_is_up_to_date(copy, monkeypatch):
-    folder, asked = copy(), []
-    monkeypatch.setattr(shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True)
-    assert not why(folder, "webdataset shuffled")
-    assert not asked
-
-
-def test_why_tars_cannot_be_counted_is_told(copy):
-    folder = copy()
-    plan = Project.open(folder / "nanoset.yaml").outputs.current("shuffle_plans", "shuffled")
-    shutil.rmtree(folder / "data/webdatasets/shuffled")
     (plan.folder / "plan.json").write_bytes(b"x" * plan.files["plan.json"].size)
     assert "this file is not as it was written" in why(folder, "webdataset shuffled")
 
