@@ -11,8 +11,7 @@ import click
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.serialization.settings import MISSING, Setting, alternatives, bare, range_of, setting
-from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.remote_folder import remote_location
+from nanoset_core.storage.location import is_remote, remote_location
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -15,7 +15,7 @@ from nanoset_core.config.tokenization import TokenizerSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
 
 Command = TypeVar("Command", bound=Callable[..., Any])

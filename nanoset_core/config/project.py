@@ -28,10 +28,17 @@ from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, 
 from nanoset_core.serialization.yaml_text import read_yaml
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
-from nanoset_core.storage.location import S3Place, StorageSpec, is_remote, mirror_folder, parse_place
+from nanoset_core.storage.location import (
+    RemoteFolder,
+    S3Place,
+    StorageSpec,
+    is_remote,
+    mirror_folder,
+    parse_place,
+    remote_location,
+)
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
-from nanoset_core.storage.remote_folder import RemoteFolder, remote_location
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
 

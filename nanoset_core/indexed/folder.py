@@ -23,7 +23,7 @@ from nanoset_core.outputs.recorded import (
     record_path,
     sizes_hold,
 )
-from nanoset_core.storage.remote_folder import Location, RemoteFolder
+from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import downloaded
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.location import Location
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

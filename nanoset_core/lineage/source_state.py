@@ -11,7 +11,7 @@ from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.listing import stat_file
 from nanoset_core.raw.pieces import Inventory, is_same_object
 from nanoset_core.raw.stored import StoredPiece
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 
 FileState = Literal["unchanged", "changed", "gone", "unknown"]
 MOST_HASHED_BYTES = 256 << 20

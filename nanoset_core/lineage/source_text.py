@@ -18,7 +18,7 @@ from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.stored import StoredPiece, open_raw
 from nanoset_core.raw.tables import read_table
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 
 MOST_LINE_BYTES = 64 << 20
 """Longer lines are not held in memory."""

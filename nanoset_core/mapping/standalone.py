@@ -16,8 +16,7 @@ from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.places import OutputPlace, place_of
-from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
+from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.working_copies import temporary_folder
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import fsync_folder, sha256_file, write_atomic
+from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import Location, RemoteFolder
 from nanoset_core.storage.scratch import alone_in, claim_scratch, sweep_abandoned
 from nanoset_core.storage.working_copies import scratch_root, temporary_folder
 

@@ -17,8 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.places import OutputPlace, place_of
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.remote_folder import Location, RemoteFolder, remote_location
+from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote

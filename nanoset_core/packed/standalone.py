@@ -23,7 +23,7 @@ from nanoset_core.raw.rejects import (
     UnreadableFraction,
 )
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.remote_folder import Location, location, on_this_machine
+from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.working_copies import downloaded, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path

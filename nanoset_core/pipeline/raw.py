@@ -30,8 +30,8 @@ from nanoset_core.raw.survey import (
     list_corpora,
     take_inventory,
 )
+from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.remote_folder import RawFolder
 
 VERSION = 1
 STAGE = "inventory"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from nanoset_core.errors import MissingError
 from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
 from nanoset_core.raw.listing import FileStat, natural_key, walk
-from nanoset_core.storage.remote_folder import RawFolder, RemoteFolder
+from nanoset_core.storage.location import RawFolder, RemoteFolder
 
 NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"

@@ -22,7 +22,7 @@ from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
 from nanoset_core.raw.stored import StoredPiece, too_large
 from nanoset_core.raw.survey import CorpusFiles
 from nanoset_core.raw.tables import read_table, table_fault
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000

@@ -19,8 +19,8 @@ from nanoset_core.raw.listing import FileStat, file_stat
 from nanoset_core.raw.pieces import ETAG, Piece, checked_piece, etag_digest, part_digest
 from nanoset_core.raw.stored import Probe, open_raw, probe_raw, status_of
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.store import in_parallel
 
 PIECE_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
-from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, RemoteFolder
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.raw.pieces import CRC, ETAG, Piece, etag_digest
+from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.remote_folder import ObjectStat, RawFolder, stat_of_object
 from nanoset_core.storage.store import THREADS
 
 READ_BYTES = 1 << 20

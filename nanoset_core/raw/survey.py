@@ -20,7 +20,7 @@ from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.serialization.text import format_count
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")

@@ -13,7 +13,7 @@ from nanoset_core.raw.columns import row_bytes
 from nanoset_core.raw.endings import HEAD_BYTES, is_parquet, looks_like
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.stored import open_raw, source_changed, status_of
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 
 SLICE_BYTES = 1 << 20
 """Of values, about, that are read and given at once."""

@@ -20,7 +20,7 @@ from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_optio
 from nanoset_core.shuffling.sources import TokenSource
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
 from nanoset_core.shuffling.webdataset import LISTS
-from nanoset_core.storage.remote_folder import Location, location, on_this_machine
+from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in

@@ -14,7 +14,7 @@ from nanoset_core.outputs.places import OutputPlace, place_of
 from nanoset_core.shuffling.webdataset import LISTS
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder, sweep_abandoned
-from nanoset_core.storage.remote_folder import Location
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.scratch import unfinished_name
 from nanoset_core.storage.working_copies import copies_beside, temporary_folder
 

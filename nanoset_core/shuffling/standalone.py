@@ -23,8 +23,8 @@ from nanoset_core.shuffling.webdataset import complete_webdataset
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.remote_folder import Location
 from nanoset_core.storage.scratch import held_alone
 from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenization.files import tokenizer_files

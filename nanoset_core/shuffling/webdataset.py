@@ -16,9 +16,9 @@ from nanoset_core.shuffling.markers import clear_markers
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import Location
 
 MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"

@@ -1,15 +1,22 @@
-"""Places in buckets, and how buckets are reached; never with credentials."""
+"""Places in buckets, how buckets are reached (never with credentials), and paths in them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
+from nanoset_core.storage.paths import has_control_characters, is_inside
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.s3 import S3Store
+    from nanoset_core.storage.store import Stored
 
 SCHEME = "s3://"
 
@@ -109,3 +116,172 @@ def copies_folder(place: S3Place, storage: StorageSpec) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nanoset" / "mirror"
     base = cache if storage.mirror is None else Path(storage.mirror).expanduser()
     return mirror_folder(place, base).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """An object's size and time under the names of os.stat."""
+
+    st_size: int
+    """Bytes."""
+    st_mtime_ns: int
+    """When it was written, nanoseconds since 1970."""
+    st_ino: int
+    """Made of its ETag: another number for other bytes."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemoteFolder:
+    """A folder in a bucket, or a file in one; `folder / name` goes down."""
+
+    place: S3Place
+    """Where paths begin: at the root of the raw text, or at that of the bucket."""
+    path: str = ""
+    """Below it."""
+    by_etag: bool = False
+    """Files are known by their ETags, not by a digest of their bytes."""
+    in_pieces: bool = False
+    """Large plain ones that are known by their ETags are cut nevertheless."""
+    kind: str | None = field(default=None, compare=False)
+    """`folder` or `file`, where a listing said so."""
+
+    def __str__(self) -> str:
+        return self.place.below(self.path).url
+
+    def __truediv__(self, name: str) -> RemoteFolder:
+        return replace(self, path=f"{self.path}/{name}".lstrip("/"), kind=None)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def stem(self) -> str:
+        """The last part without its ending."""
+        return PurePosixPath(self.path).stem
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the last part."""
+        return PurePosixPath(self.path).suffix
+
+    @property
+    def parent(self) -> RemoteFolder:
+        """The folder that it lies in."""
+        return replace(self, path=self.path.rpartition("/")[0], kind=None)
+
+    @property
+    def store(self) -> S3Store:
+        """The store that holds it, under the name `path`."""
+        from nanoset_core.storage.s3 import S3Store
+
+        return S3Store(self.place)
+
+    def with_name(self, name: str) -> RemoteFolder:
+        """Return the file beside it of another name."""
+        return self.parent / name
+
+    def is_dir(self) -> bool:
+        """Return whether anything lies below it."""
+        if self.kind is None:
+            return next(iter(self.store.list(self.path)), None) is not None
+        return self.kind == "folder"
+
+    def is_file(self) -> bool:
+        """Return whether it is an object."""
+        return self.store.stat(self.path) is not None if self.kind is None else self.kind == "file"
+
+    def stat(self) -> ObjectStat:
+        """Return the object's size, time and mark; FileNotFoundError where there is none."""
+        facts = self.store.stat(self.path)
+        if facts is None:
+            raise FileNotFoundError(str(self))
+        return stat_of_object(facts)
+
+    def iterdir(self) -> Iterator[RemoteFolder]:
+        """Yield what lies right below it."""
+        folders, files = self.store.level(self.path)
+        for kind, names in (("folder", folders), ("file", files)):
+            yield from (replace(self / name, kind=kind) for name in names if name)
+
+    def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
+        """Open it for reading, as it is now: once it is replaced, reading it fails.
+
+        FileNotFoundError where there is no such object.
+
+        Args:
+            mode: "rb".
+            begin: of what will be read, where `end` is given.
+            end: of what will be read, so that nothing beyond it is read ahead; absent = the object's end.
+        """
+        from nanoset_core.storage.raw_objects import open_object
+
+        if mode != "rb":
+            raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
+        return open_object(self.store, self.path, begin=begin, end=end)
+
+    def files(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
+
+        Raises:
+            InputError: a key is one that no folder of files could hold.
+        """
+        cut = len(self.path) + 1 if self.path else 0
+        for found in self.store.list(self.path):
+            name = found.name[cut:]
+            if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
+                continue  # the empty objects by which consoles mark folders, and hidden files
+            if not is_inside(name) or has_control_characters(name):
+                raise InputError(
+                    "an object's key is no path of a file",
+                    where=str(self),
+                    found=ascii(name),
+                    expected="parts between single slashes, none of them '.' or '..', without control characters",
+                    remedy="copy it to another key, and remove this one",
+                )
+            yield name, found.size, found.written_ns, etag_mark(found.mark)
+
+
+Location: TypeAlias = Path | RemoteFolder
+"""A file or folder, on a file system or in a bucket."""
+RawFolder: TypeAlias = Location
+"""Where raw text lies, or a file of it."""
+
+
+def location(given: str | PathLike[str]) -> Location:
+    """Return what a local path or s3://bucket/path names; see `remote_location`."""
+    text = fspath(given)
+    return remote_location(text, where=text) if is_remote(text) else Path(text).expanduser()
+
+
+def on_this_machine(location: Location) -> Path:
+    """Return the path of what is known to be local."""
+    if not isinstance(location, Path):
+        raise TypeError(f"{location} is not on this machine")
+    return location
+
+
+def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
+    """Return what `s3://bucket/path` names.
+
+    Args:
+        url: the address.
+        where: what names it, for messages.
+        storage: how the bucket is reached; absent = as the AWS configuration says.
+
+    Raises:
+        ConfigError: it names nothing in a bucket.
+    """
+    place = parse_place(url, storage or StorageSpec(), where=where)
+    return RemoteFolder(replace(place, prefix=""), place.prefix)
+
+
+def stat_of_object(facts: Stored) -> ObjectStat:
+    """Return what a bucket says of an object under the names of os.stat."""
+    return ObjectStat(facts.size, facts.written_ns, etag_mark(facts.mark))
+
+
+def etag_mark(etag: str) -> int:
+    """Return an ETag as a number of 63 bits, in place of an inode number."""
+    return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.block_file import MappedFile
+from nanoset_core.storage.location import Location, RemoteFolder, on_this_machine
 from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.remote_folder import Location, RemoteFolder, on_this_machine
 from nanoset_core.storage.scratch import claim_scratch, detour, sweep_abandoned
 
 _ROOM = "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names another folder"

@@ -14,8 +14,7 @@ from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.listing import FileStat, natural_key, stat_file
 from nanoset_core.raw.survey import no_text
-from nanoset_core.storage.location import is_remote
-from nanoset_core.storage.remote_folder import Location, RawFolder, RemoteFolder, remote_location
+from nanoset_core.storage.location import Location, RawFolder, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 

@@ -14,7 +14,7 @@ from nanoset_core.outputs.compact import Compactor
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.bpe.reference import WrongTokensError

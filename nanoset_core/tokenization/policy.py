@@ -8,7 +8,7 @@ from itertools import islice
 
 from nanoset_core.errors import InputError
 from nanoset_core.raw.rejects import MAX_UNREADABLE_FRACTION, OnReject, Reject, is_fault
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization.losses import Losses
 
 _LISTINGS_NAMED = 3

@@ -30,9 +30,9 @@ from nanoset_core.raw.rejects import (
 )
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.remote_folder import Location, RemoteFolder
 from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName

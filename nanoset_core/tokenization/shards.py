@@ -21,7 +21,7 @@ from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.remote_folder import RawFolder
+from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization import audit, distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.bpe.reference import WrongTokensError

@@ -9,8 +9,8 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.survey import list_corpora
+from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.mirror import copies_of
-from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
 from nanoset_core.versions.copies import remove_copies

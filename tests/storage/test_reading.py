@@ -20,8 +20,7 @@ from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage import raw_objects
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.block_file import BlockFile
-from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.location import RemoteFolder, S3Place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
 

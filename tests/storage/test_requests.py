@@ -20,8 +20,7 @@ from storage.answering import answering, say
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3_joining, s3_uploads
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.location import S3Place, StorageSpec, mirror_folder, parse_place
-from nanoset_core.storage.remote_folder import RemoteFolder
+from nanoset_core.storage.location import RemoteFolder, S3Place, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import with_retries
 

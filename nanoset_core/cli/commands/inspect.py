@@ -13,7 +13,7 @@ from nanoset_core.cli.tokenizer_options import tokenizer_options
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
 SHOWN_TOKENS = 24

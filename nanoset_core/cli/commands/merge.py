@@ -10,7 +10,7 @@ from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType
 from nanoset_core.cli.terminal import progress_bars
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
 
 
 @click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")

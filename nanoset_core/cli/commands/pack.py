@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
     from nanoset_core.packed import PackedFacts
     from nanoset_core.storage.block_file import MappedFile
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
 
 _WRITTEN = {
     "A": "written by Modalities before 2024-01-30",

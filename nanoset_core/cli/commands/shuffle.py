@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nanoset_core.shuffling.inputs import ShuffleInputs
     from nanoset_core.shuffling.preview import Preview
     from nanoset_core.shuffling.standalone import Shuffled
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
 _SOURCES_SHOWN = 50

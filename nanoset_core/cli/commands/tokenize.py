@@ -14,7 +14,7 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.tokenization.framing import SpecialTokens
 

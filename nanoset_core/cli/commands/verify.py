@@ -14,7 +14,7 @@ from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyV
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.remote_folder import Location
+    from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
+from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, mirror_folder
 from nanoset_core.storage.mirror import copies_of
-from nanoset_core.storage.remote_folder import RemoteFolder
 from nanoset_core.tokenization.files.source import FOLDER_NAMES, HELD
 
 _COMPANIONS = ("tokenizer_config.json", "merges.txt")
