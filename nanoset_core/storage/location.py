@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
+from typing import Annotated, BinaryIO, Literal, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
 from nanoset_core.storage.paths import has_control_characters, is_inside
-
-if TYPE_CHECKING:
-    from nanoset_core.storage.s3 import S3Store
-    from nanoset_core.storage.store import Stored
+from nanoset_core.storage.store import Store, Stored
 
 SCHEME = "s3://"
 
@@ -172,7 +169,7 @@ class RemoteFolder:
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
     @property
-    def store(self) -> S3Store:
+    def store(self) -> Store:
         """The store that holds it, under the name `path`."""
         from nanoset_core.storage.s3 import S3Store
 

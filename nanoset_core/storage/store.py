@@ -181,6 +181,9 @@ class Store(ABC):
             MissingError: a source is gone.
         """
 
+    def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
+        """Raise StorageError where this process may not write an object of this name; a local folder is not asked."""
+
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
