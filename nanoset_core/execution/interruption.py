@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import NoReturn
 
 INTERRUPTED = "interrupted: what is finished is kept; run the same command again to go on"
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+_PAUSE_SECONDS = 0.02
 _received: list[signal.Signals] = []
 _reader: list[int] = []
 """Where Python writes the number of each signal that comes, whatever its handler does with it; at most one."""
@@ -34,6 +36,7 @@ def interruptible() -> Iterator[None]:
     """Let SIGTERM raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background jobs, stays ignored.
+    One that comes within a finaliser, where Python prints exceptions instead of raising them, is sent again.
     """
     read, write = os.pipe()
     for descriptor in (read, write):
@@ -47,7 +50,8 @@ def interruptible() -> Iterator[None]:
     _received.clear()
     _reader.append(read)
     try:
-        yield
+        with _sent_again():
+            yield
     finally:
         _reader.remove(read)
         if not _reader:
@@ -57,6 +61,31 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
         os.close(read)
         os.close(write)
+
+
+@contextmanager
+def _sent_again() -> Iterator[None]:
+    """Send a signal again whose KeyboardInterrupt a finaliser or a weak reference's callback only prints."""
+    main = threading.main_thread()
+    timers: list[threading.Timer] = []
+    former = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if ignored.exc_type is not KeyboardInterrupt or main.ident is None:
+            former(ignored)
+            return
+        number = received_signal() or signal.SIGINT
+        timers.append(threading.Timer(_PAUSE_SECONDS, signal.pthread_kill, (main.ident, number)))
+        timers[-1].start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = former
+        for timer in timers:
+            timer.cancel()
+            timer.join()
 
 
 def received_signal() -> signal.Signals | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -87,3 +89,25 @@ def test_what_ended_a_block_is_known_within_it(number: signal.Signals) -> None:
     finally:
         for signalled, handler in kept.items():
             signal.signal(signalled, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    class Referred:
+        pass
+
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    kept = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    try:
+        with interruptible():
+            referred = Referred()
+            reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
+            with pytest.raises(KeyboardInterrupt):
+                del referred  # Python would print the exception of the callback, and go on
+                time.sleep(20)
+            assert received_signal() == number
+            assert reference() is None
+    finally:
+        for one, handler in kept.items():
+            signal.signal(one, handler)
+    assert "ignored" not in capfd.readouterr().err
