@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nanoset_core.serialization.yaml_text import CONFIG_FILE
+
 if TYPE_CHECKING:
     from nanoset_core.config.project import ProjectConfig, load_config
-
-CONFIG_FILE = "nanoset.yaml"
-"""Name of a project's settings."""
 
 __all__ = ["CONFIG_FILE", "ProjectConfig", "load_config"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.executor import ExecutorSpec, executor_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, phase_names, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, automation_errors
@@ -25,7 +24,7 @@ from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
-from nanoset_core.serialization.yaml_text import read_yaml
+from nanoset_core.serialization.yaml_text import CONFIG_FILE, read_yaml
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import (

@@ -137,5 +137,8 @@ class Lineage:
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            what, remedy = "a shard that the dataset was merged from is gone", "run `nanoset build`: it makes it again"
+            what, remedy = (
+                "the manifest of a shard of the dataset is gone or damaged",
+                "run `nanoset build`: it makes it again",
+            )
             raise MissingError(what, where=path, found=repr(error), remedy=remedy) from error

@@ -69,6 +69,7 @@ def _check_local(plans: Sequence[SplitPlan]) -> None:
             where="--data-cache-path",
             found=f"{remote}, and no folder for index files",
             expected="a folder of this machine, or s3://bucket/path",
+            remedy="name one with --data-cache-path",
         )
 
 

@@ -40,7 +40,7 @@ class IndexFacts:
 
 
 def scan_index(packed: PackedFile) -> IndexFacts:
-    """Check every entry of the index, in the memory of a chunk.
+    """Check every entry of the index; no more than one chunk of entries is in memory.
 
     Raises:
         FormatError: an entry is wrong; the message names the byte or the document.

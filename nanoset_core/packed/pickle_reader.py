@@ -83,11 +83,8 @@ def _run(name: str, argument: Any, stack: list[Any], memo: list[Any]) -> bool:
             stack[-2:] = [(stack[-2], stack[-1])]
         case "TUPLE":
             stack.append(tuple(_pop_items(stack)))
-        case "APPEND":
-            item = stack.pop()
-            stack[-1].append(item)
-        case "APPENDS":
-            items = _pop_items(stack)
+        case "APPEND" | "APPENDS":
+            items = [stack.pop()] if name == "APPEND" else _pop_items(stack)
             stack[-1].extend(items)
         case "MEMOIZE" | "BINPUT" | "LONG_BINPUT" if argument in (None, len(memo)):  # picklers count from 0
             memo.append(stack[-1])

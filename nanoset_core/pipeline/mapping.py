@@ -75,7 +75,8 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     """
     nanoset = NanosetContext(project, name)
     if not nanoset.spec.is_blended:
-        raise ConfigError("one corpus without a weight has no blend", where=f"{project.config.file}: nanosets.{name}")
+        what = "there is no blend to write: this nanoset reads one corpus without a weight"
+        raise ConfigError(what, where=f"{project.config.file}: nanosets.{name}")
     key = Key(name, split)
     mappings = INDEX_MAPPINGS.require(project, key)
     INDEX_MAPPINGS.check_current(key, mappings, mappings_recipe(nanoset, split))

@@ -10,6 +10,8 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, combined
 
+CONFIG_FILE = "nanoset.yaml"
+"""Name of a project's settings."""
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
 

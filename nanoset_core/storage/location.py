@@ -280,5 +280,5 @@ def stat_of_object(facts: Stored) -> ObjectStat:
 
 
 def etag_mark(etag: str) -> int:
-    """Return an ETag as a number of 63 bits, in place of an inode number."""
+    """Return 63 bits of an ETag's hash, for the field that holds the inode number of a local file."""
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1

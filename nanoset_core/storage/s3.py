@@ -15,7 +15,6 @@ from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
-from nanoset_core.storage.s3_joining import join
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
     client,
@@ -268,6 +267,8 @@ class S3Store(Store):
         sha256: Sequence[str] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
+        from nanoset_core.storage.s3_joining import join
+
         return join(self, name, sources, sha256, joined)
 
     def delete(self, name: str) -> None:

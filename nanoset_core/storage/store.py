@@ -214,7 +214,7 @@ def checked_name(name: str) -> str:
 
 def gone(url: str) -> MissingError:
     """Return the error for an object that was listed and is not there any more."""
-    return MissingError("the object is gone", where=url, remedy="build again")
+    return MissingError("an object that was there before is gone", where=url, remedy="run the same command again")
 
 
 def damaged(url: str, found: str, expected: str) -> StorageError:

@@ -60,7 +60,7 @@ class DatasetDiff:
 
     @property
     def shards_kept(self) -> int:
-        """Shards that both versions share."""
+        """How many shards both versions share."""
         return len(self.old.shards.keys() & self.new.shards.keys())
 
     def total(self, side: str) -> FileCounts:

@@ -104,7 +104,7 @@ class Merger:
         self._of_byte_pair = ranks.find(left, right)  # int64, shape (65536,)
 
     def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
-        """Return the tokens of words.
+        """Return the token ids of all words one after another, and how many each word has.
 
         Args:
             words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at most LONGEST_WORD.

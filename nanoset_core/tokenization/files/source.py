@@ -186,11 +186,11 @@ def kind_of(source: TokenizerFile) -> Kind:
         if key not in _TAKEN[kind]:
             kinds = [kind for kind, keys in _TAKEN.items() if key in keys]
             raise ConfigError(
-                f"this setting of the tokenizer is not for {_article(kind)}",
+                f"this tokenizer setting does not apply to {_article(kind)}",
                 where=source,
                 found=f"tokenizer.{key} ({FLAGS[key]})",
-                expected=f"{_article(kind)} with {' or '.join(_TAKEN[kind]) or 'no such setting'}",
-                remedy=f"leave it out, or name {' or '.join(map(_article, kinds))}",
+                expected=f"for {_article(kind)}: {' or '.join(_TAKEN[kind]) or 'no such settings'}",
+                remedy=f"remove the setting, or use {' or '.join(map(_article, kinds))} as the tokenizer",
             )
     return kind
 
