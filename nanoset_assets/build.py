@@ -237,6 +237,7 @@ def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
                 where="--corpus",
                 found=repr(name),
                 expected=f"one of {', '.join(corpora) or 'none: there are no corpora'}",
+                remedy="name one of these",
             )
 
 

@@ -61,7 +61,8 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         ConfigError: there are no words, only some weights are numbers, or a prefix is named twice.
     """
     if not words:
-        raise ConfigError("no datasets are named", where=where, expected="prefixes, or pairs of weight and prefix")
+        what, remedy = "no datasets are named", "name .bin/.idx pairs, without these endings"
+        raise ConfigError(what, where=where, expected="prefixes, or pairs of weight and prefix", remedy=remedy)
     weights = [_number(word) for word in words[::2]]
     if len(words) % 2 or all(weight is None for weight in weights):
         prefixes = list(words)
@@ -69,7 +70,8 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         return prefixes[0] if len(prefixes) == 1 else prefixes
     if None in weights:
         odd = words[::2][weights.index(None)]
-        raise ConfigError("a weight is not a number", where=where, found=repr(odd), expected=_PAIRS)
+        remedy = "put a number before each prefix, or before none"
+        raise ConfigError("a weight is not a number", where=where, found=repr(odd), expected=_PAIRS, remedy=remedy)
     prefixes = list(words[1::2])
     _check_once(prefixes, where)
     return {prefix: weight for prefix, weight in zip(prefixes, weights, strict=True) if weight is not None}
@@ -103,6 +105,7 @@ def read_per_split(path: Path) -> list[Blend | None]:
             where=path,
             found=repr(error),
             expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
+            remedy="write one entry for each of train, valid and test",
         ) from error
     return [entry and blend_from_words([str(word) for word in entry], path) for entry in words]
 
@@ -111,13 +114,15 @@ def _read(path: Path) -> str:
     try:
         return read_regular(path).decode()
     except UnicodeDecodeError as error:
-        raise FormatError("the data arguments are not UTF-8", where=path, found=error) from error
+        remedy = "save them as UTF-8"
+        raise FormatError("the data arguments are not UTF-8", where=path, found=error, remedy=remedy) from error
     except OSError as error:
         raise MissingError(
             "the data arguments cannot be read",
             where=path,
             found=error.strerror,
             expected="a text file with the words of --data-path, or JSON with those of each split",
+            remedy="correct the path",
         ) from error
 
 
@@ -153,6 +158,7 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
             "the data must be given once",
             found=", ".join(map(_flag, shared + own)),
             expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
+            remedy="leave all but one of them out",
         )
     if own:
         blends = [blend_from_words(options[key], _flag(key)) if options[key] else None for key in _OWN]
@@ -177,12 +183,14 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
             "one of two arguments that belong together is missing",
             where="--train-iters, --global-batch-size",
             found=f"{steps} and {batch}",
+            remedy="give both, or neither",
         )
     if steps is None:
         return samples
     if any(count is not None for count in samples.values()):
         given = ", ".join(f"--{split}-samples" for split in SPLITS if samples[split] is not None)
-        raise ConfigError("the samples are given twice", where="--train-iters", found=f"{given} beside it")
+        what, remedy = "the samples are given twice", "leave one of them out"
+        raise ConfigError(what, where="--train-iters", found=f"{given} beside it", remedy=remedy)
     return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
@@ -208,7 +216,8 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
     for spelling in spellings:
         here, _, there = spelling.partition("=")
         if not here or not there:
-            raise ConfigError("not two paths", where="--trainer-path", found=repr(spelling), expected="HERE=THERE")
+            what, remedy = "not two paths", "put = between a path here and what the trainer has in its place"
+            raise ConfigError(what, where="--trainer-path", found=repr(spelling), expected="HERE=THERE", remedy=remedy)
         pairs.append((here, there))
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
     found: dict[str, str] = {}

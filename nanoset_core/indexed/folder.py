@@ -94,7 +94,8 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     if real_path(folder) == real_path(output_prefix.parent) and _is_merged(output_prefix):
         endings.pop(output_prefix.name, None)
     if not endings:
-        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx")
+        remedy = "name the folder that holds them with --input"
+        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx", remedy=remedy)
     for name, found in endings.items():
         if lacking := {".bin", ".idx"} - found:
             raise MissingError(

@@ -69,8 +69,8 @@ class WantedDocument:
         ways = [self.identity is not None, self.file is not None or self.line is not None, self.number is not None]
         if sum(ways) != 1 or (self.file is None) != (self.line is None):
             found = f"id {self.identity!r}, file {self.file!r}, line {self.line!r}, number {self.number!r}"
-            expected = "an id, or a file with a line, or a number"
-            raise ConfigError("a document is named in one of three ways", found=found, expected=expected)
+            expected, remedy = "an id, or a file with a line, or a number", "give one of them"
+            raise ConfigError("a document is named in one of three ways", found=found, expected=expected, remedy=remedy)
 
     def __str__(self) -> str:
         if self.identity is not None:
@@ -152,7 +152,8 @@ def find_at(
         file, _, digits = place.rpartition(":")
         if not (file and digits.isascii() and digits.isdigit()):
             expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
-            raise ConfigError("a file alone names no document", where="--file", found=place, expected=expected)
+            what, remedy = "a file alone names no document", "name the line too"
+            raise ConfigError(what, where="--file", found=place, expected=expected, remedy=remedy)
         line = int(digits)
     first, _, rest = file.partition("/")
     if not rest or first not in corpora or corpus not in (None, first):
@@ -183,8 +184,8 @@ def find_origins(
     """
     corpora = [dataset.name for dataset in datasets]
     if corpus is not None and corpus not in corpora:
-        what = "the corpus is not in this nanoset or webdataset"
-        raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora))
+        what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"
+        raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora), remedy=remedy)
     found = [
         (number, origin)
         for number, dataset in enumerate(datasets)

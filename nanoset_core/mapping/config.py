@@ -247,5 +247,6 @@ def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tup
     for name, weight in zip(names, blend.values(), strict=True):
         number = isinstance(weight, Real) and not isinstance(weight, bool)
         if not number or not 0 < weight < math.inf:
-            raise ConfigError("a weight must be a number above 0", where=f"{where}, {name}", found=repr(weight))
+            what, remedy = "a weight must be a number above 0", "leave out a dataset that is not to be used"
+            raise ConfigError(what, where=f"{where}, {name}", found=repr(weight), remedy=remedy)
     return FrozenDict(zip(names, map(float, blend.values()), strict=True))

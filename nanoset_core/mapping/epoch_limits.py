@@ -140,8 +140,8 @@ def _reweighted(
 ) -> dict[str, float]:
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
-        found = "redistribute, and one corpus without a weight"
-        raise ConfigError("there are no weights to redistribute", where="on_exhaustion", found=found)
+        found, remedy = "redistribute, and one corpus without a weight", "let on_exhaustion be stop, repeat or raise"
+        raise ConfigError("there are no weights to redistribute", where="on_exhaustion", found=found, remedy=remedy)
     most = dict.fromkeys(prefixes, math.inf)
     for split in splits:
         size = config.samples(split)

@@ -126,6 +126,7 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
             where=where,
             found=f"{path}: {error}",
             expected='a …-GPTDataset-train-description.txt of the trainer, or JSON such as {"class": "…"}',
+            remedy="name such a file, or give the identifiers themselves",
         ) from error
     return dict(found)
 

@@ -107,4 +107,5 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
 
 def _bad_split(split: str) -> ConfigError:
     expected = 'shares of train, valid and test, not negative, not all 0, such as "969,30,1"'
-    return ConfigError("the split is not three shares", where="split", found=repr(split), expected=expected)
+    what, remedy = "the split is not three shares", "write three numbers with commas between them"
+    return ConfigError(what, where="split", found=repr(split), expected=expected, remedy=remedy)

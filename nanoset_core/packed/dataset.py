@@ -137,7 +137,10 @@ class ContinuousSamples:
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
             what, expected = "no sample of this size can be cut from the dataset", f"2 to {len(tokens)}, its tokens"
-            raise ConfigError(what, where=dataset.path, found=f"block_size {block_size}", expected=expected)
+            remedy = "choose another block size, or pack more text"
+            raise ConfigError(
+                what, where=dataset.path, found=f"block_size {block_size}", expected=expected, remedy=remedy
+            )
         self._dataset = dataset
         self.block_size = block_size
         self.reuse_last_target = reuse_last_target
@@ -189,7 +192,8 @@ class DocumentBlocks:
 
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
         if block_size < 1:
-            raise ConfigError("a block has at least one token", where=dataset.path, found=f"block_size {block_size}")
+            what, remedy = "a block has at least one token", "choose the sequence length of the trainer"
+            raise ConfigError(what, where=dataset.path, found=f"block_size {block_size}", remedy=remedy)
         self._dataset = dataset
         self.block_size = block_size
         starts, sizes = _cut_documents(dataset.document_starts, dataset.document_lengths, block_size)

@@ -171,7 +171,8 @@ def _map_file(path: Path) -> MappedFile:
     try:
         return MappedFile(map_regular(path))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError("no such file", where=path, expected="a .pbin file") from error
+        remedy = "pack the dataset first, or correct the path"
+        raise MissingError("no such file", where=path, expected="a .pbin file", remedy=remedy) from error
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:

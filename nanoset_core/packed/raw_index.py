@@ -63,7 +63,8 @@ def create_raw_index(
         ConfigError: there is no such policy, or the index would replace the text.
     """
     if on_fault not in ("raise", "drop"):
-        raise ConfigError("no such policy", where="on_fault", found=repr(on_fault), expected="'raise' or 'drop'")
+        what, remedy = "no such policy", "choose one of them"
+        raise ConfigError(what, where="on_fault", found=repr(on_fault), expected="'raise' or 'drop'", remedy=remedy)
     source = Path(source)
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
@@ -126,7 +127,8 @@ def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
     try:
         file = open_regular(source)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError("no such file", where=source, expected="a .jsonl file") from error
+        remedy = "name a file that is there"
+        raise MissingError("no such file", where=source, expected="a .jsonl file", remedy=remedy) from error
     with file:
         begin, held = 0, [b""]
         while block := file.read(_BLOCK_BYTES):

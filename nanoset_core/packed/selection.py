@@ -161,7 +161,8 @@ def shuffle_packed_chunk(
     """
     if not 0 <= chunk < chunks:
         expected = f"0 to {chunks - 1}" if chunks > 0 else "one chunk or more"
-        raise ConfigError("no such chunk", where="chunk", found=f"{chunk} of {chunks}", expected=expected)
+        what, remedy = "no such chunk", "count chunks from 0"
+        raise ConfigError(what, where="chunk", found=f"{chunk} of {chunks}", expected=expected, remedy=remedy)
     datasets = [PackedDataset(source) for source in sources]
     _common_token_bytes((dataset.path, dataset.token_bytes) for dataset in datasets)
     parts = [
@@ -215,7 +216,8 @@ def filter_packed(
     chosen = np.asarray(keep)
     if chosen.shape != (len(dataset),) or chosen.dtype != bool:
         found, expected = f"{chosen.dtype.name}{list(chosen.shape)}", f"bool[{len(dataset)}]"
-        raise ConfigError("the mask does not fit the documents", where=source, found=found, expected=expected)
+        what, remedy = "the mask does not fit the documents", "make the mask from the same file"
+        raise ConfigError(what, where=source, found=found, expected=expected, remedy=remedy)
     return _write([dataset], _all_of(dataset, 0).take(np.flatnonzero(chosen)), target, listener)
 
 
@@ -265,14 +267,17 @@ def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
     try:
         numbers = np.array(read_regular(path).split(), np.int64)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise MissingError("no such list of documents", where=path, expected="a text file of numbers") from error
+        what, remedy = "no such list of documents", "write the list first, or name another file"
+        raise MissingError(what, where=path, expected="a text file of numbers", remedy=remedy) from error
     except (ValueError, OverflowError) as error:
         what, expected = "this list holds something that is no number", "the numbers of documents, one a line"
-        raise InputError(what, where=path, found=error, expected=expected) from error
+        remedy = "take everything but whole numbers out of the list"
+        raise InputError(what, where=path, found=error, expected=expected, remedy=remedy) from error
     outside = (numbers < 0) | (numbers >= documents)
     if outside.any():
         what, found = "this list names a document that is not there", int(numbers[outside][0])
-        raise ConfigError(what, where=path, found=found, expected=f"0 to {documents - 1}")
+        remedy = "give the list that belongs to this file"
+        raise ConfigError(what, where=path, found=found, expected=f"0 to {documents - 1}", remedy=remedy)
     listed = np.zeros(documents, bool)
     listed[numbers] = True
     return listed

@@ -148,6 +148,7 @@ def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
             "no tokenizer is named",
             where="--tokenizer",
             expected="its file, or the folder that holds it: for text, and for the end-of-document token",
+            remedy="name it",
         )
     return token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
 

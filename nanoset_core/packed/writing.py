@@ -51,7 +51,8 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
         InputError: there are no tokens at all.
     """
     if token_bytes not in TOKEN_BYTES:
-        raise ConfigError("tokens cannot have this size", where="token_bytes", found=token_bytes, expected="1, 2 or 4")
+        what, remedy = "tokens cannot have this size", "take it from token_size_bytes(vocab_size)"
+        raise ConfigError(what, where="token_bytes", found=token_bytes, expected="1, 2 or 4", remedy=remedy)
     lengths = array("q")
 
     def blocks() -> Iterator[memoryview]:
@@ -93,7 +94,8 @@ def write_file(
 def check_not_empty(path: object, tokens: int) -> None:
     """Raise InputError where there are no tokens to write."""
     if tokens == 0:
-        raise InputError("no tokens to write", where=path, found="no document, or only documents without tokens")
+        what, remedy = "no tokens to write", "check what the file is to be made from"
+        raise InputError(what, where=path, found="no document, or only documents without tokens", remedy=remedy)
 
 
 def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0) -> Iterator[memoryview]:
@@ -144,6 +146,6 @@ def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
     if tokens.size == 0:
         return np.empty(0, np.uint8)
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        found = f"{tokens.dtype.name}{list(tokens.shape)}"
-        raise ConfigError("a document is not a flat array of whole numbers", where=where, found=found)
+        found, remedy = f"{tokens.dtype.name}{list(tokens.shape)}", "give each document as one list of token ids"
+        raise ConfigError("a document is not a flat array of whole numbers", where=where, found=found, remedy=remedy)
     return tokens

@@ -81,5 +81,7 @@ def load_sampling(path: Path) -> Sampling:
     if unknown or len(set(names)) != len(names):
         found = f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}"
         expected = "each source once, and frequencies of these only"
-        raise ConfigError("sources and frequencies do not go together", where=path, found=found, expected=expected)
+        what = "sources and frequencies do not go together"
+        remedy = "name each source once, and give frequencies to these names only"
+        raise ConfigError(what, where=path, found=found, expected=expected, remedy=remedy)
     return sampling

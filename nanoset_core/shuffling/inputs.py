@@ -165,7 +165,8 @@ def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
     if not inputs.sources:
         found, expected = f"{inputs.left_out} inputs", "a marker that is part of a path, and a frequency above 0"
         what = "no input belongs to a source that is used"
-        raise InputError(what, where="--sampling", found=found, expected=expected)
+        remedy = "add a marker that a path holds, or raise a frequency above 0"
+        raise InputError(what, where="--sampling", found=found, expected=expected, remedy=remedy)
     return inputs
 
 
@@ -176,8 +177,8 @@ def _files(
     if path.is_file():
         return [path], []
     if not path.is_dir():
-        expected = "a file, a folder, or a prefix with its .bin and .idx"
-        raise MissingError("no such file, folder or pair", where=path, expected=expected)
+        expected, remedy = "a file, a folder, or a prefix with its .bin and .idx", "name an existing one with --input"
+        raise MissingError("no such file, folder or pair", where=path, expected=expected, remedy=remedy)
     contents = _without(contents_of(path), _below(path, output))
     listed = sorted([*(file.path for file in contents.texts), *contents.others], key=natural_key)
     notices: list[str] = []
@@ -270,7 +271,8 @@ def prepare(
     length = surveys[0].sequence_length
     if options.sequence_length not in (None, length):
         what, expected = "the contexts of tars stay as they are", f"{length}, which they have"
-        raise ConfigError(what, where="--seqlen", found=options.sequence_length, expected=expected)
+        remedy = "leave --seqlen out, or cut other contexts from the text"
+        raise ConfigError(what, where="--seqlen", found=options.sequence_length, expected=expected, remedy=remedy)
     sources = []
     for source, survey in zip(inputs.sources, surveys, strict=True):
         path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)

@@ -101,16 +101,17 @@ class ShuffleOptions:
         if kind == "text":
             self.require_tokenizer()
         if self.tail == "pad" and (self.pad is None or self.tokenizer is None):
-            expected = '--tokenizer and --pad "<|padding|>"'
-            raise ConfigError("padding needs a pad token", where="--tail pad", expected=expected)
+            expected, remedy = '--tokenizer and --pad "<|padding|>"', "name both, or use --tail drop"
+            raise ConfigError("padding needs a pad token", where="--tail pad", expected=expected, remedy=remedy)
         if self.preset == "tokshuf" and (kind != "text" or self.tail != "drop" or self.context_bos):
             what = "the preset tokshuf cuts each file of text on its own and pads it"
             found, expected = f"input {kind}, tail {self.tail}", "files of text, and neither --tail nor --context-bos"
-            raise ConfigError(what, where="--preset", found=found, expected=expected)
+            remedy = "leave them out, or use the default preset"
+            raise ConfigError(what, where="--preset", found=found, expected=expected, remedy=remedy)
         if kind == "tars" and (self.tail != "drop" or self.context_bos):
             found = f"tail {self.tail}" + (", --context-bos" if self.context_bos else "")
             what, expected = "the contexts of tars stay as they are", "neither --tail nor --context-bos"
-            raise ConfigError(what, where="--input", found=found, expected=expected)
+            raise ConfigError(what, where="--input", found=found, expected=expected, remedy="leave them out")
         if self.context_bos and self.tokenizer is None:
             raise ConfigError("a token needs its tokenizer", where="--context-bos", remedy="name it with --tokenizer")
 

@@ -169,6 +169,6 @@ def check_seed(seed: int) -> int:
         ConfigError: it is no whole number of 64 bits.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
-        what = "a seed is a whole number of 64 bits"
-        raise ConfigError(what, where="seed", found=repr(seed), expected="0 <= seed < 2^64")
+        what, remedy = "a seed is a whole number of 64 bits", "give such a seed, 1234 for example"
+        raise ConfigError(what, where="seed", found=repr(seed), expected="0 <= seed < 2^64", remedy=remedy)
     return int(seed)

@@ -203,13 +203,16 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
     for name in ("pad_id", "bos_id", "eod"):
         if not 0 <= (getattr(settings, name) or 0) < limit:
             what = "a token that the tokenizer or the token width does not have"
-            expected = f"0 <= {name} < {limit}"
-            raise ConfigError(what, where=name, found=getattr(settings, name), expected=expected)
+            expected, remedy = f"0 <= {name} < {limit}", "take the id from the tokenizer that made the tokens"
+            raise ConfigError(what, where=name, found=getattr(settings, name), expected=expected, remedy=remedy)
     plan = ShufflePlan(settings, table, dtype, compressor_identity() if settings.member == "json.gz" else None)
     if max(plan.shards, plan.shard_size if plan.shards > 1 else plan.contexts) > MAX_INDEX + 1:
         what = "a member's name has eight digits for the shard and eight for the sample"
         found = f"{plan.shards} shards of {settings.samples_per_shard}"
-        raise ConfigError(what, where="samples_per_shard", found=found, expected=f"at most {MAX_INDEX + 1} of each")
+        remedy = "choose a number of samples per shard between the two limits"
+        raise ConfigError(
+            what, where="samples_per_shard", found=found, expected=f"at most {MAX_INDEX + 1} of each", remedy=remedy
+        )
     if not plan.contexts_left_out or settings.pad_id is None:
         return plan
     left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
@@ -221,6 +224,7 @@ def _by_frequency(table: ContextTable, settings: PlanSettings, weights: Mapping[
     rows = {source.name: source.rows for source in table.sources}
     if not set(weights) <= set(rows):
         expected = f"weights of {', '.join(rows)}"
-        raise ConfigError("these weights are not valid", where="weights", found=", ".join(weights), expected=expected)
+        what, remedy = "these weights are not valid", "give weights to sources of this shuffle only"
+        raise ConfigError(what, where="weights", found=", ".join(weights), expected=expected, remedy=remedy)
     frequencies = dict.fromkeys(rows, 0.0) | frequencies_of_weights(rows, dict(weights), settings.contexts)
     return replace(settings, weights=None, frequencies=frequencies)

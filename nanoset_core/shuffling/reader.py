@@ -195,5 +195,6 @@ def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
             raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
     except (ValueError, KeyError, TypeError) as error:
         found, expected = f"{line[:80]!r} ({error})", '{"shard": "shard-00000000", "num_sequences": 8192, ...}'
-        raise FormatError("not a row of a manifest of shards", where=where, found=found, expected=expected) from error
+        what, remedy = "not a row of a manifest of shards", "write the manifest again"
+        raise FormatError(what, where=where, found=found, expected=expected, remedy=remedy) from error
     return stem, count

@@ -127,7 +127,8 @@ def check_frequency(name: str, frequency: float, where: object) -> float:
     """
     if not (math.isfinite(frequency) and 0 <= frequency <= 1e6):
         found, expected = f"{name}: {frequency}", "a number from 0 to a million; 1 takes every context once"
-        raise ConfigError("this is no sampling frequency", where=where, found=found, expected=expected)
+        remedy = "give 0.5 for every second context, or 2 for each twice"
+        raise ConfigError("this is no sampling frequency", where=where, found=found, expected=expected, remedy=remedy)
     return frequency
 
 

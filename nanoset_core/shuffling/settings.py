@@ -61,21 +61,26 @@ class PlanSettings:
         for name, least in (("sequence_length", 1 + (self.bos_id is not None)), ("samples_per_shard", 1)):
             if getattr(self, name) < least:
                 found = getattr(self, name)
-                raise ConfigError("the number is too small", where=name, found=found, expected=f"at least {least}")
+                what, remedy = "the number is too small", "give a greater number"
+                raise ConfigError(what, where=name, found=found, expected=f"at least {least}", remedy=remedy)
         if (self.tail in ("pad", "pad_always")) != (self.pad_id is not None):
             found = f"tail {self.tail!r}, pad_id {self.pad_id}"
             what = "a pad token goes with the tails that pad, and only with them"
-            raise ConfigError(what, where="pad_id", found=found, expected="both or neither")
+            remedy = "give pad_id with tail='pad', or neither"
+            raise ConfigError(what, where="pad_id", found=found, expected="both or neither", remedy=remedy)
         if self.streams and self.tail == "carry":
             found = f"streams of {', '.join(self.streams)}"
             what = "tail 'carry' joins sources, which streams cut apart"
-            raise ConfigError(what, where="tail", found=found, expected="sources of one stream each")
+            remedy = "leave the streams out, or use another tail"
+            raise ConfigError(what, where="tail", found=found, expected="sources of one stream each", remedy=remedy)
         for name, frequency in (self.frequencies or {}).items():
             check_frequency(name, frequency, "frequencies")
         if self.weights is not None and (self.frequencies is not None or min(self.weights.values(), default=0) <= 0):
             found = f"{dict(self.weights)}" + (" beside frequencies" if self.frequencies is not None else "")
             expected = "numbers above 0, and no frequencies"
-            raise ConfigError("these weights are not valid", where="weights", found=found, expected=expected)
+            what = "these weights are not valid"
+            remedy = "leave out unwanted sources, and give weights or frequencies alone"
+            raise ConfigError(what, where="weights", found=found, expected=expected, remedy=remedy)
 
     @property
     def row_tokens(self) -> int:
@@ -85,5 +90,5 @@ class PlanSettings:
 
 def _check_choice(where: str, value: object, choices: Any) -> None:
     if value not in get_args(choices):
-        expected = " or ".join(map(repr, get_args(choices)))
-        raise ConfigError(f"no such {where}", where=where, found=repr(value), expected=expected)
+        expected, remedy = " or ".join(map(repr, get_args(choices))), "choose one of these"
+        raise ConfigError(f"no such {where}", where=where, found=repr(value), expected=expected, remedy=remedy)

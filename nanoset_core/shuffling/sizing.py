@@ -70,8 +70,8 @@ def choose_engine(
         ConfigError: there is no such engine, or the budget does not hold one shard.
     """
     if engine not in get_args(ShuffleEngine):
-        expected = ", ".join(get_args(ShuffleEngine))
-        raise ConfigError("no such engine", where="engine", found=repr(engine), expected=expected)
+        expected, remedy = ", ".join(get_args(ShuffleEngine)), "choose one of them"
+        raise ConfigError("no such engine", where="engine", found=repr(engine), expected=expected, remedy=remedy)
     available = available_memory if available_memory is not None else free_memory()
     budget = memory_bytes if memory_bytes is not None else default_budget(plan, available, workers)
     share = min(1.0, plan.shards and (shards if shards is not None else plan.shards) / plan.shards)

@@ -84,7 +84,8 @@ class TokenSource:
         size = self.path.stat().st_size if self.blocks is None else self.blocks.size
         if size != self.count * dtype.itemsize:
             expected = f"{self.count} tokens of {dtype.itemsize} bytes"
-            raise StaleError("a source has changed", where=self.path, found=f"{size} bytes", expected=expected)
+            what, remedy = "a source has changed", "plan the shuffle again"
+            raise StaleError(what, where=self.path, found=f"{size} bytes", expected=expected, remedy=remedy)
         if self.blocks is not None:
             return np.frombuffer(self.blocks.buffer, dtype, self.count)
         return np.memmap(self.path, dtype, mode="r") if self.count else np.empty(0, dtype)

@@ -80,10 +80,12 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     """
     if names.shape[1] > MAX_NAME_BYTES or (names > 126).any():
         found, expected = f"{names.shape[1]} bytes, highest {names.max(initial=0)}", f"at most {MAX_NAME_BYTES}, ASCII"
-        raise ConfigError("a member's name must fit a plain tar header", found=found, expected=expected)
+        remedy = "use shorter names"
+        raise ConfigError("a member's name must fit a plain tar header", found=found, expected=expected, remedy=remedy)
     if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= _MAX_SIZE_BYTES:
         found, expected = f"[{sizes.min()}, {sizes.max()}] bytes", f"[0, {_MAX_SIZE_BYTES}]"
-        raise ConfigError("a member's size must fit a plain tar header", found=found, expected=expected)
+        remedy = "use shorter contexts"
+        raise ConfigError("a member's size must fit a plain tar header", found=found, expected=expected, remedy=remedy)
     block = np.tile(_template(), (len(names), 1))
     block[:, : names.shape[1]] = names
     block[:, 124:135] = octal(sizes, 11)

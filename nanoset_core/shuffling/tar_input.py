@@ -76,7 +76,8 @@ def survey_tars(
     """
     if data_key is not None and data_key not in DATA_KEYS:
         what, expected = "members of this kind are not supported", f"one of {', '.join(DATA_KEYS)}"
-        raise ConfigError(what, where="--data-key", found=data_key, expected=expected)
+        remedy = "name one of them, or leave it out"
+        raise ConfigError(what, where="--data-key", found=data_key, expected=expected, remedy=remedy)
     tars: list[TarSource] = []
     for path in paths:
         tars.append(_survey(path, data_key))
@@ -188,7 +189,8 @@ def _check_row(tokens: NDArray[np.integer[Any]], task: _Task, number: int) -> No
     where, length = f"{task.tar.path}, context {number}", task.input.sequence_length
     if len(tokens) != length:
         what, expected = "the contexts of the tars must have one length", f"{length}, as in the first"
-        raise InputError(what, where=where, found=f"{len(tokens)} tokens", expected=expected)
+        remedy = "shuffle tars of different lengths apart"
+        raise InputError(what, where=where, found=f"{len(tokens)} tokens", expected=expected, remedy=remedy)
     limits = np.iinfo(task.input.dtype)
     if int(tokens.min()) < max(limits.min, 0) or int(tokens.max()) > limits.max:
         found, expected = f"{tokens.min()} to {tokens.max()}", f"0 to {limits.max} ({task.input.dtype})"

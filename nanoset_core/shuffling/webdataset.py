@@ -101,7 +101,8 @@ def _check_complete(plan: ShufflePlan, shards: Sequence[TarFacts]) -> None:
         wrong = sorted(set(found) ^ set(expected))[:5] or "the number of tokens, or a shard twice"
         text = f"{len(found)} shards, {sum(facts.tokens for facts in shards)} tokens; wrong or missing: {wrong}"
         planned = f"{plan.shards} shards, {plan.tokens} tokens"
-        raise StaleError("these are not the shards of the plan", found=text, expected=planned)
+        remedy = "write every shard of the plan once, then the manifest"
+        raise StaleError("these are not the shards of the plan", found=text, expected=planned, remedy=remedy)
 
 
 def _manifest_row(facts: TarFacts) -> dict[str, Any]:
@@ -188,9 +189,11 @@ def _record(given: Path | None) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise MissingError("no such record", where=given, remedy="correct the path of --input-json") from error
     except ValueError as error:
-        raise FormatError("not JSON", where=given, found=str(error), expected="one JSON object") from error
+        what, remedy = "not JSON", "give a file with one JSON object to --input-json"
+        raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
     if not isinstance(value, dict):
-        raise FormatError("not a record", where=given, found=type(value).__name__, expected="a JSON object")
+        what, remedy = "not a record", "give a file with one JSON object to --input-json"
+        raise FormatError(what, where=given, found=type(value).__name__, expected="a JSON object", remedy=remedy)
     return value
 
 

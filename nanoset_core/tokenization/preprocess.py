@@ -182,10 +182,12 @@ def preprocess(
         SourceChangedError: A file changed meanwhile.
     """
     if options.partitions < 1:
-        raise ConfigError("out of range", where="--partitions", found=options.partitions, expected="1 or more")
+        what, remedy = "out of range", "name another number"
+        raise ConfigError(what, where="--partitions", found=options.partitions, expected="1 or more", remedy=remedy)
     if not options.keys or len(set(options.keys)) != len(options.keys):
         found = " ".join(options.keys)
-        raise ConfigError("no keys, or one twice", where="--json-keys", found=found, expected="each key once")
+        what, remedy = "no keys, or one twice", "name each key once"
+        raise ConfigError(what, where="--json-keys", found=found, expected="each key once", remedy=remedy)
     tokenizer = as_source(options.tokenizer).path
     pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
     files = [file for pair in pairs for file in _pair_files(pair)]

@@ -55,7 +55,8 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
         old, new = (_named(project.outputs, digest) for digest in (first, second))
     if old.name != new.name:
         found, expected = f"{old.name} and {new.name}", "two versions of one corpus"
-        raise ConfigError("these are datasets of two corpora", found=found, expected=expected)
+        remedy = "name two versions of one corpus"
+        raise ConfigError("these are datasets of two corpora", found=found, expected=expected, remedy=remedy)
     return _open(project, old), _open(project, new)
 
 

@@ -82,7 +82,7 @@ CASES = [
     # inputs that are not there, or hold nothing
     ("tokenize --input nope --output-prefix o/z --tokenizer tokenizer.json", ["nope", "remedy"]),
     ("tokenize --input hollow --output-prefix o/z --tokenizer tokenizer.json", ["hollow", ".jsonl", "remedy"]),
-    ("shuffle --input nope --output tars --tokenizer tokenizer.json", ["nope", "a folder, or a prefix"]),
+    ("shuffle --input nope --output tars --tokenizer tokenizer.json", ["nope", "name an existing one with --input"]),
     (f"shuffle --input hollow --output tars --tokenizer tokenizer.json --eod {EOD}", ["hollow", "--ext"]),
     ("merge --input nope --output-prefix o/m", [USAGE, "'nope' does not exist"]),
     ("merge --input hollow --output-prefix o/m", ["hollow", ".bin and .idx"]),
@@ -99,11 +99,11 @@ CASES = [
     (f"map --data-path {PAIR} --seq-length 8 --seed -5", [USAGE, "--seed", "0<=x"]),
     (f"map --data-path 0.5 {PAIR} 0.5 --seq-length 8", ["--data-path", "come in pairs", f"0.5 {PAIR} 0.5"]),
     (f"map --data-path 0.5 {PAIR} 0.5 {PAIR} --seq-length 8", [f"found: {PAIR}", "the sum of its weights"]),
-    (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix"]),
+    (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix", "before each"]),
     ("map --data-path nope --seq-length 8", ["nope.idx", "check the data path"]),
-    (f"map --data-path {PAIR} --train-data-path {PAIR} --seq-length 8", ["--data-path, --train-data-path", "one of"]),
-    ("map --data-args-path nope --seq-length 8", ["nope", "cannot be read", "a text file"]),
-    (f"map --data-path {PAIR} --seq-length 8 --train-iters 10", ["--global-batch-size", "belong together"]),
+    (f"map --data-path {PAIR} --train-data-path {PAIR} --seq-length 8", ["--data-path, --train-data-path", "leave"]),
+    ("map --data-args-path nope --seq-length 8", ["nope", "cannot be read", "correct the path"]),
+    (f"map --data-path {PAIR} --seq-length 8 --train-iters 10", ["--global-batch-size", "give both"]),
     (f"map --data-path {PAIR} --seq-length 8 --trainer-path abc", ["'abc'", "HERE=THERE"]),
     (f"map --data-path {PAIR} --seq-length 8 --tokenizer-identifiers {{x", ["--tokenizer-identifiers", "quotes"]),
     (f"map --data-path {PAIR} --seq-length 8 --split 0,0", ["'0,0'", "969,30,1"]),
@@ -176,6 +176,7 @@ def test_wrong_use(folder, monkeypatch, line, words):
     else:
         assert isinstance(error, NanosetError), outcome.output
         said = message(error)
+        assert error.remedy, said
         assert error.where or error.found, said
     for word in words[usage:]:
         assert any(one in said for one in word.split("|")), (word, said)
