@@ -1,24 +1,28 @@
 """Who works on which outputs: so that `nanoset gc` removes nothing that a running build uses, on any machine.
 
-A build keeps an object, its *lease*, that names what it works on: written anew every minute, removed at the end. A
-lease ends when its process has ended, where that is one of this machine, and ten minutes after it was last written by
-the store's clock. A collection keeps another such object, the *gate*. Both lie in the root's folder and, where outputs
-live in a bucket, also there.
+A build keeps an object, its *lease*, that names what it works on: renewed every minute, removed at the end. A lease
+ends with its process, where that is one of this machine; otherwise ten minutes after it was last renewed by the store's
+clock. A collection keeps another such object, the *gate*. Both lie in the root's folder and, where outputs live in a
+bucket, also there.
 
 A build writes its lease, and then waits while there is a gate; a collection writes its gate, and then looks for leases.
-So one of them sees the other wherever listings are up to date.
+So one of them sees the other wherever listings are up to date. Builds by earlier versions, which lock a file for each
+name instead, are seen on the machine they run on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
+import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import FileAccess
@@ -73,11 +77,16 @@ def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Let builds wait before they begin until the block ends; yield `leased_names` at this moment."""
+    """Let builds wait before they begin until the block ends; yield `leased_names` at this moment.
+
+    Raises:
+        StorageError: the store refuses, or the disk has no room for even an empty file.
+    """
     _wait_for_gates(LocalStore(access.folder))
     with contextlib.ExitStack() as held:
         for store in _stores(access):
-            held.enter_context(_kept(store, _GATE, []))
+            with explained(access.folder, expected="room for one empty file"):
+                held.enter_context(_kept(store, _GATE, []))
         yield leased_names(access)
 
 
@@ -85,7 +94,9 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
     """Return the names that running builds hold, each with the machine that does."""
     found: dict[str, str] = {}
     for store in _stores(access):
-        leases = [one.name for one in _live(store) if _kind(one) == _LEASE]
+        live = _live(store)
+        found |= {_file_name(one): platform.node() for one in live if _kind(one) not in (_LEASE, _GATE)}
+        leases = [one.name for one in live if _kind(one) == _LEASE]
         for data in in_parallel(store.read, leases, CONNECTIONS):
             if data is not None:
                 lease = json.loads(data)
@@ -94,14 +105,17 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
-    """Return whether what a process keeps fresh still counts.
+    """Return whether what a process keeps fresh still counts; its age tells only where the process is not known.
+
+    A process of this machine may be suspended, or unable to write, for longer.
 
     Args:
         mark: of the process, by `new_mark`.
         written_ns: when it was written last, by the store's clock.
         now_ns: now, by the same clock.
     """
-    return written_ns > now_ns - LEASE_SECONDS * 10**9 and is_owner_alive(mark) is not False
+    alive = is_owner_alive(mark)
+    return written_ns > now_ns - LEASE_SECONDS * 10**9 if alive is None else alive
 
 
 def _stores(access: FileAccess) -> list[Store]:
@@ -120,10 +134,10 @@ def _wait_for_gates(store: Store, own: str | None = None) -> None:
 
 
 def _live(store: Store, own: str | None = None) -> list[Stored]:
-    """Return the leases and gates that count, without one's own; remove the others."""
+    """Return the leases, gates and locks that count, without one's own; remove the others."""
     found = [one for one in store.list(FOLDER) if one.name != own]
     now_ns = store.now() if found else 0
-    live = [one for one in found if is_live(_file_name(one).partition("-")[2], one.written_ns, now_ns)]
+    live = [one for one in found if _counts(store, one, now_ns)]
     for one in found:
         if one not in live:
             with contextlib.suppress(StorageError, OSError):
@@ -131,28 +145,87 @@ def _live(store: Store, own: str | None = None) -> list[Stored]:
     return live
 
 
+def _counts(store: Store, found: Stored, now_ns: int) -> bool:
+    if isinstance(store, LocalStore) and _kind(found) not in (_LEASE, _GATE):
+        return _is_locked(store.folder / found.name)
+    return is_live(_file_name(found).partition("-")[2], found.written_ns, now_ns)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process of an earlier version holds a file's lock, or may."""
+    try:
+        try:
+            handle = os.open(path, os.O_RDWR)  # NFS gives exclusive locks to descriptors for writing only
+        except PermissionError:
+            handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextlib.contextmanager
 def _kept(store: Store, kind: str, names: list[str]) -> Iterator[str]:
     """Keep an object of this process fresh until the block ends; yield its name."""
     name = f"{FOLDER}/{kind}-{new_mark()}"
-    data = json.dumps({"host": platform.node(), "names": names}).encode()
-    store.put(name, data)
+    is_empty = kind == _GATE and isinstance(store, LocalStore)  # a collection is what makes room on a full disk
+    data = b"" if is_empty else json.dumps({"host": platform.node(), "names": names}).encode()
+    _write(store, name, data)
     ended = threading.Event()
-    keeper = threading.Thread(target=_renew, args=(lambda: store.put(name, data), ended), name=name, daemon=True)
+    keeper = threading.Thread(target=_keep, args=(store, name, data, ended), name=name, daemon=True)
     keeper.start()
     try:
         yield name
     finally:
         ended.set()
-        keeper.join(_LAST_SECONDS)  # or it could write the object once more after its removal
-        with contextlib.suppress(StorageError, OSError):
-            store.delete(name)
+        keeper.join(_LAST_SECONDS)
 
 
-def _renew(put: Callable[[], None], ended: threading.Event) -> None:
+def _keep(store: Store, name: str, data: bytes, ended: threading.Event) -> None:
+    """Renew an object until the event, and then remove it, if not at once, then as soon as the store lets it."""
     while not ended.wait(RENEWED_SECONDS):
         with contextlib.suppress(StorageError, OSError):
-            put()
+            _renew(store, name, data)
+    if not _is_deleted(store, name):  # it counts as long as this process lives
+        with contextlib.suppress(RuntimeError):  # at the process's end there are no more threads
+            threading.Thread(target=_delete_later, args=(store, name), name=name, daemon=True).start()
+
+
+def _renew(store: Store, name: str, data: bytes) -> None:
+    if isinstance(store, LocalStore):
+        with contextlib.suppress(OSError):
+            os.utime(store.folder / name)  # needs no room
+            return
+    _write(store, name, data)
+
+
+def _write(store: Store, name: str, data: bytes) -> None:
+    if data or not isinstance(store, LocalStore):
+        store.put(name, data)
+        return
+    path = store.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def _delete_later(store: Store, name: str) -> None:
+    while not _is_deleted(store, name):
+        time.sleep(RENEWED_SECONDS)
+
+
+def _is_deleted(store: Store, name: str) -> bool:
+    try:
+        store.delete(name)
+    except (StorageError, OSError):
+        return False
+    return True
 
 
 def _kind(found: Stored) -> str:

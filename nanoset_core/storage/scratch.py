@@ -22,6 +22,8 @@ UNFINISHED = ".tmp-"
 FILE_SECONDS = 3600
 FOLDER_SECONDS = 7 * 24 * 3600
 """Age after which an unfinished file or folder is swept where its process cannot be asked for."""
+_PART = 4
+"""Hex digits of each digest in a mark."""
 _OLD_LOCK = ".lock"
 """Ending of the files that older versions kept beside their unfinished folders."""
 _NOT_OURS_TO_SWEEP = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -34,7 +36,10 @@ def new_mark() -> str:
 
 
 def is_owner_alive(mark: str) -> bool | None:
-    """Return whether the process that made a mark is running; None for one of another machine, or no mark at all."""
+    """Return whether the process that made a mark is running.
+
+    None where that is not known: for one of another machine, one whose start is not known, or no mark at all.
+    """
     machine, process, _ = [*mark.split("-"), "", "", ""][:3]
     pid, _, start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
@@ -44,9 +49,9 @@ def is_owner_alive(mark: str) -> bool | None:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # a process of another user
+        pass  # a process of another user, which may be a later one of the same number
     found = _start_of(int(pid))
-    return found != "" and (not start or found in (None, start))
+    return None if found is None or (found and not start) else found == start != ""
 
 
 def _start_of(pid: int) -> str | None:
@@ -60,12 +65,28 @@ def _start_of(pid: int) -> str | None:
 
 @functools.cache
 def _machine() -> str:
-    """Return a digest that differs wherever process ids mean something else: by machine, restart and container."""
+    """Return digests of the host, of its restart, and of all that tells where process ids mean something else."""
+    host = platform.node()
+    with contextlib.suppress(OSError):
+        host += Path("/etc/machine-id").read_text(encoding="utf-8")
     try:
-        marks = [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+        parts = [host, boot, "\n".join([host, boot, os.readlink("/proc/self/ns/pid")])]
     except OSError:
-        marks = [secrets.token_hex(8)]
-    return hashlib.sha256("\n".join([platform.node(), *marks]).encode()).hexdigest()[:12]
+        return f"{secrets.token_hex(_PART // 2)}none{secrets.token_hex(_PART // 2)}"
+    return "".join(hashlib.sha256(part.encode()).hexdigest()[:_PART] for part in parts)
+
+
+def _is_of_earlier_boot(mark: str) -> bool:
+    """Return whether a mark is of this host, as its name and machine-id tell, before it was restarted."""
+    here, machine = _machine(), mark.partition("-")[0]
+    is_mark = len(machine) == len(here) and mark.count("-") == 2
+    return is_mark and machine[:_PART] == here[:_PART] and machine[_PART : 2 * _PART] != here[_PART : 2 * _PART]
+
+
+def _is_on_disk(entry: Path) -> bool:
+    """Return whether a path lies on a disk, which other machines of the same name cannot write to."""
+    return os.major(entry.lstat().st_dev) != 0
 
 
 def unfinished_name(target: Path) -> Path:
@@ -93,8 +114,8 @@ def claim_scratch(final: Path) -> Iterator[Path]:
 def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     """Remove what processes that have ended left unfinished in a folder.
 
-    What processes of other machines, and older versions, left goes by its age: files after an hour, folders after a
-    week.
+    Of this machine before its restart, that is all, on disks. What processes of other machines and containers, and
+    older versions, left goes by its age: files after an hour, folders after a week.
 
     Args:
         folder: to look in.
@@ -115,10 +136,13 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
 
 
 def _is_abandoned(entry: Path) -> bool:
-    alive = is_owner_alive("-".join(entry.name.rsplit("-", 3)[1:]))
+    mark = "-".join(entry.name.rsplit("-", 3)[1:])
+    alive = is_owner_alive(mark)
     if alive is not None:
         return not alive
     try:
+        if _is_of_earlier_boot(mark) and _is_on_disk(entry):
+            return True
         age = time.time() - entry.lstat().st_mtime
     except FileNotFoundError:
         return False

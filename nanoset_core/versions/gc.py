@@ -129,6 +129,8 @@ def collect(
         for item in planned.garbage:
             try:
                 rest = _retract(outputs.access, item)
+            except FileNotFoundError:  # another collection removed it
+                continue
             except OSError as error:
                 left.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True))
                 continue

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import pickle
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import s3_server
 from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
+from nanoset_core.errors import StorageError
 from nanoset_core.pipeline.project import Project, working_on
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
+from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
@@ -106,6 +112,7 @@ def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
             assert leased_names(other).keys() == {"web"}
     monkeypatch.setattr(leases, "RENEWED_SECONDS", 1000)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1)
+    monkeypatch.setattr(leases, "is_owner_alive", lambda _: None)
     with leased(access, ["web"]):
         until = time.monotonic() + 20
         while leased_names(other):
@@ -129,6 +136,84 @@ def test_of_a_process_of_this_machine_that_was_killed_nothing_is_waited_for(plac
     with leased(access, ["web"]):
         assert len(held(access)) == 1
     assert not held(access)
+
+
+def test_of_a_process_of_this_machine_that_is_suspended_what_it_holds_stays(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from nanoset_core.storage.access import FileAccess\n"
+        "from nanoset_core.storage.leases import leased\n"
+        "with leased(FileAccess(Path(sys.argv[1])), ['web']):\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path])
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    (lease,) = (tmp_path / ".in-use").iterdir()
+    os.utime(lease, (1e9, 1e9))
+    with collecting(FileAccess(tmp_path)) as busy:
+        assert busy.keys() == {"web"}
+    process.kill()
+    process.wait()
+    with collecting(FileAccess(tmp_path)) as busy:
+        assert not busy
+    assert not list((tmp_path / ".in-use").iterdir())
+
+
+def test_a_lease_that_could_not_be_removed_is_removed_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    access = FileAccess(tmp_path)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_):
+            raise OSError(errno.EROFS, "read-only")
+
+        with leased(access, ["web"]):
+            patch.setattr(LocalStore, "delete", refuse)
+        assert leased_names(access).keys() == {"web"}
+    until = time.monotonic() + 20
+    while leased_names(access):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_lease_that_is_gone_is_written_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    access, until = FileAccess(tmp_path), time.monotonic() + 20
+    with leased(access, ["web"]):
+        access.store.delete(held(access)[0])
+        while leased_names(access).keys() != {"web"}:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert not held(access)
+
+
+def test_what_an_earlier_version_locks_is_seen_and_stays(tmp_path):
+    folder = tmp_path / ".in-use"
+    folder.mkdir()
+    (folder / "books").touch()
+    with (folder / "web").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with collecting(FileAccess(tmp_path)) as busy:
+            assert busy.keys() == {"web"}
+        assert [path.name for path in folder.iterdir()] == ["web"]
+    assert leased_names(FileAccess(tmp_path)) == {}
+    assert not list(folder.iterdir())
+
+
+def test_a_collection_begins_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(LocalStore, "put_parts", full)
+    with collecting(FileAccess(tmp_path)) as busy:
+        assert not busy
+        (gate,) = (tmp_path / ".in-use").iterdir()
+        assert gate.stat().st_size == 0
+    monkeypatch.setattr(Path, "touch", full)
+    with pytest.raises(StorageError, match="the disk is full"), collecting(FileAccess(tmp_path)):
+        pass
 
 
 def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):

@@ -145,3 +145,39 @@ def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
     assert len(hidden(tmp_path)) == 2
     sweep_abandoned(tmp_path)
     assert not hidden(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["this", "restarted", "elsewhere", "container"])
+@pytest.mark.parametrize("is_on_disk", [True, False])
+def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(tmp_path, monkeypatch, place, is_on_disk):
+    here = scratch_module._machine()
+    host, boot, own = here[:4], here[4:8], here[8:]
+    machine = {
+        "this": here,
+        "restarted": f"{host}zzzzzzzz",
+        "elsewhere": "zzzzzzzzzzzz",
+        "container": f"{host}{boot}zzzz",
+    }[place]
+    assert len(here) == 12
+    assert own
+    left = tmp_path / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{scratch_module._start_of(os.getpid())}-123456"
+    left.mkdir()
+    monkeypatch.setattr(scratch_module, "_is_on_disk", lambda _: is_on_disk)
+    sweep_abandoned(tmp_path)
+    assert left.exists() is not (place == "restarted" and is_on_disk)
+
+
+def test_a_process_of_another_user_is_told_by_its_start(monkeypatch):
+    mark = scratch_module.new_mark()
+    machine, process, _ = mark.split("-")
+    pid, _, start = process.partition(".")
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert scratch_module.is_owner_alive(mark) is True
+    assert scratch_module.is_owner_alive(f"{machine}-{pid}.{int(start) - 1}-123456") is False
+    assert scratch_module.is_owner_alive(f"{machine}-{pid}.-123456") is None
+    monkeypatch.setattr(scratch_module, "_start_of", lambda _: None)
+    assert scratch_module.is_owner_alive(mark) is None, "/proc may hide processes of others"

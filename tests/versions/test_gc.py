@@ -512,6 +512,24 @@ def test_what_cannot_be_removed_is_reported(changed, monkeypatch):
     assert "it could not be removed" in why(found, "datasets/web")[0]
 
 
+def test_what_another_collection_removed_meanwhile_is_gone(changed, monkeypatch):
+    project, _ = changed
+    retract = gc_module._retract
+    raced = []
+
+    def race(access, item):
+        if not raced:
+            raced.append(item)
+            retract(access, item)
+        return retract(access, item)
+
+    monkeypatch.setattr(gc_module, "_retract", race)
+    found = collect(project)
+    assert not [item for item in found.left if item.refused]
+    assert not raced[0].path.exists()
+    assert raced[0] not in found.garbage
+
+
 def test_the_command_lists_first_and_removes_when_told(changed):
     _, folder = changed
     before = tree(folder / "data")
