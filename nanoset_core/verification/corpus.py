@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from nanoset_core.errors import NanosetError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -129,7 +132,10 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
         if report.passed:
             _check_shards(report, project, dataset)
             lineage = Lineage(project.outputs, dataset)
-            check_round_trip(report, project, lineage, indexed.opened(dataset), deep=deep)
+            tokens = indexed.opened(dataset)
+            if deep:
+                _check_merged(report, lineage, tokens)
+            check_round_trip(report, project, lineage, tokens, deep=deep)
     return report
 
 
@@ -278,3 +284,22 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     for name in ("documents", "sequences", "tokens"):
         what = f"the dataset has another number of {name} than the shards that it was merged from"
         report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
+
+
+def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
+    """Check that documents are as long in the dataset as their shards' tables say."""
+    pointers, tokens = dataset.sequence_pointers, dataset.token_count
+    for shard in range(len(lineage.shards)):
+        for row, lengths in lineage.table(shard).lengths():
+            first = lineage.first_document(shard) + row
+            bounds = dataset.document_indices[first : first + len(lengths) + 1]
+            # [documents + 1]: where each begins in the token array, and the end of the last
+            starts = np.full(len(bounds), tokens, np.int64)
+            inside = bounds < len(dataset)
+            starts[inside] = pointers[bounds[inside]] // dataset.dtype.itemsize
+            found = np.diff(starts)
+            if (wrong := found != lengths).any():
+                at = int(np.argmax(wrong))
+                what = f"document {first + at} has another length than its shard says"
+                report.compare(what, dataset.prefix, int(found[at]), int(lengths[at]), AGAIN)
+                return

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
@@ -37,6 +38,9 @@ from nanoset_core.verification.report import Report
 
 _DELETE = f"delete it, and {BUILD}"
 _SAMPLES_READ = 256
+_CHUNK = 1 << 20
+_MOST_REBUILT = 100_000_000
+"""Entries of an index file that are built again in memory; of larger ones the sha256 and the ranges say enough."""
 
 
 def verify_nanoset(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
@@ -53,8 +57,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
     """Check the index files of every corpus of one split.
 
     The files are those that the trainer will look for, of the sizes written, made from the .idx that lies there now.
-    256 spread samples of each corpus are read: whole, and of tokens of the vocabulary. `deep`: the files have the
-    sha256 that was noted, and hold what the plan gives when they are built again.
+    Every entry is within its range, and 256 spread samples of each corpus are read: whole, and of tokens of the
+    vocabulary. `deep`: the files have the sha256 that was noted, and hold what the plan gives when they are built
+    again; those of more than 100 million entries are not built, which the figure entries_not_rebuilt tells.
     """
     report = Report(f"{STAGE}/{name}/{split}/{MAPPINGS}")
     with report.catching(BUILD):
@@ -70,8 +75,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         for member in plan.members:
             _check_idx(report, project, name, member)
         if whole and report.passed:
-            for member in plan.members if deep else ():
-                _rebuild_member(report, member, config, cache, manifest.access)
+            for member in plan.members:
+                _check_member(report, member, config, cache, manifest.access, deep)
+        if whole and report.passed:
             # Without the blend, which may not be there yet.
             for nanoset in open_members(plan.members, config, cache, manifest.access):
                 with report.catching(BUILD):
@@ -101,7 +107,7 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
         if _check_cache(report, manifest, {plan.blend.sidecar: blend_set(plan, plan.blend, cache)}, deep):
             found = open_blend(plan, cache, manifest.access)
             _check_blend(report, plan, plan.blend, found, cache)
-            if deep:
+            if deep and _may_rebuild(report, plan.blend.size):
                 _compare(report, found, build_blend_indices(plan), plan.blend.files, cache)
         for member in manifest.facts["members"]:
             report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
@@ -178,11 +184,67 @@ def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) 
         )
 
 
-def _rebuild_member(report: Report, member: MemberPlan, config: NanosetConfig, cache: Path, access: FileAccess) -> None:
-    """Check that index files hold what the plan gives."""
+def _check_member(
+    report: Report, member: MemberPlan, config: NanosetConfig, cache: Path, access: FileAccess, deep: bool
+) -> None:
+    """Check that index files have no entry out of range, or where they are built again, hold what the plan gives."""
     lengths = read_idx(index_here(member.prefix), validate=False).sequence_lengths
-    found = open_member(member, cache, access)
-    _compare(report, found, build_member_indices(member, config, lengths), member.files, cache)
+    found, files = open_member(member, cache, access), member.files
+    if deep and _may_rebuild(report, max(len(found.document_index), len(found.shuffle_index))):
+        _compare(report, found, build_member_indices(member, config, lengths), files, cache)
+        return
+    _check_within(report, cache / files["document_index"], found.document_index, *member.rows)
+    _check_within(report, cache / files["shuffle_index"], found.shuffle_index, 0, member.samples_built)
+    if report.passed:
+        _check_sample_index(report, cache / files["sample_index"], found, lengths)
+
+
+def _may_rebuild(report: Report, entries: int) -> bool:
+    """Return whether index files are built again, in memory; note it where they are too large."""
+    if entries > _MOST_REBUILT:
+        report.figures["entries_not_rebuilt"] = int(report.figures.get("entries_not_rebuilt", 0)) + entries
+        return False
+    return True
+
+
+def _check_within(report: Report, path: Path, array: NDArray[np.integer], begin: int, end: int) -> None:
+    """Note the first entry that is not from `begin` to `end` (excluded)."""
+    for first in range(0, len(array), _CHUNK):
+        part = array[first : first + _CHUNK]
+        if int(part.min()) < begin or int(part.max()) >= end:
+            at = int(np.argmax((part < begin) | (part >= end)))
+            report.error(
+                "an index file has an entry out of range",
+                where=f"{path}, entry {first + at}",
+                found=int(part[at]),
+                expected=f"{begin} to {end - 1}",
+                remedy=_DELETE,
+            )
+            return
+
+
+def _check_sample_index(report: Report, path: Path, found: MemberIndices, lengths: NDArray[np.int32]) -> None:
+    """Note the first sample that begins before the one in front of it, or outside of its document."""
+    documents = found.document_index
+    for begin in range(0, len(found.sample_index), _CHUNK):
+        # One row more, so that neighbours across chunks are compared.
+        part = found.sample_index[begin : begin + _CHUNK + 1].astype(np.int64)
+        places, offsets = part.T
+        wrong = (places < 0) | (places >= max(len(documents), 1)) | (offsets < 0)
+        if not wrong.any() and len(documents):
+            wrong |= offsets > lengths[documents[places]]
+        steps = np.diff(places)
+        wrong[1:] |= (steps < 0) | ((steps == 0) & (np.diff(offsets) <= 0))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            report.error(
+                f"row {begin + at} of the sample index is out of order, or outside of the documents",
+                where=path,
+                found=part[at].tolist(),
+                expected=f"after row {begin + at - 1}, a place below {len(documents)}, an offset within its sequence",
+                remedy=_DELETE,
+            )
+            return
 
 
 def _compare(
@@ -206,25 +268,26 @@ def _compare(
 
 
 def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, found: BlendIndices, cache: Path) -> None:
-    """Check that 256 spread entries of a blend name corpora and samples that exist."""
-    rows = spread_rows(blend.size, _SAMPLES_READ)
+    """Check that every entry of a blend names a corpus and a sample that exist."""
     lengths = np.array([member.samples_given for member in plan.members], np.int64)
     limits = None if get_preset(plan.preset).wraps == "read" else lengths
-    members, samples = found.dataset_index[rows].astype(np.int64), found.dataset_sample_index[rows]
-    foreign = (members < 0) | (members >= len(lengths))
-    outside = (samples < 0) | (False if limits is None else samples >= limits[np.where(foreign, 0, members)])
-    for part, wrong, values in (("dataset_index", foreign, members), ("dataset_sample_index", outside, samples)):
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            most = len(lengths) - 1 if part == "dataset_index" else int(lengths[members[at]]) - 1
-            report.error(
-                f"entry {int(rows[at])} of the blend is outside of its datasets",
-                where=cache / blend.files[part],
-                found=int(values[at]),
-                expected=f"0 to {most}",
-                remedy=_DELETE,
-            )
-            return
+    for begin in range(0, blend.size, _CHUNK):
+        members = found.dataset_index[begin : begin + _CHUNK].astype(np.int64)
+        samples = found.dataset_sample_index[begin : begin + _CHUNK]
+        foreign = (members < 0) | (members >= len(lengths))
+        outside = (samples < 0) | (False if limits is None else samples >= limits[np.where(foreign, 0, members)])
+        for part, wrong, values in (("dataset_index", foreign, members), ("dataset_sample_index", outside, samples)):
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                most = len(lengths) - 1 if part == "dataset_index" else int(lengths[members[at]]) - 1
+                report.error(
+                    f"entry {begin + at} of the blend is outside of its datasets",
+                    where=cache / blend.files[part],
+                    found=int(values[at]),
+                    expected=f"0 to {most}",
+                    remedy=_DELETE,
+                )
+                return
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:

@@ -26,6 +26,8 @@ from nanoset_core.verification.tasks import PART_BYTES, DeepCheck, runs
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
 QUICK_TOKENS = 1 << 24
 """Datasets of no more tokens are always read whole."""
+QUICK_SEQUENCES = 1 << 16
+"""Sequences of larger ones whose ends are read, where these lie on this machine."""
 _QUICK_PLACES = 256
 _READ_BYTES = 8 << 20
 _BLOCK_SEQUENCES = 1 << 18
@@ -200,7 +202,9 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
             tokens=ids.tokens,
             greatest=ids.greatest,
             foreign=self._foreign(part, ends, ids.foreign),
-            unframed=self._unframed(part, lengths, ends, framing.wrong()),
+            unframed=self._unframed(
+                part.first, lengths, part.begin // self.tokens.dtype.itemsize + ends, framing.wrong()
+            ),
             hashes=hashes.sample(),
         )
 
@@ -225,16 +229,16 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
         return OutOfVocabulary(part.begin + self.tokens.byte(token), sequence, token_id)
 
     def _unframed(
-        self, part: TokenRange, lengths: NDArray[np.int32], ends: NDArray[np.int64], wrong: NDArray[np.int64]
+        self, first: int, lengths: NDArray[np.int32], ends: NDArray[np.int64], wrong: NDArray[np.int64]
     ) -> MissingBosEos | None:
         if not len(wrong):
             return None
         sequence = int(wrong[0])
-        end = part.begin // self.tokens.dtype.itemsize + int(ends[sequence])
+        end = int(ends[sequence])
         begin = end - int(lengths[sequence])
         head = self.tokens.read(begin, min(begin + len(self.expected.before), end)).tolist()
         tail = self.tokens.read(max(end - len(self.expected.after), begin), end).tolist()
-        return MissingBosEos(self.tokens.byte(begin), part.first + sequence, f"{head} … {tail}", len(wrong))
+        return MissingBosEos(self.tokens.byte(begin), first + sequence, f"{head} … {tail}", len(wrong))
 
     def conclude(self, outcomes: Sequence[RangeFacts]) -> Report:
         report, where, found = Report(self.output), self.where, _together(outcomes)
@@ -250,16 +254,35 @@ class TokenCheck(DeepCheck[TokenRange, RangeFacts]):
                 expected="0 or more" if self.expected.max_id is None else f"0 to {self.expected.max_id}",
                 remedy="build again with the tokenizer that made the data, or " + REMEDY,
             )
-        if (unframed := found.unframed) is not None:
+        self._report_unframed(report, found.unframed)
+        return report
+
+    def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
+        """Check the first and last tokens of up to 65,536 spread sequences of a dataset that lies on this machine."""
+        before, after, tokens = self.expected.before, self.expected.after, dataset.tokens
+        rows = spread_rows(len(dataset), QUICK_SEQUENCES)
+        lengths = dataset.sequence_lengths[rows]
+        begins = dataset.sequence_pointers[rows] // dataset.dtype.itemsize
+        ends = begins + lengths
+        wrong = lengths < len(before) + len(after)
+        whole = np.flatnonzero(~wrong)
+        for place, token in enumerate(before):
+            wrong[whole] |= tokens[begins[whole] + place] != token
+        for place, token in enumerate(reversed(after), 1):
+            wrong[whole] |= tokens[ends[whole] - place] != token
+        if (unframed := self._unframed(0, lengths, ends, np.flatnonzero(wrong))) is not None:
+            self._report_unframed(report, unframed._replace(sequence=int(rows[unframed.sequence])))
+
+    def _report_unframed(self, report: Report, unframed: MissingBosEos | None) -> None:
+        if unframed is not None:
             more = f", and {unframed.sequences - 1:,} more" if unframed.sequences > 1 else ""
             report.error(
                 "a sequence does not begin and end with the tokens that it should",
-                where=f"{where}, byte {unframed.byte} (sequence {unframed.sequence}{more})",
+                where=f"{self.where}, byte {unframed.byte} (sequence {unframed.sequence}{more})",
                 found=unframed.found,
                 expected=f"{list(self.expected.before)} … {list(self.expected.after)}",
                 remedy=REMEDY + ", with the end-of-document token (append_eod)",
             )
-        return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,9 +382,19 @@ def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
 
 
 def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
-    """Yield 256 evenly spread ranges of a dataset of more than 16 Mi tokens: whole sequences, or some tokens of one."""
-    pointers, size = dataset.sequence_pointers, dataset.dtype.itemsize
+    """Yield 256 evenly spread ranges of a dataset of more than 16 Mi tokens: whole sequences, or some tokens of one.
+
+    The first and the last sequence are whole where one request reads them.
+    """
+    pointers, size, total = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.bin_bytes
+    first_end = int(pointers[1]) if len(pointers) > 1 else total
     for begin, end in ((begin * size, end * size) for begin, end in spread_chunks(dataset.token_count)):
+        if begin == 0 and end < first_end <= _READ_BYTES:
+            yield TokenRange(0, 1, 0, first_end)
+            continue
+        if end == total and begin > pointers[-1] >= total - _READ_BYTES:
+            yield TokenRange(len(pointers) - 1, len(pointers), int(pointers[-1]), total)
+            continue
         within = bisect_right(pointers, begin) - 1
         # The sequence that holds the first token is read from its beginning, unless that is far away.
         near = int(pointers[within]) if begin - int(pointers[within]) <= end - begin else begin

@@ -18,6 +18,7 @@ from nanoset_core.pipeline import handoff, indexed, raw, shuffling, stage, token
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.verification import nanoset
 from nanoset_core.verification.verify import (
     targets,
     verify_blend,
@@ -320,6 +321,22 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     assert report.findings[0].where.endswith("dangling.jsonl")
 
 
+def test_documents_at_other_places_than_their_shards_say(copy):
+    project = copy()
+    idx = dataset_file(project, "web", "idx")
+    n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
+    # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256 tells.
+    poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    manifest = idx.with_name("manifest.json")
+    value = json.loads(manifest.read_bytes())
+    value["files"][idx.name]["sha256"] = sha256_file(idx)
+    del value["sha256"]
+    manifest.write_text(json.dumps(value))
+    what = "document 0 has another length than its shard says"
+    assert what in whats(verify_indexed(project, "web", deep=True))
+    assert what not in whats(verify_indexed(project, "web"))
+
+
 # nanosets
 
 
@@ -351,19 +368,20 @@ def test_a_note_in_which_one_value_changed(copy, check):
 
 
 @pytest.mark.parametrize(
-    ("part", "entry", "value"),
+    ("part", "entry", "value", "what"),
     [
-        ("document_index.npy", 3, 10**6),
-        ("shuffle_index.npy", 3, 10**6),
-        ("sample_index.npy", 8, 10**6),
-        ("sample_index.npy", 9, 10**6),
-        ("sample_index.npy", 9, -1),
+        ("document_index.npy", 3, 10**6, "an index file has an entry out of range"),
+        ("shuffle_index.npy", 3, 10**6, "an index file has an entry out of range"),
+        ("sample_index.npy", 8, 10**6, "row 4 of the sample index is out of order, or outside of the documents"),
+        ("sample_index.npy", 9, 10**6, "row 4 of the sample index is out of order, or outside of the documents"),
+        ("sample_index.npy", 9, -1, "row 4 of the sample index is out of order, or outside of the documents"),
     ],
 )
-def test_entries_out_of_range(copy, part, entry, value):
+def test_entries_out_of_range(copy, monkeypatch, part, entry, value, what):
+    monkeypatch.setattr(nanoset, "_CHUNK", 2)
     project = copy()
     change_array(cache_file(project, "plain", "train", part), entry, value)
-    assert whats(verify_mappings(project, "plain", "train")) == ["the index files don't fit the dataset"]
+    assert whats(verify_mappings(project, "plain", "train")) == [what]
 
 
 def change_array(path, entry, value):
@@ -396,6 +414,16 @@ def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part):
     assert whats(verify_mappings(project, "plain", "train", deep=True))[0] == (
         f"entry {row} of {part.removesuffix('.npy')} is not what the plan gives"
     )
+
+
+def test_large_index_files_are_not_built_again(copy, monkeypatch):
+    project = copy()
+    monkeypatch.setattr(nanoset, "_MOST_REBUILT", 10)
+    monkeypatch.setattr(nanoset, "build_member_indices", None)
+    monkeypatch.setattr(nanoset, "build_blend_indices", None)
+    report = verify_nanoset(project, "pretrain", "train", deep=True)
+    assert report.passed
+    assert report.figures["entries_not_rebuilt"] > 10
 
 
 def test_a_blend_that_names_what_is_not_there(copy):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from built_project import poke
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import HEADER, bin_path, idx_path
 from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
@@ -131,6 +131,28 @@ def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
     poke(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
     assert not verify_dataset(prefix, expected=EXPECTED).passed, "the last document is always looked at"
     assert verify_dataset(prefix, expected=EXPECTED, deep=True).figures["tokens_read"] == 60
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+@pytest.mark.parametrize("document", [0, 2, 4])
+@pytest.mark.parametrize("token", [0, -1])
+def test_ends_of_long_documents_are_looked_at(tmp_path, monkeypatch, is_here, document, token):
+    monkeypatch.setattr(module, "QUICK_TOKENS", 16)
+    monkeypatch.setattr(module, "_QUICK_PLACES", 4)
+    monkeypatch.setattr(MMapIndexedDataset, "is_here", is_here)
+    builder = MMapIndexedDatasetBuilder(tmp_path / "long", np.uint16)
+    for number in range(5):
+        tokens = np.full(50, 3, np.uint16)
+        tokens[[0, -1]] = 1, EOD
+        tokens[token] = 7 if number == document else tokens[token]
+        builder.add_document(tokens, [50])
+    builder.finalize()
+    report = verify_dataset(tmp_path / "long", expected=Expected(before=(1,), after=(EOD,)))
+    if is_here or document != 2:
+        assert only(report).what == UNFRAMED
+        assert f"byte {100 * document} (sequence {document})" in report.findings[0].where
+    else:
+        assert report.passed
 
 
 def test_spreading():
