@@ -108,9 +108,9 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         SourceChangedError: a file is not as the inventory found it.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
-    made = _make_shards(project, corpus, cut_ranges(inventory, _range_bytes(project)))
-    # Only now: an engine may have been found wrong, which is part of the recipe.
-    recipe = TOKENIZED.recipe(project, Key(corpus), {"inventory": inventory_manifest.digest})
+    made, options = _make_shards(project, corpus, cut_ranges(inventory, _range_bytes(project)))
+    # By the engines that were not used, whatever is noted by now.
+    recipe = _set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     lost = losses_of(made, inventory.pieces)
     reject_policy(project, corpus).check(lost, project.config.corpus_folder(corpus))
     facts = lost.facts
@@ -182,7 +182,7 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
-def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Sequence[Manifest]:
+def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> tuple[Sequence[Manifest], dict[str, Any]]:
     work = job.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
@@ -200,6 +200,10 @@ def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> Se
         name=corpus,
         look_first=not project.rebuild,
     )
+
+
+def _set_recipe(project: Project, corpus: str, parents: Mapping[str, str], options: dict[str, Any]) -> Recipe:
+    return Recipe(STAGE, corpus, VERSION, parents, options | {"range_bytes": _range_bytes(project)})
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
@@ -242,8 +246,7 @@ class TokenizedStage(CorpusStage):
         return {"inventory": Node(INVENTORY, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        options = token_options(project, key.subject) | {"range_bytes": _range_bytes(project)}
-        return Recipe(STAGE, key.subject, VERSION, parents, options)
+        return _set_recipe(project, key.subject, parents, token_options(project, key.subject))
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:

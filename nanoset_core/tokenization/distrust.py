@@ -65,6 +65,14 @@ class Distrust:
         return f"{self.engine} {self.version} gave wrong tokens for {self.where}: {self.what}"
 
 
+class DistrustError(Exception):
+    """An engine was found wrong in the midst of work."""
+
+    def __init__(self, record: Distrust) -> None:
+        super().__init__(record)
+        self.record = record
+
+
 def note(outputs: OutputRoot, distrust: Distrust) -> None:
     """Record it below a root."""
     name = f"{digest_of([distrust.engine, distrust.version, distrust.tokenizer])}.json"

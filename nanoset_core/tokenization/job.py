@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback
 from nanoset_core.outputs.compact import Compactor
@@ -17,8 +18,7 @@ from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization import distrust
-from nanoset_core.tokenization.bpe.reference import WrongTokensError
-from nanoset_core.tokenization.distrust import Distrust
+from nanoset_core.tokenization.distrust import Distrust, DistrustError
 from nanoset_core.tokenization.shards import STAGE, VERSION, ShardSettings, ShardTask, make_shard
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,10 @@ class TokenizeJob:
         stage: str,
         name: str,
         look_first: bool = False,
-    ) -> Sequence[Manifest]:
+    ) -> tuple[Sequence[Manifest], dict[str, Any]]:
         """Make the shards that are not there yet; all of them again without an engine that turns out to be wrong.
+
+        It may be this job that finds an engine wrong, or another process that notes one meanwhile.
 
         Args:
             workers: Processes.
@@ -64,29 +66,41 @@ class TokenizeJob:
             look_first: Whether this process looks for finished shards, so that workers are given unfinished ones only.
 
         Returns:
-            All shards, in document order.
+            All shards, in document order; and the options of their recipes, with the engines that were not used.
 
         Raises:
             InputError, SourceChangedError, MissingError: See make_shard.
+            NanosetError: An engine that is not to be used gave wrong tokens.
         """
-        distrusted, news = self._distrusted(again=False), Progress(stage, name, 0, self.size)
+        distrusted, news = distrust.noted(self.root, self.options["tokenizer"]), Progress(stage, name, 0, self.size)
         while True:
+            options = {**self.options, **distrust.recipe_options(distrusted)}
             try:
-                return self._make(distrusted, workers, executor, listener, news, look_first)
-            except WrongTokensError as error:
-                before, distrusted = distrusted, self._distrusted(again=True)
-                if before == distrusted:
-                    raise
-                logger.warning("%s: %s; shards are made again with another engine", error.where, error)
+                shards = self._make(distrusted, options, workers, executor, listener, news, look_first)
+                more = self._beyond(distrusted)
+                if not more:
+                    return shards, options
+            except DistrustError as error:
+                distrust.note(self.root, error.record)  # a worker's record may not be seen from here yet
+                more = self._beyond(distrusted, error.record)
+                if not more:
+                    raise _still_used(error.record) from error
             finally:
                 sweep_abandoned(self.root.folder / STAGE / self.corpus)  # a cancelled run's workers end where they are
+            for one in more:
+                logger.warning("%s: %s; shards are made again with another engine", one.where, one.what)
+            distrusted = [*distrusted, *more]
 
-    def _distrusted(self, *, again: bool) -> list[Distrust]:
-        return distrust.noted(self.root, self.options["tokenizer"], again=again)
+    def _beyond(self, distrusted: Sequence[Distrust], *found: Distrust) -> list[Distrust]:
+        """Return one record of each engine that is noted by now, or was found wrong, and not yet distrusted."""
+        noted = [*distrust.noted(self.root, self.options["tokenizer"], again=True), *found]
+        known = {(one.engine, one.version) for one in distrusted}
+        return [one for name, one in {(one.engine, one.version): one for one in noted}.items() if name not in known]
 
     def _make(
         self,
         distrusted: Sequence[Distrust],
+        options: Mapping[str, Any],
         workers: int,
         executor: Executor | None,
         listener: ProgressCallback,
@@ -94,7 +108,6 @@ class TokenizeJob:
         look_first: bool,
     ) -> Sequence[Manifest]:
         compactor = Compactor(self.root)
-        options = {**self.options, **distrust.recipe_options(distrusted)}
         without = frozenset((one.engine, one.version) for one in distrusted)
         made: dict[int, bytes] = {}
         missing: list[int] = []
@@ -133,6 +146,16 @@ class TokenizeJob:
             return None if shard is None else compactor.pack(shard)
 
         return self.root.each_version(find, STAGE, self.corpus, digests)
+
+
+def _still_used(record: Distrust) -> NanosetError:
+    return NanosetError(
+        "an engine gave wrong tokens that was not to be used any more",
+        where=record.where,
+        found=record,
+        expected="tokens of another engine, since this one is recorded as distrusted",
+        remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, and report this",
+    )
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

@@ -361,7 +361,7 @@ class _Call:
 def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     options, inputs = call.options, call.inputs
     workers = options.workers or available_processors()
-    shards = call.job(key).run(workers, call.executor, listener=call.listener, stage="tokenize", name=key)
+    shards, _ = call.job(key).run(workers, call.executor, listener=call.listener, stage="tokenize", name=key)
     lost = losses_of(shards, call.pieces)
     call.policy(key).check(lost, inputs.folder)
     facts = lost.facts

@@ -157,7 +157,7 @@ def make_shard(task: ShardTask) -> Manifest:
     Raises:
         InputError: A line was rejected and the policy is to fail.
         SourceChangedError, MissingError: The files are not those of the inventory.
-        WrongTokensError: The engine gave wrong tokens; it is recorded as distrusted.
+        DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
     """
     with task.root.in_task() as root:
         here = replace(task, root=root)
@@ -173,7 +173,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
         tokenizer = task.recipe.options["tokenizer"]
         wrong = distrust.Distrust(engine.name, engine.version, tokenizer, error.where, str(error))
         distrust.note(task.root, wrong)
-        raise
+        raise distrust.DistrustError(wrong) from error
 
 
 def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:

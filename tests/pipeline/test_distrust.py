@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from dataclasses import asdict, replace
 from functools import cache
 
@@ -12,11 +13,13 @@ from sabotage import Sabotaged, Shortened, poison, sabotaged
 from sample_project import jsonl, run_stages, sentences, tree, write_project
 
 from nanoset_assets.build import build
+from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.tokenization import distrust
-from nanoset_core.tokenization.distrust import Distrust, Encoder, encoders_of, recipe_options
+from nanoset_core.tokenization import distrust, shards
+from nanoset_core.tokenization.distrust import Distrust, DistrustError, Encoder, encoders_of, recipe_options
 from nanoset_core.versions.status import project_status
 
 PLAIN = {"tokenization: {": "tokenization: {audit: 0, "}
@@ -122,6 +125,84 @@ def test_status_shows_what_is_stale(make_project):
 
 def _shards(outputs):
     return outputs.current("tokenized", "web").facts["shards"]
+
+
+def numpy_record(outputs):
+    (shard, *_) = outputs.versions("shards", "web")
+    engine = distrust.encoder_of(shard)
+    return replace(RECORD, engine=engine.engine, version=engine.version, tokenizer=shard.recipe["options"]["tokenizer"])
+
+
+def engines_of(outputs):
+    """Engines that a current set of shards says were not used, and those that made its shards."""
+    tokenized = outputs.current("tokenized", "web")
+    shards = [outputs.manifest_at(outputs.folder / "shards" / "web" / digest) for digest in _shards(outputs)]
+    named = tokenized.recipe["options"].get(distrust.OPTION, [])
+    return named, {encoder.engine for encoder in encoders_of(shards)}
+
+
+def test_what_another_process_notes_meanwhile_is_not_used(make_project):
+    config = make_project(replacements=PLAIN)
+
+    def note(progress):
+        outputs = Project.open(config).outputs
+        if progress.stage == "tokenized_shards" and not distrust.noted(outputs):
+            distrust.note(outputs, numpy_record(outputs))
+
+    project = Project.open(config, note)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    named, used = engines_of(project.outputs)
+    assert named == [f"numpy {distrust.noted(project.outputs)[0].version}"]
+    assert used == {"tokenizers"}
+
+
+def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project, monkeypatch):
+    config = make_project(replacements=PLAIN)
+    project = Project.open(config)
+    losses_of = tokenization.losses_of
+
+    def note_late(*given):
+        distrust.note(project.outputs, numpy_record(project.outputs))
+        return losses_of(*given)
+
+    monkeypatch.setattr(tokenization, "losses_of", note_late)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    assert engines_of(project.outputs) == ([], {"numpy"})
+    assert "distrusted_engines" in why(config)["corpus web"][0]
+
+
+def test_a_record_that_cannot_be_seen_yet_counts(make_project, sabotage, monkeypatch):
+    config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
+    sabotage(FAULTS["a single document"])
+    monkeypatch.setattr(distrust, "noted", lambda *given, **named: [])
+    project = Project.open(config)
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    named, used = engines_of(project.outputs)
+    assert [name.split()[0] for name in named] == ["numpy"]
+    assert used == {"tokenizers"}
+
+
+def test_an_engine_that_is_used_all_the_same_ends_the_work(make_project, sabotage, monkeypatch):
+    config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
+    sabotage(FAULTS["a single document"])
+    make = shards.make_engine
+    monkeypatch.setattr(shards, "make_engine", lambda file, name, without: make(file, name))
+    project = Project.open(config)
+    raw.make_inventory(project, "web")
+    with pytest.raises(
+        NanosetError, match=r"not to be used any more[\s\S]*remedy: set the engine to `tokenizers`"
+    ) as error:
+        tokenization.tokenize(project, "web")
+    assert ".jsonl" in error.value.where
+
+
+def test_what_tells_of_a_wrong_engine_crosses_processes():
+    error = pickle.loads(pickle.dumps(DistrustError(RECORD)))
+    assert error.record == RECORD
+    assert str(error) == str(RECORD)
 
 
 def test_records_become_recipe_options():

@@ -33,6 +33,8 @@ LEAST_SAVED = 1 << 15
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
+_SAMPLED_WORDS = 256
+"""Words of each table that are encoded again before what was kept is believed."""
 _MOST_SAVED_BYTES = 96 << 20
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
@@ -89,9 +91,7 @@ class PretokenCache:
         self._seed = seed
         self._kept = kept
         self._saved: float = LEAST_SAVED / 1.5
-        if kept is not None and (arrays := kept.load()) is not None:
-            self._recall(arrays)
-        else:
+        if kept is None or not self._recalls(kept):
             self.restart()
 
     def restart(self) -> None:
@@ -101,19 +101,48 @@ class PretokenCache:
         self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
         self._seed(self)
         self._seeded = {width: len(table) for width, table in self._tables.items()}
+        self._seeded_lists = len(self._lists)
 
     @property
     def learnt(self) -> int:
         """Number of words beyond the first ones."""
         return sum(len(table) - self._seeded[width] for width, table in self._tables.items())
 
+    def _recalls(self, kept: Knowledge) -> bool:
+        """Begin with what was kept, and tell whether there is any that can be believed; drop any other."""
+        arrays = kept.load()
+        if arrays is None:
+            return False
+        try:
+            self._recall(arrays)
+            if not all(map(self._knows, SLOT_BITS_LIMITS)):
+                raise ValueError("other tokens than are made now")
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            kept.drop(error)
+            return False
+        self._saved = self.learnt
+        return True
+
     def _recall(self, arrays: Arrays) -> None:
         self._lists = TokenLists.from_arrays(arrays["ends"], arrays["tokens"])
         self._tables = {
-            width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"]) for width in SLOT_BITS_LIMITS
+            width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"], len(self._lists))
+            for width in SLOT_BITS_LIMITS
         }
-        self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
-        self._saved = self.learnt
+        *seeded, self._seeded_lists = arrays["seeded"].tolist()
+        self._seeded = dict(zip(SLOT_BITS_LIMITS, seeded, strict=True))
+
+    def _knows(self, width: int) -> bool:
+        """Tell whether a sample of the learnt words of a width have the tokens that they would be given now.
+
+        It is of words with several tokens: nearly all, since words of one token are among the first words.
+        """
+        table = self._tables[width]
+        keys, codes = table.sample(self._seeded_lists, _SAMPLED_WORDS)
+        if table.width != width or not len(codes):
+            return table.width == width
+        found, wanted = self._lists.gather(codes), self._encode(np.stack(keys, axis=1).view(np.uint8))
+        return all(map(np.array_equal, found, wanted)) and np.array_equal(table.find(keys), codes)
 
     def _keep(self) -> None:
         """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
@@ -123,7 +152,8 @@ class PretokenCache:
         half_full = {width: int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2 for width in _RECURRING}
         if not all(self._has_room(width, count) for width, count in half_full.items()):
             return
-        arrays = self._lists.to_arrays() | {"seeded": np.array([self._seeded[width] for width in SLOT_BITS_LIMITS])}
+        seeded = [*(self._seeded[width] for width in SLOT_BITS_LIMITS), self._seeded_lists]
+        arrays = self._lists.to_arrays() | {"seeded": np.array(seeded)}
         for width, table in self._tables.items():
             arrays |= {f"{name}{width}": array for name, array in table.to_arrays().items()}
         if sum(array.nbytes for array in arrays.values()) <= _MOST_SAVED_BYTES:

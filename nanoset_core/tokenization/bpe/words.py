@@ -93,13 +93,33 @@ class WordTable:
         return {"keys": np.stack(self._words), "codes": self._codes}
 
     @classmethod
-    def from_arrays(cls, keys: NDArray[np.uint64], codes: Codes) -> WordTable:
-        """Return the table that `to_arrays` was asked of."""
+    def from_arrays(cls, keys: NDArray[np.uint64], codes: Codes, lists: int) -> WordTable:
+        """Return the table that `to_arrays` was asked of.
+
+        Raises:
+            ValueError: It is no table, or has codes beyond so many lists.
+        """
+        slots, types = len(codes), (keys.dtype, codes.dtype)
+        if types != (np.dtype(np.uint64), np.dtype(np.int32)) or keys.shape[1:] != (slots,):
+            raise ValueError(f"{slots} slots, keys of shape {keys.shape}, {types}")
+        if slots < 2 or slots & slots - 1:
+            raise ValueError(f"{slots} slots, which is no power of two")
+        if codes.min() < ABSENT or codes.max() >= _LISTS + lists or 2 * np.count_nonzero(codes != ABSENT) > slots:
+            raise ValueError("other codes, or more of them, than a table has")
         table = cls(len(keys), 1)
         table._slot_shift = np.uint64(65 - len(codes).bit_length())
         table._words, table._codes = list(keys), codes
         table.count = int(np.count_nonzero(codes != ABSENT))
         return table
+
+    def sample(self, least: int, count: int) -> tuple[Keys, Codes]:
+        """Return about `count` keys from all over the table whose codes are of lists from number `least` on; and those.
+
+        As numbers grow, these are the keys that were added last.
+        """
+        used = (self._codes >= _LISTS + least).nonzero()[0]
+        used = used[:: max(1, len(used) // count)]
+        return [words[used] for words in self._words], self._codes[used]
 
     def _probe(self, keys: Keys, slots: NDArray[np.int64], codes: Codes, unsettled: NDArray[np.int64]) -> None:
         """Follow keys whose first slot holds another key, and correct `codes` at `unsettled`."""
@@ -219,7 +239,15 @@ class TokenLists:
 
     @classmethod
     def from_arrays(cls, ends: NDArray[np.int64], tokens: NDArray[np.int32]) -> TokenLists:
-        """Return the lists that `to_arrays` was asked of."""
+        """Return the lists that `to_arrays` was asked of.
+
+        Raises:
+            ValueError: They are no lists that lie back to back.
+        """
+        if (ends.dtype, tokens.dtype) != (np.dtype(np.int64), np.dtype(np.int32)) or (np.diff(ends) < 1).any():
+            raise ValueError("lists of other types, or without tokens")
+        if ends[0] != 0 or ends[-1] != len(tokens):
+            raise ValueError(f"lists of {ends[-1]} tokens, of which there are {len(tokens)}")
         lists = cls()
         lists._ends, lists._tokens, lists._count = ends, tokens, len(ends) - 1
         return lists

@@ -145,6 +145,30 @@ def test_a_cut_file_is_made_again(kept, file):
     assert not begins_cold(kept), "it was not made again"
 
 
+@pytest.mark.parametrize("change", ["tokens", "numbers", "beyond", "slots", "full", "ends", "missing"])
+def test_other_content_under_the_right_name_is_not_taken(kept, file, change):
+    with np.load(file) as members:
+        arrays = {name: members[name] for name in members.files}
+    taken = arrays["codes1"] >= 0
+    if change == "tokens":
+        arrays["tokens"] += 1
+    elif change == "numbers":
+        arrays["codes1"][taken] = np.roll(arrays["codes1"][taken], 1)
+    elif change == "beyond":
+        arrays["codes2"][arrays["codes2"] >= 0] += len(arrays["ends"])
+    elif change == "slots":
+        arrays["codes1"] = arrays["codes1"][:-1]
+    elif change == "full":
+        arrays["codes1"][:] = 1
+    elif change == "ends":
+        arrays["ends"][3:-1] = 0
+    else:
+        del arrays["keys4"]
+    np.savez(file, **arrays)
+    assert begins_cold(kept)
+    assert not begins_cold(kept), "it was not made again"
+
+
 def test_many_write_at_once(kept, tmp_path):
     caches = [PretokenCache(encode, encode_long, seed, kept) for _ in range(8)]
     with ThreadPoolExecutor(4) as pool:
