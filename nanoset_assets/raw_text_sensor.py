@@ -20,6 +20,7 @@ from nanoset_core.pipeline.graph import asked_nodes, check_corpora, named_corpor
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent
+from nanoset_core.storage.paths import is_inside
 
 SENSOR = "raw_text"
 MOST_REQUESTS = 200
@@ -106,10 +107,14 @@ class _Tick:
     def _removed(self) -> set[str]:
         """Return registered corpora that were gone at the last look too, and that nothing needs.
 
-        Partitions that this sensor has never seen text of may be another project's, and stay.
+        Partitions that this sensor has never seen text of, and this project has no inventory of, may be another
+        project's, and stay.
         """
         there = [*self._text.corpora, *self._text.faults]
         seen = self._before.marks.keys() | self._before.gone
+        unseen = [name for name in self._registered.difference(there, seen) if is_inside(name) and "/" not in name]
+        if unseen:
+            seen |= current_inventories(self._project, unseen).keys()
         self._gone = self._registered.difference(there) & seen
         awaited = self._hosted.upstream.keys() - set(there) - self._registered
         for corpus in sorted(awaited):

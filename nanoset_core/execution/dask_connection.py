@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +82,7 @@ class DaskScheduler:
         waiting = Waiting(listener, f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
             try:
-                client = open_client(self._address())
+                client = _client_of(self._address())
                 break
             except (OSError, ValueError, TypeError, RuntimeError) as error:  # TimeoutError is an OSError
                 if _is_final(error) or not waiting.goes_on():
@@ -100,18 +102,19 @@ class DaskScheduler:
         raise FileNotFoundError(f"no address in the {len(text):,} characters of {self.file}")
 
     def _unreachable(self, error: Exception) -> ConfigError:
+        found = str(error) or "it accepts connections, and does not greet"
         if self.file is not None and isinstance(error, FileNotFoundError):
             return ConfigError(
                 "no Dask scheduler has written its file",
                 where=self.where,
-                found=f"{error.strerror}: {self.file}" if error.strerror else str(error),
+                found=f"{error.strerror}: {self.file}" if error.strerror else found,
                 expected=f"the file within {format_age(self.wait_seconds)}",
                 remedy=f"start it with `dask scheduler --scheduler-file {self.file}`, or set executor.wait to more",
             )
         return ConfigError(
             "no Dask scheduler answers at this address",
             where=self.where,
-            found=f"{self.name}: {error}",
+            found=f"{self.name}: {found}",
             expected=f"an answer within {format_age(max(self.wait_seconds, CONNECT_SECONDS))}",
             remedy="start it with `dask scheduler`, or correct the address; one of tls:// takes a client that Dask's "
             "configuration gives a certificate of the same authority",
@@ -125,6 +128,31 @@ def check_installed(where: str) -> None:
     except ImportError as error:
         what, remedy = "the package `distributed` is not installed", "pip install 'nanoset-platform[dask]'"
         raise ConfigError(what, where=where, found=str(error), remedy=remedy) from error
+
+
+def _client_of(address: str) -> Client:
+    """Return a client of the scheduler at an address, once that has greeted.
+
+    The greeting is waited for in a thread of its own, since this one may run an event loop, as notebooks do.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
+    return open_client(address)
+
+
+async def _greet(address: str, seconds: float) -> None:
+    """Connect to an address and disconnect; TimeoutError where it accepts connections and does not greet.
+
+    `distributed` bounds how long it connects, but waits for the greeting without end.
+    """
+    from distributed import Security
+    from distributed import comm as untyped
+
+    connect: Any = untyped.core.connect
+    security: Any = Security()  # type: ignore[no-untyped-call, unused-ignore]
+    encryption = security.get_connection_args("client")
+    comm = await asyncio.wait_for(connect(address, timeout=seconds, **encryption), seconds + 1)
+    await comm.close()
 
 
 def open_client(scheduler: Any) -> Client:

@@ -253,10 +253,11 @@ class S3Store(Store):
         """
         with Upload(self.place, checked_name(name), metadata) as upload:
             upload.send_all(parts, at_once)
+            before = self.stat(name) if upload.etag is None else None  # else the ETag tells the new object
             is_complete = upload.complete()
         if not is_complete:  # its answer may have been lost: what stands there may be of another process, and is left
             found = self.stat(name)
-            if found is None or found.size != (size or found.size) or found.mark != (upload.etag or found.mark):
+            if found is None or found == before or not _is_of(found, size, upload.etag):
                 raise DamagedTransferError("the upload was aborted by another process")
 
     def compose(
@@ -324,6 +325,11 @@ class S3Store(Store):
             f"s3://{self.place.bucket}/{prefix}",
             reads=False,
         )
+
+
+def _is_of(found: Stored, size: int | None, etag: str | None) -> bool:
+    """Return whether an object has this size and this ETag, where they are known."""
+    return size in (None, found.size) and etag in (None, found.mark)
 
 
 def _body(answer: Any, size: int) -> bytes:

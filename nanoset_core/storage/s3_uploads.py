@@ -211,7 +211,7 @@ class Upload:
         """
         parts = {"Parts": [self._sent[number] for number in sorted(self._sent)]}
         try:
-            send(self._place, "complete_multipart_upload", self._name, MultipartUpload=parts, **self._upload)
+            send(self._place, "complete_multipart_upload", self._name, "ETag", MultipartUpload=parts, **self._upload)
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise

@@ -96,7 +96,10 @@ def unfinished_name(target: Path) -> Path:
 
 def open_unfinished(target: Path) -> BinaryIO:
     """Open a new file beside `target` for writing and reading, to be renamed when it is whole; `.name` is its path."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:  # at this moment another process removed the folder above, which was empty
+        target.parent.mkdir(parents=True, exist_ok=True)
     return unfinished_name(target).open("x+b")
 
 

@@ -223,6 +223,20 @@ def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(buil
     assert built.tick() == [], "its outputs are still there"
 
 
+def test_a_corpus_that_was_built_here_and_never_seen_is_retired(built):
+    write(built, "extra", count=10)
+    built.look()
+    assert built.tick() == ["extra"]
+    shutil.rmtree(built.raw / "extra")
+    built.instance.add_dynamic_partitions(built.names.corpora_name, ["../x", "a/b", "somebody_elses"])
+    before = built.corpora
+    built.cursor = None
+    built.look()
+    assert built.corpora == before
+    built.look()
+    assert built.corpora == before - {"extra"}
+
+
 def test_a_corpus_that_something_needs_is_never_retired_and_the_tick_fails(built):
     shutil.rmtree(built.raw / "code")
     first = built.look()

@@ -71,6 +71,21 @@ def test_two_runs_do_not_meet(tmp_path):
         assert one.token != other.token
 
 
+def test_a_run_begins_at_the_moment_that_another_ends(tmp_path, monkeypatch):
+    mkdir, made = os.mkdir, list[str]()
+
+    def interrupted(path: str, *arguments: object) -> None:
+        mkdir(path, *arguments)
+        made.append(Path(path).name)
+        if made == [module.FOLDER]:
+            os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with compatibility_check(FileAccess(tmp_path)) as met:
+        met.check()
+    assert made[:2] == [module.FOLDER] * 2
+
+
 @pytest.mark.parametrize("seen", [None, b"of another run"])
 def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
     monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)

@@ -382,15 +382,21 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
             assert "certificate" in caught.value.remedy
 
 
-def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_mute", [True, False])
+def test_an_address_that_does_not_answer(tmp_path, monkeypatch, is_mute):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"
-    with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
-        list(on_scheduler(tmp_path, address, wait_seconds=0.2, where="n.yaml: executor.address").run(abs, [1]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        if not is_mute:
+            server.close()
+        started = time.monotonic()
+        with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
+            list(on_scheduler(tmp_path, address, wait_seconds=0.2, where="n.yaml: executor.address").run(abs, [1]))
+        assert time.monotonic() - started < 60, "it waits without end"
     assert caught.value.where == "n.yaml: executor.address"
     assert address in caught.value.found
+    assert ("does not greet" in caught.value.found) == is_mute
     assert list(tmp_path.iterdir()) == []
 
 

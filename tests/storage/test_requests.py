@@ -8,7 +8,8 @@ import http.client
 import http.server
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from time import sleep
 
@@ -195,6 +196,56 @@ def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeyp
     store.compose("k", [store.stat("a"), store.stat("b")])
     assert store.stat("k").size == 12 << 20
     assert store.read_range("k", 0, 1) == b"a"
+
+
+@pytest.fixture
+def completions(place: S3Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let uploads in parts be completed as functions say, one a request; each is given the bucket's own."""
+
+    def these(*answers: Callable[[Callable[[], object]], object]) -> None:
+        left, client = list(answers), requests.client(place)
+        own = client.complete_multipart_upload
+        monkeypatch.setattr(client, "complete_multipart_upload", lambda **about: left.pop(0)(lambda: own(**about)))
+
+    return these
+
+
+def cut_off(own: Callable[[], object]) -> object:
+    return {"ResponseMetadata": {"HTTPStatusCode": 200}}
+
+
+def made_and_lost(own: Callable[[], object]) -> object:
+    own()
+    raise ReadTimeoutError(endpoint_url="http://here")
+
+
+def aborted(own: Callable[[], object]) -> object:
+    raise answered(404, "NoSuchUpload")
+
+
+def test_an_upload_whose_answer_was_cut_off_is_completed_again(place, completions):
+    store = S3Store(place, part_bytes=5 << 20)
+    completions(cut_off, lambda own: own())
+    store.put_parts("k", [b"x" * (12 << 20)])
+    assert store.stat("k").size == 12 << 20
+    completions(cut_off, aborted)
+    with pytest.raises(StorageError, match="does not hold what was sent"):
+        store.put_parts("another", [b"x" * (12 << 20)])
+
+
+@pytest.mark.parametrize("first", [made_and_lost, cut_off])
+def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one(
+    place, completions, monkeypatch, first
+):
+    store = S3Store(place, part_bytes=5 << 20)
+    older, newer = b"o" * (12 << 20), b"x" * (12 << 20)
+    store.put("k", older)
+    monkeypatch.setattr(s3_uploads, "etags_tell", lambda answer: False)
+    completions(first, aborted)
+    is_made = first is made_and_lost
+    with nullcontext() if is_made else pytest.raises(StorageError, match="does not hold what was sent"):
+        store.put_parts("k", [newer])
+    assert store.read("k") == (newer if is_made else older)
 
 
 @pytest.fixture
