@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
@@ -127,7 +129,8 @@ def find_place(
         project: that the nanoset belongs to.
         name: of a nanoset.
         split: train, valid or test.
-        place: a file, relative to its corpus's folder or with the corpus in front, and `:line` where `line` is None.
+        place: a file, relative to its corpus's folder, with the corpus or its folder in front, or as a path or URL
+            below the raw folder, and `:line` where `line` is None.
         line: 1-based; of a table the row.
         corpus: look in this one only.
 
@@ -136,10 +139,11 @@ def find_place(
         MissingError: there is no such nanoset or document.
     """
     find = partial(find_document, project, name, split)
-    return find_at(project.nanoset(name).corpora, find, place, line, corpus)
+    return find_at(project.config, project.nanoset(name).corpora, find, place, line, corpus)
 
 
 def find_at(
+    config: ProjectConfig,
     corpora: Collection[str],
     find: Callable[..., list[DocumentPlaces]],
     place: str,
@@ -155,16 +159,28 @@ def find_at(
             what, remedy = "a file alone names no document", "name the line too"
             raise ConfigError(what, where="--file", found=place, expected=expected, remedy=remedy)
         line = int(digits)
-    first, _, rest = file.partition("/")
-    if not rest or first not in corpora or corpus not in (None, first):
-        return find(file=file, line=line, corpus=corpus)
-    try:
-        return find(file=rest, line=line, corpus=first)
-    except MissingError as error:
+    below = _below_raw(config, file)
+    first, _, rest = (below or file).partition("/")
+    among = [one for one in corpora if rest and corpus in (None, one)]
+    named = [one for one in among if below is None and one == first]
+    places: list[DocumentPlaces] = []
+    nowhere: MissingError | None = None
+    for one in named or [one for one in among if config.folder_name(one) == first]:
         try:
-            return find(file=file, line=line, corpus=corpus)  # a folder of the corpus's name within its own
-        except MissingError:
-            raise error from None
+            places += find(file=rest, line=line, corpus=one)
+        except MissingError as error:  # corpora that read one folder may reject different lines
+            nowhere = nowhere or error
+    try:
+        return places or find(file=file, line=line, corpus=corpus)  # a folder of the corpus's name within its own
+    except MissingError as error:
+        raise nowhere or error from None
+
+
+def _below_raw(config: ProjectConfig, file: str) -> str | None:
+    """Return what follows the raw folder in a path or URL; None where it does not begin with it."""
+    folder = config.raw_folder
+    begins = (str(folder), str(folder.resolve()) if isinstance(folder, Path) else config.raw.rstrip("/"))
+    return next((file[len(begin) + 1 :] for begin in begins if file.startswith(f"{begin}/")), None)
 
 
 def find_origins(

@@ -256,7 +256,8 @@ def find_place_in_tars(
     project: Project, name: str, place: str, line: int | None = None, corpus: str | None = None
 ) -> list[DocumentPlaces]:
     """Return what `find_in_tars` finds by file and line; arguments and errors as for `find_place`."""
-    return find_at(project.webdataset(name).names, partial(find_in_tars, project, name), place, line, corpus)
+    find = partial(find_in_tars, project, name)
+    return find_at(project.config, project.webdataset(name).names, find, place, line, corpus)
 
 
 def _places(tars: Tars, source: int, origin: DocumentOrigin) -> DocumentPlaces:

@@ -40,7 +40,9 @@ class IndexFacts:
 
 
 def scan_index(packed: PackedFile) -> IndexFacts:
-    """Check every entry of the index; no more than one chunk of entries is in memory.
+    """Check every entry of the index; no more than one chunk of entries is in memory, unless another pickler wrote it.
+
+    An index whose opcodes are not those of Python's own pickler is read whole: some 150 bytes an entry.
 
     Raises:
         FormatError: an entry is wrong; the message names the byte or the document.

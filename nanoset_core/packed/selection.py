@@ -35,7 +35,8 @@ def merge_packed(
 
     One file alone is copied with a sound index; a sound file of layout D stays byte for byte the same. The tokens are
     those of Modalities' `merge_packed_data`, the index is right (there, the documents of file k are 12 (k - 1) bytes
-    off), and files with that fault are repaired. Memory is bounded by a chunk.
+    off), and files with that fault are repaired. Memory is bounded by a chunk; an index that scan_index reads whole
+    takes some 150 bytes an entry.
 
     Raises:
         ConfigError: the list is empty.

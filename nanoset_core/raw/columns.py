@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from nanoset_core.raw.parsing import NotADocumentError, find_or_explain
 from nanoset_core.raw.rejects import EXCERPT_BYTES, excerpt
 
+_known_dictionaries: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+"""Type, length and buffers → (the dictionary, which keeps the buffers in their places; its values as `plain` gives)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnPath:
@@ -75,10 +78,13 @@ def is_text_type(kind: Any) -> bool:
         return is_text_type(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return is_text_type(kind.value_type)
-    return kind in (
-        *(pa.string(), pa.large_string(), pa.string_view()),
-        *(pa.binary(), pa.large_binary(), pa.binary_view()),
-    )
+    return kind in _text_types()
+
+
+def _text_types() -> tuple[Any, ...]:
+    import pyarrow as pa
+
+    return pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()
 
 
 def plain(array: Any) -> Any:
@@ -96,15 +102,33 @@ def plain(array: Any) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         return plain(array.storage)
     if pa.types.is_dictionary(kind):
-        array = pa.DictionaryArray.from_arrays(array.indices, plain(array.dictionary), safe=False)
-        array.validate(full=True)
-        return array.dictionary_decode()
+        indices, values = array.indices, _plain_values(array.dictionary)
+        # The indices are checked alone: to validate the array would go through all values again.
+        pa.DictionaryArray.from_arrays(indices, pa.nulls(len(values)), safe=False).validate(full=True)
+        return pa.DictionaryArray.from_arrays(indices, values, safe=False).dictionary_decode()
     bytes_of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
     array = array.view(bytes_of[kind]) if kind in bytes_of else array
     array.validate(full=True)
     if pa.types.is_run_end_encoded(kind):
         return plain(pc.run_end_decode(array))
     return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
+
+
+def _plain_values(values: Any) -> Any:
+    """Do as `plain` for a dictionary, once for all slices of a record batch where its values are texts."""
+    if values.type not in _text_types():
+        return plain(values)
+    buffers = tuple((buffer.address, buffer.size) if buffer is not None else None for buffer in values.buffers())
+    key = str(values.type), len(values), values.offset, buffers
+    known = _known_dictionaries.get(key)
+    if known is None:
+        known = _known_dictionaries[key] = values, plain(values)
+    return known[1]
+
+
+def forget_dictionaries() -> None:
+    """Let go of the dictionaries that `plain` has kept: call it after each record batch."""
+    _known_dictionaries.clear()
 
 
 def row_bytes(array: Any) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.columns import row_bytes
+from nanoset_core.raw.columns import forget_dictionaries, row_bytes
 from nanoset_core.raw.endings import HEAD_BYTES, is_parquet, looks_like
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.stored import open_raw, source_changed, status_of
@@ -73,6 +73,7 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
                     yield row, part
                     row += part.num_rows
                     release()
+                forget_dictionaries()
         except MemoryError:
             raise  # pyarrow's is an ArrowException as well
         except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, IndexError) as error:
@@ -80,6 +81,8 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
                 raise  # the disk and not the data; pyarrow's own have no number
             file.seek(0)
             raise table_fault(path, row, error, file.read(HEAD_BYTES)) from error
+        finally:
+            forget_dictionaries()
 
 
 def table_fault(path: RawFolder, row: int, error: Exception, head: bytes = b"") -> FaultError:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sample_project import EOD, jsonl, run_stages, sentences
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document, find_place
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -167,6 +167,13 @@ def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
     assert found("a/1.jsonl:7", corpus="web_title") == ["web_title"]
     assert found("web/a/1.jsonl:7") == ["web"]
     assert found("web_title/a/1.jsonl:7") == ["web_title"]
+    assert found("web/a/1.jsonl:7", corpus="web_title") == ["web_title"]
+    folder = project.config.raw_folder
+    for place in (f"{folder}/web/a/1.jsonl:7", f"{folder.resolve()}/web/a/1.jsonl:7"):
+        assert sorted(found(place)) == ["web", "web_title"]
+        assert found(place, corpus="web_title") == ["web_title"]
+    with pytest.raises(MissingError, match="no such document"):
+        found(f"{folder}/web/a/none.jsonl:7")
     assert [one.origin.corpus for one in find_document(project, "both", "train", identity="code-3")] == ["code"]
 
 

@@ -221,6 +221,39 @@ def test_no_room_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch,
     assert caught.value.where == str(tmp_path / piece.path)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.string_view()])
+def test_a_dictionary_is_gone_through_once_for_each_batch(tmp_path, stored, monkeypatch, kind):
+    """Slices hold few rows where one value is long."""
+    from nanoset_core.raw import columns
+
+    values = pa.array(["a", "b", "x" * (tables.SLICE_BYTES // 2)]).cast(kind)
+    places = [0, 1] * 20
+    text = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values)
+    table = pa.table({"text": text, "id": text})
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=20)
+    done, plain = [], columns.plain
+    monkeypatch.setattr(columns, "plain", lambda array: done.append(array.type) or plain(array))
+    piece = stored("x.arrow", (tmp_path / "x.arrow").read_bytes())
+    documents, rejects, _ = read(tmp_path, piece)
+    assert [text for _, text in documents] == ["ab"[place] for place in places]
+    assert not rejects
+    assert done.count(kind) <= 4  # two columns, two batches
+    assert done.count(text.type) > 40
+    assert not columns._known_dictionaries
+
+
+def test_a_dictionary_s_indices_are_checked(tmp_path, stored):
+    text = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 9], pa.int32()), pa.array(["a", "b"]), safe=False)
+    with pa.ipc.new_file(tmp_path / "x.arrow", pa.schema({"text": text.type})) as writer:
+        writer.write_batch(pa.record_batch({"text": text}))
+    documents, [reject], faults = read(tmp_path, stored("x.arrow", (tmp_path / "x.arrow").read_bytes()))
+    assert (documents, reject.reason, faults) == ([], "corrupt_arrow", 1)
+    with pytest.raises(pa.ArrowInvalid) as caught:
+        text.validate(full=True)
+    assert str(caught.value)[:60] in reject.detail
+
+
 def test_no_room_for_a_page_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch):
     def fail(*_):
         raise pa.ArrowMemoryError("malloc of size 5 failed")

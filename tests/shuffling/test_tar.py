@@ -116,6 +116,20 @@ def test_malformed_archives(archive, message):
     assert "shard.tar, offset" in str(caught.value)
 
 
+def test_checksums_of_signed_bytes_are_taken_in_foreign_tars_alone():
+    header = changed(WHOLE, 0, "é.npy".encode())[:512]
+    blank = changed(header, 148, b" " * 8)
+    total = sum(byte - 256 * (byte >= 0x80) for byte in blank)
+    archive = changed(header, 148, b"%06o\0 " % total) + WHOLE[512:]
+    assert [member.name for member in iterate_members(archive, "a", plain=False)] == ["é.npy", "b.npy"]
+    with pytest.raises(FormatError, match="checksum is wrong"):
+        list(iterate_members(changed(archive, 1, b"\xaa"), "a", plain=False))
+    ours = changed(WHOLE, 200, b"\xc3")[:512]  # in the name of a link, which is not decoded
+    total = sum(byte - 256 * (byte >= 0x80) for byte in changed(ours, 148, b" " * 8))
+    with pytest.raises(FormatError, match="checksum is wrong"):
+        list(iterate_members(changed(ours, 148, b"%06o\0 " % total) + WHOLE[512:], "a"))
+
+
 def test_links_and_extended_headers_are_refused_in_plain_tars():
     for format, name in ((tarfile.USTAR_FORMAT, "link"), (tarfile.PAX_FORMAT, "n" * 300)):
         info = tarfile.TarInfo(name)
