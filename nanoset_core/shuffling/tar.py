@@ -195,7 +195,7 @@ def _parse(header: bytes, where: object, offset: int, plain: bool) -> tuple[TarM
     encoding, errors = ("ascii", "strict") if plain else ("utf-8", "surrogateescape")
     try:
         stored = int(header[148:156].strip(b" \0"), 8)
-        digits = header[124:136].strip(b" \0")
+        digits = header[124:136].split(b"\0", 1)[0].strip(b" ")  # as tarfile reads it
         if digits.isdigit():  # int() would take signs and underscores
             size = int(digits, 8)
         elif not plain and (header[124] == 0x80 or not digits):  # GNU's form of sizes above 8 GiB; no size

@@ -266,12 +266,12 @@ def test_bad_content(tmp_path, name, change, settings, where, what):
         ("ranks.tiktoken", {"pattern": "(a"}, "no regular expression"),
         ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "in another way"),
         ("ranks.tiktoken", {"pattern": "gpt2", "special_tokens": ("a", "a")}, "named twice"),
-        ("ranks.tiktoken", {"pattern": "gpt2", "legacy": True}, "not for a file of tiktoken ranks"),
+        ("ranks.tiktoken", {"pattern": "gpt2", "legacy": True}, "does not apply to a file of tiktoken ranks"),
         ("megatron.json", {"pattern": "gpt2"}, "TikTokenizer takes"),
         ("megatron.json", {"special_tokens": ("<unk>",)}, "TikTokenizer refuses"),
         ("bpe.model", {"special_tokens": ("<mask>",)}, "holds its special tokens itself"),
-        ("bpe.model", {"pattern": "gpt2"}, "not for a SentencePiece model"),
-        ("vocab.json", {"vocab_size": 9}, "not for a vocab.json"),
+        ("bpe.model", {"pattern": "gpt2"}, "does not apply to a SentencePiece model"),
+        ("vocab.json", {"vocab_size": 9}, "does not apply to a vocab.json"),
     ],
 )
 def test_bad_settings(name, settings, what):
