@@ -150,7 +150,8 @@ class MMapIndexedDatasetBuilder:
         self._check_open()
         if self._documents[-1] != len(self._lengths):
             found = f"{len(self._lengths) - self._documents[-1]} sequences without an end_document()"
-            raise ConfigError("sequences after the last document", where=self.prefix, found=found)
+            expected = "every sequence inside a document"
+            raise ConfigError("sequences after the last document", where=self.prefix, found=found, expected=expected)
         binary, index = bin_path(self.prefix), idx_path(self.prefix)
         index_file = open_unfinished(index)
         try:

@@ -28,6 +28,7 @@ _MANY_PIECES = 12  # from here on their bounds are faster from arrays
 class IndexedSamples:
     """Base of the samples of a dataset and of a blend."""
 
+    config: NanosetConfig
     _part: MemberPlan | BlendPlan | None
     _where: str
     """What the samples are of, for messages."""
@@ -83,6 +84,7 @@ class IndexedSamples:
             "the index files don't fit the dataset",
             where=self._where,
             found=found,
+            expected=f"samples of {self.config.sample_tokens} tokens",
             remedy="build the nanoset again: its data was changed",
         )
 

@@ -96,6 +96,7 @@ class PretrainingSampler(_MicroBatches):
                 "no samples are left, and the trainers' own samplers refuse that too",
                 where="consumed_samples",
                 found=self.consumed_samples,
+                expected=f"0 to {self.total_samples - 1}",
                 remedy="at the end of a run make no sampler, or give consumed_samples % total_samples to go on",
             )
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
