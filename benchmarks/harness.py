@@ -95,7 +95,7 @@ def run(command: Command) -> tuple[float, float, float]:
         raise RuntimeError(f"{' '.join(command.words)} failed:\n{output[-3000:]}")
     command.check(output)
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return cpu, wall, usage.ru_maxrss / 1024
+    return max(cpu, 0.01), wall, usage.ru_maxrss / 1024  # the system counts in hundredths of a second
 
 
 def interleaved(commands: Mapping[str, Command], rounds: int) -> dict[str, Cost]:
