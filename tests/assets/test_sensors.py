@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import time
@@ -403,10 +404,11 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
 
 def test_only_the_process_of_a_run_is_its_owner_and_not_that_of_a_step():
     assert is_run_process()
-    child = os.fork()
-    if child == 0:  # no pool: it ends its workers by SIGTERM, which Dagster may have let this process ignore
-        os._exit(int(is_run_process()))
-    assert os.waitpid(child, 0)[1] == 0
+    # No pool: it ends its workers by SIGTERM, which Dagster may have let this process ignore.
+    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(int(is_run_process())))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
